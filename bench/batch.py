@@ -1,4 +1,5 @@
-"""Durable batches against an instant mock upstream, beside a bare asyncio loop over our client: the limit. ``python -m bench.batch``.
+"""Durable batches against an instant mock upstream, beside a bare asyncio loop over our client: the limit. ``python -m
+bench.batch``.
 
     BENCH_ITEMS=5000       a short run (20,000 items by default)
     BENCH_MANY=1000000     the items of the large batch whose memory is compared with that of 10,000 items (100,000 by default)
@@ -271,7 +272,7 @@ def latencies(port: int) -> list[float]:
 
 
 def postgres() -> Any:
-    """A server of its own from a wheel, as the tests have it; None where there is none."""
+    """A PostgreSQL server from a wheel, as in the tests; None where there is none."""
     sys.path.insert(0, str(ROOT / "tests"))
     from store.servers import NoServer, Postgres
 

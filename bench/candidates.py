@@ -15,7 +15,7 @@ MODEL = "mock-model"
 
 @dataclass
 class Candidate:
-    """Something to send load to. ``load`` are the options with which the load generator speaks to it."""
+    """Something to send load to. ``load`` has the options of the load generator for it."""
 
     name: str
     program: Program
@@ -69,14 +69,14 @@ def gateway_command() -> str:
 
 
 def streamglot(upstream_port: int, face: str, store: str = "none") -> Candidate:
-    """A gateway of its own for each client dialect, so that the memory of one does not count for another."""
+    """One gateway for each client dialect, so that the memory of one does not count for another."""
     port = free_port()
     command = [gateway_command(), "serve", "--port", str(port), "--config", gateway_config(upstream_port, store)]
     name = f"streamglot, {face} client"
     return Candidate(name, Program(f"streamglot-{face}", command, GATEWAY_CORE), port, ["-F", face])
 
 
-# --- peers, each in an environment of its own that `make clean` throws away
+# --- peers, each in a separate environment that `make clean` removes
 
 
 def _environment(name: str, *packages: str) -> str:
@@ -143,7 +143,7 @@ api_key_location = "none"
     )
     script.write_text(_TENSORZERO)
     program = Program("tensorzero", [f"{programs}/python", str(script), str(config)], GATEWAY_CORE)
-    port = program.said_port()
+    port = program.announced_port()
     load = ["-M", f"tensorzero::model_name::{MODEL}", "-u", "/openai/v1/chat/completions"]
     return Candidate("TensorZero", program, port, load, peer=True)
 

@@ -58,15 +58,15 @@ class Run:
                 self.resident = max(self.resident, candidate.program.resident_bytes())
                 time.sleep(0.05)
             assert load.stdout is not None
-            self.said: dict[str, Any] = json.loads(load.stdout.read())
+            self.load: dict[str, Any] = json.loads(load.stdout.read())
         self.cpu = candidate.program.cpu_seconds() - before
-        self.broken = int(self.said["err"]) + int(self.said["unfinished"])
+        self.broken = int(self.load["err"]) + int(self.load["unfinished"])
         if self.broken:
-            print(f"  {candidate.name}: {self.broken} answers not whole: {self.said.get('errsample', '')}", file=sys.stderr)
+            print(f"  {candidate.name}: {self.broken} answers not whole: {self.load.get('errsample', '')}", file=sys.stderr)
 
     def per(self, what: str) -> float:
         """CPU microseconds for each of these."""
-        return self.cpu / max(1, int(self.said[what])) * 1e6
+        return self.cpu / max(1, int(self.load[what])) * 1e6
 
 
 def measure(candidate: Candidate) -> Figures:
@@ -74,8 +74,8 @@ def measure(candidate: Candidate) -> Figures:
     runs = []
     for connections in CONNECTIONS:
         run = Run(candidate, "-m", "ns", "-c", connections, "-T", SECONDS)
-        figures[f"requests_s_{connections}"] = run.said["rps"]
-        figures[f"latency_{connections}"] = run.said["lat_p50"]
+        figures[f"requests_s_{connections}"] = run.load["rps"]
+        figures[f"latency_{connections}"] = run.load["lat_p50"]
         if connections == 32:
             figures["request_cpu"] = run.per("ok_all")
         runs.append(run)
@@ -85,11 +85,11 @@ def measure(candidate: Candidate) -> Figures:
     chunks = max(10, round(SECONDS * 30))
     pace = ("-c", STREAMS, "-k", STREAMS, "-n", chunks, "-d", PACE_MICROSECONDS, "-r", 1000)
     paced = Run(candidate, "-m", "st", *pace)
-    figures["first_chunk"] = first.said["ttfc_p50"]
-    figures["burst_chunks_s"], figures["burst_cpu"] = burst.said["chunks_s"], burst.per("chunks_all")
-    figures["long_chunks_s"], figures["long_cpu"] = long.said["chunks_s"], long.per("chunks_all")
-    figures["paced_chunks_s"], figures["paced_cpu"] = paced.said["chunks_s"], paced.per("chunks_all")
-    figures["paced_delay"] = paced.said["del_p50"]
+    figures["first_chunk"] = first.load["ttfc_p50"]
+    figures["burst_chunks_s"], figures["burst_cpu"] = burst.load["chunks_s"], burst.per("chunks_all")
+    figures["long_chunks_s"], figures["long_cpu"] = long.load["chunks_s"], long.per("chunks_all")
+    figures["paced_chunks_s"], figures["paced_cpu"] = paced.load["chunks_s"], paced.per("chunks_all")
+    figures["paced_delay"] = paced.load["del_p50"]
     figures["resident"] = paced.resident / 2**20
     figures["broken"] = sum(run.broken for run in (*runs, first, burst, long, paced))
     return figures

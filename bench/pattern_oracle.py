@@ -1,8 +1,7 @@
 """What a scanner must find and hold, worked out in another way: by following every possible match character by character.
 
-The scanner asks RE2 about derived expressions. This simulates the states of each pattern's automaton for each place at which a match may
-begin, which is slow and simple.
-"""
+The scanner asks RE2 about derived expressions. This simulates the states of each pattern's automaton for each place at which a
+match may begin, which is slow and simple."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ class State(NamedTuple):
 
 
 class Oracle:
-    """One pattern without a lookbehind on one text. ``alive(s)`` after ``n`` characters: can the text from ``s`` on still grow into a
-    match?"""
+    """One pattern without a lookbehind on one text. ``alive(s)`` after ``n`` characters: can the text from ``s`` on still grow
+    into a match?"""
 
     def __init__(self, pattern: str, text: str) -> None:
         expression: Expression = parse(pattern)
@@ -32,8 +31,8 @@ class Oracle:
         self.text = text
 
     def run(self, start: int) -> Iterator[tuple[int, bool, bool]]:
-        """For each end from ``start`` on: whether the text up to it is a match, whatever follows, and whether it can still grow.
-        Stops when it cannot."""
+        """For each end from ``start`` on: whether the text up to it is a match in any case, and whether the match can still
+        grow. Stops when it cannot."""
         states = {self._root}
         for end in range(start, len(self.text) + 1):
             following = self.text[end] if end < len(self.text) else None
@@ -60,8 +59,8 @@ DONE = State(Sequence(()), None)
 
 
 def closure(states: set[State], text: str, at: int, following: str | None) -> tuple[set[State], bool]:
-    """The states that wait for a character, and whether a match may end here. With ``following`` None, at a place where more may come, an
-    assertion that depends on the next character waits as well."""
+    """The states that wait for a character, and whether a match may end here. With ``following`` None, at a place where more
+    may come, an assertion that depends on the next character waits as well."""
     waiting: set[State] = set()
     matched = False
     todo, seen = list(states), set(states)
@@ -147,7 +146,8 @@ def expected_matches(patterns: dict[str, str], text: str) -> list[tuple[int, int
 
 
 def least_hold(patterns: dict[str, str], text: str, start: int) -> int:
-    """The first place from ``start`` on from which the rest of the text can still grow into a match: nothing before it must be held."""
+    """The first place from ``start`` on from which the rest of the text can still grow into a match: nothing before it must be
+    held."""
     for place in range(start, len(text)):
         for pattern in patterns.values():
             steps = list(Oracle(pattern, text).run(place))

@@ -35,7 +35,7 @@ ALL = [{"use": "redact", "detectors": list(detectors())}]
 CHUNKS = 100
 REPEATS = 30
 STREAMS = 20
-MOST_GROWTH = 1.25
+MAX_GROWTH = 1.25
 """CPU per chunk in a burst with ``redact`` and all detectors, as a multiple of that without."""
 LEAST_EVENTS = 100_000
 """Recorded events that a replay judges in a second on one core."""
@@ -100,7 +100,7 @@ def cost() -> None:
         name = "burst" if frames_a_read == CHUNKS else f"{frames_a_read} a read"
         for what, seconds in spent.items():
             ratio = statistics.median(one / other for one, other in zip(seconds, spent["no stage"], strict=True))
-            target = f"  at most {MOST_GROWTH}" if what.startswith("redact") and name == "burst" else ""
+            target = f"  at most {MAX_GROWTH}" if what.startswith("redact") and name == "burst" else ""
             print(f"  {name:10} {what:24} {base * ratio / STREAMS / CHUNKS * 1e6:6.2f} µs  ratio {ratio:.2f}{target}")
 
 

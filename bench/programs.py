@@ -1,4 +1,4 @@
-"""Programs under measurement: built, started on a core of their own, watched through /proc, stopped. Linux only."""
+"""Programs under measurement: built, started on a separate core, measured through /proc, stopped. Linux only."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Program:
                 raise self._not_started()
             time.sleep(0.002)
 
-    def said_port(self) -> int:
+    def announced_port(self) -> int:
         """The port in the first address that the program prints."""
         limit = time.monotonic() + START_SECONDS
         while self._process.poll() is None and time.monotonic() < limit:

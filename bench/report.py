@@ -155,7 +155,7 @@ def machine() -> list[str]:
     memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
     versions = [f"{name} {version(name)}" for name in PACKAGES]
     for name, command in (("nginx", ["nginx", "-v"]), ("gcc", ["gcc", "-dumpfullversion"])):
-        versions.append(f"{name} {_said(command)}")
+        versions.append(f"{name} {_output_of(command)}")
     for name in ("litellm", "tensorzero"):
         found = sorted((BUILD / name).glob(f"lib/python*/site-packages/{name}-*.dist-info"))
         if found and os.environ.get("BENCH_PEERS") == "1":
@@ -170,7 +170,7 @@ def machine() -> list[str]:
     ]
 
 
-def _said(command: list[str]) -> str:
+def _output_of(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from streamglot.messages import Message, Request, Response, ResponseChoice, TextPart, TokenCounts
-from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, Wanted
+from streamglot.store import Filter, Finished, Session, SessionHints, Started, Store, StoreSettings
 from streamglot.store.conversation import hash_conversation
 
 from .candidates import Candidate, mock, streamglot
@@ -26,7 +26,7 @@ HISTORY = 12
 PAIRS = 4
 """Of gateways, started anew: where a process happens to lie in memory is worth some of a hundred by itself."""
 REPEATS = 3
-MOST_GROWTH = 0.15
+MAX_GROWTH = 0.15
 """Of the CPU for a chunk, at the pace of models. In a burst a chunk costs so little that what a turn costs is most of it."""
 SETTLE_SECONDS = 1.0
 """After a load, until all of it is written: that is part of its cost."""
@@ -40,21 +40,21 @@ CHUNKS = {load: int(str(options[options.index("-n") + 1])) for load, options in 
 
 
 def turns(count: int) -> list[tuple[Request, Response]]:
-    """Conversations of six questions, each request with all that was said before it."""
+    """Conversations of six questions; each request repeats all messages before it."""
     made: list[tuple[Request, Response]] = []
     system = Message("system", [TextPart("You are a careful assistant. " * 40)])
     for number in range(count):
         depth = number % (HISTORY // 2)
-        talk = number // (HISTORY // 2)
+        conversation = number // (HISTORY // 2)
         messages = [system]
         for step in range(depth):
             messages += [
-                Message("user", [TextPart(f"question {step} of talk {talk}: " + "why is that so? " * 10)]),
-                Message("assistant", [TextPart(f"answer {step} of talk {talk}: " + "because it is. " * 40)]),
+                Message("user", [TextPart(f"question {step} of talk {conversation}: " + "why is that so? " * 10)]),
+                Message("assistant", [TextPart(f"answer {step} of talk {conversation}: " + "because it is. " * 40)]),
             ]
-        messages.append(Message("user", [TextPart(f"question {depth} of talk {talk}: " + "why is that so? " * 10)]))
-        said = TextPart(f"answer {depth} of talk {talk}: " + "because it is. " * 40)
-        response = Response(f"resp_{number}", "model", 1, [ResponseChoice(0, [said], "end")], TokenCounts(1000, 200))
+        messages.append(Message("user", [TextPart(f"question {depth} of talk {conversation}: " + "why is that so? " * 10)]))
+        answer = TextPart(f"answer {depth} of talk {conversation}: " + "because it is. " * 40)
+        response = Response(f"resp_{number}", "model", 1, [ResponseChoice(0, [answer], "end")], TokenCounts(1000, 200))
         made.append((Request(model="model", messages=messages, stream=True), response))
     return made
 
@@ -100,7 +100,7 @@ async def latency(url: str) -> None:
     hand: list[float] = []
     for request, response in turns(600):
         begin = time.perf_counter()
-        session = await store.find_session(Wanted(caller="other"), request)
+        session = await store.find_session(SessionHints(caller="other"), request)
         middle = time.perf_counter()
         turn = store.start(session, Started(request=request, caller="other"))
         turn.finish(Finished(ending="end", response=response))
@@ -130,7 +130,7 @@ def growth() -> None:
     for load, costs in spent.items():
         off, on, ratio = (statistics.median(values) for values in (*zip(*costs, strict=True), [on / off for off, on in costs]))
         if load == PACED:
-            verdict = f"{'within' if ratio <= 1 + MOST_GROWTH else 'ABOVE'} the line of {MOST_GROWTH:.0%}"
+            verdict = f"{'within' if ratio <= 1 + MAX_GROWTH else 'ABOVE'} the line of {MAX_GROWTH:.0%}"
         else:
             verdict = f"{(on - off) * CHUNKS[load]:.0f} µs a turn"
         print(f"  {load:34} off {off:6.2f}  on {on:6.2f}  grows by {ratio - 1:5.1%}  {verdict}")
@@ -157,7 +157,7 @@ def cost_of_chunk(gateway: Candidate, *options: object) -> float:
     before = gateway.program.cpu_seconds()
     run = Run(gateway, "-m", "st", *options)
     time.sleep(SETTLE_SECONDS)
-    return (gateway.program.cpu_seconds() - before) / int(run.said["chunks_all"]) * 1e6
+    return (gateway.program.cpu_seconds() - before) / int(run.load["chunks_all"]) * 1e6
 
 
 async def main() -> None:

@@ -51,7 +51,7 @@ FINISH: Final[dict[str, dict[str, str]]] = {
         "": "stop",
     },
 }
-"""The word that each dialect has for our reason; "" for all others. AG-UI has none, our own stands in its metadata."""
+"""The word that each dialect has for our reason; "" for all others. AG-UI has none, so ours is in its metadata."""
 
 AI_SDK: Final[dict[str, str]] = {
     "stop": "stop",
@@ -87,7 +87,7 @@ ALL_CALLS: Final = frozenset(("agui", "vercel_ui"))
 PARTIAL: Final = frozenset(("anthropic (helper)", "anthropic (node)"))
 """Clients that show of half a call's arguments what they could parse so far: only its name is compared."""
 AT_ITEM_DONE: Final = frozenset(("ai-sdk-openai-responses (node)",))
-"""Clients that show a call when its item is done: half a call is never told as done, so they do not show it."""
+"""Clients that show a call when its item is done: an incomplete call is never reported as done, so they do not show it."""
 ALL_OR_NOTHING: Final = frozenset(
     (
         *("openai (helper)", "anthropic (helper)"),

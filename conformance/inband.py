@@ -7,10 +7,10 @@ random cuts, and if all of these give the same. Arguments are compared as JSON, 
 that we decide otherwise are listed, with the reason, in ``inband_exceptions.toml``; more than 2.5 % of them, or one case
 that is wrong and not listed, fail the run.
 
-What a case is about is its scope: a tool parser (``tool``) is given text without thinking, a reasoning parser
-(``reasoning``) leaves calls in the text. The prompt belongs to a case too: where it ends with an opening tag, the answer
-begins in the thinking. Where a case does not record its prompt, and the template of its format may open the thinking, a
-closing tag without an opening one before it says the same. ``--plain`` leaves the scope aside and passes only what the context says.
+The scope of a case is its subject: a tool parser (``tool``) is given text without thinking, a reasoning parser (``reasoning``)
+leaves calls in the text. The prompt belongs to a case too: where it ends with an opening tag, the answer begins in the
+thinking. Where a case does not record its prompt, and the template of its format may open the thinking, a closing tag without
+an opening one before it says the same. ``--plain`` leaves the scope aside and passes only what the context says.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def prompt_opener(case: dict[str, Any]) -> str:
 
 
 def closes_first(case: dict[str, Any]) -> bool:
-    """Does a closing tag stand in the text before any opening one?"""
+    """Whether the text has a closing tag before any opening tag."""
     think, text = FORMATS[case["format"]].think, case["input_text"]
     closer = min((text.find(word) for word in think.closers if word in text), default=-1)
     return closer >= 0 and not any(word in text[:closer] for word in think.openers)

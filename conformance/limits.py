@@ -1,6 +1,6 @@
-"""What a client cannot read, whoever writes it: the one list, which is printed in docs/conformance.md.
+"""Input that a client cannot read from any server: the one list, which is printed in docs/conformance.md.
 
-An entry stands for a fault or a limit of the client itself. A stream that it names is not given to that client; every other
+An entry describes a fault or a limit of the client itself. A stream that it names is not given to that client; every other
 difference is a fault of ours.
 """
 

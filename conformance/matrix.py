@@ -43,7 +43,7 @@ NODE: Final[dict[str, list[str]]] = {
 
 
 class Matrix:
-    """One cell for each reader, writer and client. ``report`` is told of every stream that did not come through."""
+    """One cell for each reader, writer and client. ``report`` receives every stream that failed."""
 
     def __init__(self, report: Callable[[str], None] = print) -> None:
         self.cells: dict[tuple[str, str, str], Counter[str]] = {}
@@ -117,7 +117,7 @@ class Clients:
 def judged(read: Callable[[], Reading], want: Reading) -> list[str]:
     try:
         return difference(read(), want)
-    except Exception as error:  # whatever a client throws is the finding here
+    except Exception as error:  # any exception of a client is a finding
         return [f"{type(error).__name__}: {error!s:.300}"]
 
 

@@ -193,10 +193,10 @@ def _grammars() -> list[str]:
 
 
 ABILITIES = {
-    "custom_tools": "Tools that take free text. Otherwise functions emulate them, and their calls come back as custom calls.",
+    "custom_tools": "Tools that take free text. Otherwise functions emulate them, and their calls are returned as custom calls.",
     "namespaces": "Tools in namespaces, and a client's search for tools. Otherwise they are functions with flat names.",
     "developer_role": "Messages of the role `developer`. Otherwise they become system messages.",
-    "inner_system": "System messages anywhere. Otherwise one stands at the beginning, and later ones become the user's.",
+    "inner_system": "System messages anywhere. Otherwise there is one at the beginning, and later ones become user messages.",
     "cache_control": "Marks up to where a prompt is cached. Otherwise they are left out.",
     "user_chars": "The longest `user`, in characters. A longer one is replaced by a digest; with 0 none is sent.",
     "call_id_chars": "The longest id of a call, in characters. A longer one is replaced by a digest.",
@@ -232,18 +232,18 @@ def abilities_page() -> str:
     for entry in DIALECTS.values():
         if entry.has_reader:
             by_family = type(entry).build_request is not Dialect.build_request
-            cells = ["as its family" if by_family else _said(getattr(entry.abilities, name)) for name in ABILITIES]
+            cells = ["as its family" if by_family else _shown(getattr(entry.abilities, name)) for name in ABILITIES]
             lines.append(f"| `{entry.name}` | {' | '.join(cells)} |")
     lines += ["", "## By provider, where they are others", "", "| provider | abilities |", "|---|---|"]
     for provider in PROVIDERS:
-        told = [(name, getattr(provider.abilities, name)) for name in ABILITIES]
-        said = [f"`{name}`: {_said(value)}" for name, value in told if value is not None]
-        if said:
-            lines.append(f"| {provider.title} | {'; '.join(said)} |")
+        values = [(name, getattr(provider.abilities, name)) for name in ABILITIES]
+        listed = [f"`{name}`: {_shown(value)}" for name, value in values if value is not None]
+        if listed:
+            lines.append(f"| {provider.title} | {'; '.join(listed)} |")
     return "\n".join([*lines, ""])
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"`{name}`" for name in value) or "–"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A loop that must not wait, such as that of a game: it draws a frame, and takes what has come of the answer.
+"""A loop that must not wait, such as that of a game: it draws a frame and takes the new part of the answer.
 
 python examples/plain_loop.py Why is the sky blue?
 """
@@ -15,7 +15,7 @@ def main() -> None:
     running = streamglot.run_in_thread(model=model, messages=" ".join(words[1:] if model else words) or "Say hello.")
     frames = 0
     while not running.finished:
-        frames += 1  # here the program does whatever else it has to do
+        frames += 1  # here the program does its other work
         for event in running.drain():
             match event:
                 case streamglot.TextDelta(text=text):

@@ -20,13 +20,13 @@ import msgspec
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from hostile.responses import Malformed, parse_responses
 from hostile.targets import HEALTH, HOST, chunks
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 TOGETHER: Final = 128
 """Simultaneous connections: most of them wait for a deadline."""
-MOST_BYTES: Final = 12_000
+MAX_BYTES: Final = 12_000
 """Bytes of one input: below the pipelining limit, so that the number of reads does not matter."""
-MOST_RESPONSES: Final = 24
+MAX_RESPONSES: Final = 24
 """Inputs with more responses are not compared: the number of queued requests depends on timing."""
 GROWTH: Final = 1.25
 SPARE_BYTES: Final = 16 * 2**20
@@ -115,7 +115,7 @@ def mutated(data: bytes, others: list[bytes], source: random.Random) -> bytes:
                 line = source.randrange(len(lines))
                 lines.insert(source.randrange(len(lines)), lines[line])
                 data = b"\r\n".join(lines)
-    return data[:MOST_BYTES] or b"\n"
+    return data[:MAX_BYTES] or b"\n"
 
 
 def cut(data: bytes, source: random.Random) -> list[bytes]:
@@ -133,7 +133,7 @@ def cut(data: bytes, source: random.Random) -> list[bytes]:
 async def outcome(port: int, pieces: list[bytes]) -> list[int] | None:
     """The statuses of all responses, read to the end of the connection, which must come."""
     data, late = bytearray(), False
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         began = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -169,7 +169,7 @@ async def tried(port: int, data: bytes, source: random.Random) -> None:
         raise Fault("the connection was not closed") from None
     except Malformed as error:
         raise Fault(str(error)) from error
-    if whole is not None and again is not None and whole != again and len(whole) < MOST_RESPONSES:
+    if whole is not None and again is not None and whole != again and len(whole) < MAX_RESPONSES:
         raise Fault(f"{whole} as a whole, {again} in pieces")
 
 
@@ -220,14 +220,14 @@ def serving() -> Iterator[Gateway]:
             )
         try:
             until(lambda: LISTENS.search(log.read_text()) or process.poll() is not None)
-            told = LISTENS.search(log.read_text())
-            assert told, log.read_text()
-            gateway = Gateway(process, int(told[1]), log)
+            listening = LISTENS.search(log.read_text())
+            assert listening, log.read_text()
+            gateway = Gateway(process, int(listening[1]), log)
             until(lambda: _answers(gateway.port))
             yield gateway
         finally:
             process.terminate()
-            process.wait(PATIENCE)
+            process.wait(WAIT_SECONDS)
 
 
 def _answers(port: int) -> bool:

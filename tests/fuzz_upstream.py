@@ -2,8 +2,9 @@
 
 An upstream takes recorded answers of every dialect apart and sends them wrongly: hostile framing, headers, trailers, lengths,
 numbers and bodies, cut anywhere and ended in every way. Clients of every dialect ask for them through a gateway in a process of
-its own. Every request must be answered by one well-formed HTTP response in the client's dialect, within the deadlines; requests to
-an upstream that behaves must succeed all the time; no secret may come out; the gateway must not crash, log a fault, hang or grow.
+its own. Every request must be answered by one well-formed HTTP response in the client's dialect, within the deadlines; requests
+to an upstream that behaves must succeed all the time; no secret may come out; the gateway must not crash, log a fault, hang or
+grow.
 
 A case is made of the seed and its number alone. It stops at the first fault and says how to run that case again.
 """
@@ -29,7 +30,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from dialects.test_odd_numbers import ODD, STREAMS
+from dialects.test_invalid_numbers import ODD, STREAMS
 from fuzz import mutated
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of, understood
 from gateway.running import Answer
@@ -38,7 +39,7 @@ from recordings import recordings
 TOGETHER: Final = 32
 """Requests at once: many of them wait for a deadline."""
 DEADLINES: Final = {"connect": 10.0, "first_byte": 1.5, "idle": 0.8, "total": 5.0}
-PATIENCE: Final = 90.0
+WAIT_SECONDS: Final = 90.0
 """Seconds for one answer: far more than its deadlines, as the machine may be busy."""
 LARGEST_BYTES: Final = 3 * 2**20
 """Of one answer: a few large ones are enough to see memory grow."""
@@ -121,8 +122,15 @@ def _body(dialect: str, known: dict[str, list[bytes]], chance: random.Random) ->
                 "code": chance.choice((KEY, "²", 999, -1, None)),
                 "type": "x" * chance.randrange(200),
             }
-            told = msgspec.json.encode({"error": error, "retry_after": 10**30})
-            return chance.choice((told, b"data: " + told + b"\n\n", told + b"\n", body[: len(body) // 2] + b"\n\ndata: " + told))
+            error_body = msgspec.json.encode({"error": error, "retry_after": 10**30})
+            return chance.choice(
+                (
+                    error_body,
+                    b"data: " + error_body + b"\n\n",
+                    error_body + b"\n",
+                    body[: len(body) // 2] + b"\n\ndata: " + error_body,
+                )
+            )
         case 4:
             depth = chance.choice((10, 500, 900, 5000))
             return b'{"error":' * depth + b'"\\ud800"' + b"}" * depth
@@ -373,7 +381,7 @@ class Gateway:
             self.process = subprocess.Popen(command, stderr=sink, env=kept)
 
     async def ready(self) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             while b"streamglot listens on" not in self.log.read_bytes() or not await self._answers():
                 self.check()
                 await asyncio.sleep(0.05)
@@ -405,7 +413,7 @@ class Gateway:
     def stop(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -443,7 +451,7 @@ class Run:
                 await asyncio.sleep(0.5)  # the log is written a moment later
                 raise Fault(f"{fault}\n{gateway.faults()}") from None
             except TimeoutError:
-                raise Fault(f"no answer to the cases {sorted(self.under_way)} within {PATIENCE:g} s") from None
+                raise Fault(f"no answer to the cases {sorted(self.under_way)} within {WAIT_SECONDS:g} s") from None
             finally:
                 gateway.stop()
                 for server in servers:
@@ -455,12 +463,12 @@ class Run:
             number, self.next = self.next, self.next + 1
             case = self.under_way[number] = upstream.make(number)
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(WAIT_SECONDS):
                     _check(case, await self._ask(gateway, case, number))
                     if number % 10 == 0:
                         fine = understood(case.client, await _ask(gateway.port, case.client, "right/m", case.stream), case.stream)
                         if fine.error is not None or fine.text != GONE_RIGHT:
-                            raise Fault(f"the upstream that behaves was told wrongly: {fine}")
+                            raise Fault(f"the answer of the correct upstream is wrong: {fine}")
             except Fault as fault:
                 file = Path(f"fuzz-upstream-{self.seed}-{number}.bin")
                 file.write_bytes(case.data)
@@ -476,7 +484,7 @@ class Run:
 
     async def _settle(self, gateway: Gateway, warm: float) -> None:
         """Nothing is open any more, and the memory is back."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + WAIT_SECONDS
         most = max(warm * GROWTH, warm + SPARE_MEGABYTES)
         while True:
             gateway.check()

@@ -21,14 +21,14 @@ ERROR_CODES = re.compile(r'code(?:: str)? ?= ?"(\w+)"')
 KNOWN_CODES = {code for path in PYTHON for code in ERROR_CODES.findall(path.read_text())}
 
 
-def spoken_of(document: str) -> list[str]:
+def names_in(document: str) -> list[str]:
     text = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.S)
     return sorted(set(CODE.findall(text)))
 
 
 @pytest.mark.parametrize("document", ["ARCHITECTURE.md", "README.md"])
 def test_every_name_in_backticks_exists(document: str) -> None:
-    missing = [piece for piece in spoken_of(document) if not exists(piece)]
+    missing = [piece for piece in names_in(document) if not exists(piece)]
     assert not missing
 
 

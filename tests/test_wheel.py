@@ -123,8 +123,8 @@ def test_without_extras_everything_can_be_imported(consumer: Consumer) -> None:
 
 def test_a_client_without_its_extra_says_which(consumer: Consumer) -> None:
     code = "from streamglot import Client\ntry:\n    Client()\nexcept Exception as error:\n    print(error)"
-    said = run(str(consumer.python), "-I", "-c", code, cwd=ROOT)
-    assert "pip install 'streamglot[client]'" in said
+    output = run(str(consumer.python), "-I", "-c", code, cwd=ROOT)
+    assert "pip install 'streamglot[client]'" in output
 
 
 def test_another_fault_of_an_import_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:

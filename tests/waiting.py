@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-PATIENCE = 60.0
+WAIT_SECONDS = 60.0
 """Seconds after which a condition counts as failed, even on a busy machine."""
 
 
 def until(what: Callable[[], object], otherwise: Callable[[], str] = lambda: "it did not happen") -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + WAIT_SECONDS
     while not what():
         assert time.monotonic() < end, otherwise()
         time.sleep(0.002)
@@ -19,7 +19,7 @@ def until(what: Callable[[], object], otherwise: Callable[[], str] = lambda: "it
 
 async def soon(what: Callable[[], object], otherwise: Callable[[], str] = lambda: "it did not happen") -> None:
     """The same for asynchronous tests, without blocking the event loop."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + WAIT_SECONDS
     while not what():
         assert time.monotonic() < end, otherwise()
         await asyncio.sleep(0.002)

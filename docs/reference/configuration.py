@@ -72,13 +72,13 @@ MEANINGS = {
     "tools.disabled": "Globs of tools that may not.",
     "tools.python": "Modules, files or folders with `@streamglot.tool` functions.",
     "tools.hosted": "Tools that providers host (`web_search`), each with the tool of ours that stands in for it.",
-    "tools.mcp.command": "The command that is started and spoken to over standard input and output.",
+    "tools.mcp.command": "The command of the server, which communicates over standard input and output.",
     "tools.mcp.url": "The address of a server that runs.",
     "tools.mcp.headers": "Headers for that address.",
     "tools.mcp.env": "Variables that are added for the command.",
     "tools.mcp.cwd": "The directory of the command.",
     "tools.executables.command": "The program and its arguments.",
-    "tools.executables.description": "What the model is told about it.",
+    "tools.executables.description": "The description that the model gets.",
     "tools.executables.parameters": "The JSON Schema of the arguments.",
     "upstreams.abilities.call_id_fixed": "Ids of calls have exactly `call_id_chars` letters and digits.",
     "tools.limits.cost": "US dollars that all model turns together may cost; 0 is no limit.",
@@ -89,7 +89,7 @@ MEANINGS = {
     "server.fallback_model": "The model that answers for names that no upstream serves.",
 }
 """Meanings of settings whose docstring does not say ``name``: meaning. The others come from the docstrings."""
-_SAID = re.compile(r"``(\w+)``:\s+((?:(?!``\w+``:\s|\n\s*- ``).)*)", re.S)
+_DESCRIBED = re.compile(r"``(\w+)``:\s+((?:(?!``\w+``:\s|\n\s*- ``).)*)", re.S)
 
 
 def configuration_page() -> str:
@@ -165,10 +165,10 @@ def _struct_in(kind: Any) -> tuple[type | None, str]:  # a type annotation
 
 
 def _table(place: str, kind: type, heading: str, variable: str) -> list[str]:
-    said = {name: sentence(text.replace("``", "`")) for name, text in _SAID.findall(kind.__doc__ or "")}
+    described = {name: sentence(text.replace("``", "`")) for name, text in _DESCRIBED.findall(kind.__doc__ or "")}
     rows = [
         f"| `{field.encode_name}` | {_type(field.type)} | {_default(field)} | {code(variable + field.name.upper()) if variable else '–'} "
-        f"| {cell(MEANINGS.get(f'{place}.{field.name}') or said.get(field.name, ''))} |"
+        f"| {cell(MEANINGS.get(f'{place}.{field.name}') or described.get(field.name, ''))} |"
         for field in fields(kind)
         if _struct_in(field.type)[0] is None and field.name != "rest"
     ]
@@ -182,9 +182,9 @@ def undescribed() -> list[str]:
     """Settings without a meaning."""
     missing = []
     for place, kind, _, _ in _tables(Config, "", "", PREFIX):
-        said = {name for name, _ in _SAID.findall(kind.__doc__ or "")}
+        described = {name for name, _ in _DESCRIBED.findall(kind.__doc__ or "")}
         own = [field.name for field in fields(kind) if _struct_in(field.type)[0] is None and field.name != "rest"]
-        missing += [f"{place}.{name}" for name in own if name not in said and f"{place}.{name}" not in MEANINGS]
+        missing += [f"{place}.{name}" for name in own if name not in described and f"{place}.{name}" not in MEANINGS]
     return missing
 
 

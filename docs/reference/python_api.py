@@ -25,7 +25,7 @@ SUBJECTS = {
 }
 ELSEWHERE = re.compile(r"\b(?:streamglot|collections\.abc|typing)(?:\.\w+)*\.(\w+)")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""Where an object stands in memory: another number in every run."""
+"""The address of an object in memory: another number in every run."""
 LINE_CHARS = 100
 """A longer signature has a line for each parameter."""
 DEFAULT_CHARS = 60

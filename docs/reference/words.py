@@ -10,7 +10,7 @@ _CODE = re.compile(r"``([^`]+)``")
 
 
 def prose(documented: object) -> str:
-    """The docstring of an object as Markdown. Text that stands in columns stays as it is, as a code block."""
+    """The docstring of an object as Markdown. Text in columns becomes a code block."""
     return markdown(inspect.cleandoc(getattr(documented, "__doc__", None) or ""))
 
 

@@ -18,11 +18,11 @@ OPEN: Final = 'or set server.authentication = "none" to let in everybody on this
 
 
 class Authentication(Struct, frozen=True):
-    """``says`` describes the state, ``step`` the next step. ``usable``: whether any request can pass."""
+    """``summary`` describes the state, ``step`` the next step. ``usable``: whether any request can pass."""
 
     asked: bool
     usable: bool
-    says: str
+    summary: str
     step: str = ""
 
 

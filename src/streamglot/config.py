@@ -22,7 +22,7 @@ FILE_NAME = "streamglot.toml"
 FILE_BYTES = 4 * 2**20
 """Maximum bytes of the configuration file: an endless device must not fill the memory."""
 PREFIX = "STREAMGLOT_"
-NOTHING = "none"
+DISABLED = "none"
 """The ``store.url`` that switches the store off, and the ``server.fallback_model`` that refuses unknown models."""
 AUTO = "auto"
 PARENT = f"{PREFIX}PARENT"

@@ -40,9 +40,9 @@ class Limits(Struct, frozen=True):
     held_chars: int = MAX_HELD_CHARS
 
     def exceeded(self, name: str) -> LimitExceeded:
-        most = getattr(self, name)
+        limit = getattr(self, name)
         return LimitExceeded(
-            f"the upstream's stream exceeds the limit {name} = {most}; raise it if such a large answer is intended",
+            f"the upstream's stream exceeds the limit {name} = {limit}; raise it if such a large answer is intended",
             code=f"limit_{name}",
         )
 

@@ -37,7 +37,7 @@ class Place(Struct):
 
 
 class Driver(Struct, frozen=True):
-    """``dialect`` is what the agent speaks, ``base_path`` what stands behind the server's address in its settings."""
+    """``dialect`` is the agent's dialect, ``base_path`` the path after the server's address in its settings."""
 
     name: str
     package: str

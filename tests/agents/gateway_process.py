@@ -14,7 +14,7 @@ from waiting import until
 
 _LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
 _COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
-# With a store, as a gateway has it that nobody configured: it returns the state of a provider that an agent drops.
+# With a store, like an unconfigured gateway: it restores the provider state that an agent drops.
 _CONFIG = """\
 [server]
 discover = false

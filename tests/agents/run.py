@@ -5,8 +5,8 @@
 
 Every cell is a run of its own: an agent with an empty home, a gateway process, a scripted upstream. ``direct`` among the
 upstreams is the control: the agent asks the scripted upstream itself, in the dialect that it speaks. A cell that goes wrong is
-run a second time, because a busy machine can make an agent give up; the page says so. What goes wrong in the control is not run
-again. ``--results`` keeps what was found, and cells that went well there are not run again.
+run a second time, because a busy machine can make an agent give up; the page says so. A failed control run is not repeated.
+``--results`` keeps what was found, and cells that went well there are not run again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agents.matrix import DIRECT, MODELS, Cell, Found, cells
 from agents.page import page
 from agents.scenarios import SCENARIOS
 from agents.scripted import scripted
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 
 class Outcome(Struct):
@@ -51,7 +51,7 @@ def drive(cell: Cell, modules: Path, folder: Path) -> Outcome:
         model = MODELS.get((cell.agent, cell.scenario), MODEL)
         ran = run(driver, Place(folder / "home", work, url + driver.base_path, model), modules, script.hangs.is_set)
         if script.interrupts and script.hangs.is_set():
-            script.hung_up.wait(PATIENCE)
+            script.hung_up.wait(WAIT_SECONDS)
     faults = script.verify(ran.output)
     if ran.code is None:
         faults.append("it did not end")

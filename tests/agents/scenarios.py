@@ -1,4 +1,4 @@
-"""The scripts: what the scripted model does in each scenario, whatever tools the agent has for it."""
+"""The scripts: what the scripted model does in each scenario, with any tools of the agent."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _path_name(tool: ToolSpec | None) -> str:
 
 
 class Script:
-    """One run. ``faults`` says what happened that must not; an agent's side requests get a short answer. ``interrupts``: the agent
-    is interrupted when the upstream ``hangs``, and the upstream must notice it (``hung_up``)."""
+    """One run. ``faults`` says what happened that must not; an agent's side requests get a short answer. ``interrupts``: the
+    agent is interrupted when the upstream ``hangs``, and the upstream must notice it (``hung_up``)."""
 
     interrupts = False
 
@@ -171,12 +171,12 @@ class ReasonsFirst(WriteAndRead):
 
     def step(self, number: int, asked: Asked) -> Reply:
         signed = asked.dialect in ("anthropic", "openai_responses", "gemini", "bedrock_converse")
-        if number == 1 and signed and not any(self._is_signature(said) for said in asked.signatures):
+        if number == 1 and signed and not any(self._is_signature(text) for text in asked.signatures):
             self.fail("the opaque state of the reasoning did not come back")
         return super().step(number, asked)
 
-    def _is_signature(self, said: str) -> bool:
-        return self.signature in said or base64.b64encode(self.signature.encode()).decode() in said
+    def _is_signature(self, text: str) -> bool:
+        return self.signature in text or base64.b64encode(self.signature.encode()).decode() in text
 
 
 class LongAnswer(WriteAndRead):
@@ -190,8 +190,8 @@ class LongAnswer(WriteAndRead):
 
 
 class Broken(WriteAndRead):
-    """Hangs up once in the middle of the first turn. An agent may have run a call that was whole by then, and run it again: what it
-    does next goes by the last result, not by how many there are."""
+    """Hangs up once in the middle of the first turn. An agent may have run a call that was whole by then, and run it again:
+    what it does next goes by the last result, not by how many there are."""
 
     def step(self, number: int, asked: Asked) -> Reply:
         reply = super().step(2 if number and MARK in asked.results[-1] else min(number, 1), asked)
@@ -229,9 +229,9 @@ class BrokenCall(Broken):
         return _behind(pieces, cut(arguments(turn.calls[0]))[1]) or _behind(pieces, turn.calls[0].name)
 
 
-def _behind(pieces: list[bytes], said: str) -> int:
+def _behind(pieces: list[bytes], text: str) -> int:
     """The number of pieces up to the one that says this; 0 where none does."""
-    wanted = json.dumps(said)[1:-1]
+    wanted = json.dumps(text)[1:-1]
     doubled = json.dumps(wanted)[1:-1]
     return next((number for number, piece in enumerate(pieces, 1) if wanted.encode() in piece or doubled.encode() in piece), 0)
 
@@ -246,7 +246,7 @@ class Busy(WriteAndRead):
 
 
 class Interrupted(WriteAndRead):
-    """Stops in the middle of a text. A person presses Ctrl-C, and the upstream must be told."""
+    """Stops in the middle of a text. A person presses Ctrl-C, and the upstream request must be cancelled."""
 
     interrupts = True
 
@@ -259,7 +259,7 @@ class Interrupted(WriteAndRead):
     def verify(self, output: str) -> list[str]:
         if not self.hangs.is_set():
             return [*self.faults, "the upstream was never asked"]
-        return self.faults + ([] if self.hung_up.is_set() else ["the upstream was not told"])
+        return self.faults + ([] if self.hung_up.is_set() else ["the upstream request was not cancelled"])
 
 
 class ShowsImage(Script):

@@ -1,6 +1,6 @@
-"""The scripted upstream: a server that speaks six dialects and says what a script says.
+"""The scripted upstream: a server with six dialects that answers by a script.
 
-It stands behind the gateway, or is asked by an agent directly for the control run.
+It is the upstream of the gateway, or of the agent itself in the control run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATHS = {
     "ollama": "",
     "bedrock_converse": "",
 }
-"""What stands behind the address of this server in the ``base_url`` of an upstream."""
+"""The path after the address of this server in the ``base_url`` of an upstream."""
 
 
 HANG_SECONDS = 600
@@ -127,21 +127,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(400, wires.refused(name, 400, error.message))
             return
         self.server.bodies.append(body)
-        said = asked(name, request, body)
-        reply = self.server.script.answer(said)
-        about = (
-            f"{len(said.tools)} tools, {len(said.results)} results, {'stream' if said.stream else 'whole'}, model {said.model}"
-        )
+        conversation = asked(name, request, body)
+        reply = self.server.script.answer(conversation)
+        about = f"{len(conversation.tools)} tools, {len(conversation.results)} results, {'stream' if conversation.stream else 'whole'}, model {conversation.model}"
         if reply.status != 200:
             self._note(reply.status, about)
             headers = {"retry-after": str(reply.retry_after)} if reply.retry_after is not None else {}
             self._reply(reply.status, wires.refused(name, reply.status, "scripted refusal"), headers)
-        elif said.stream:
+        elif conversation.stream:
             self._note(200, f"{about}{', cut' if reply.cut_after is not None else ''}")
-            self._stream(name, reply, said.model)
+            self._stream(name, reply, conversation.model)
         else:
             self._note(200, about)
-            self._reply(200, wires.whole(name, reply.turn, said.model))
+            self._reply(200, wires.whole(name, reply.turn, conversation.model))
 
     def _stream(self, name: str, reply: Reply, model: str) -> None:
         self.send_response(200)

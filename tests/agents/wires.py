@@ -240,10 +240,10 @@ def _messages(turn: Turn, model: str) -> Iterator[bytes]:
         empties: dict[str, dict[str, Any]] = {"thinking": {"thinking": "", "signature": ""}, "text": {"text": ""}}
         empty = empties.get(kind, {"input": {}})
         yield event("content_block_start", index=index, content_block={**block, **empty})
-        said = json.dumps(block["input"]) if kind == "tool_use" else block[kind]
+        content = json.dumps(block["input"]) if kind == "tool_use" else block[kind]
         name = {"thinking": "thinking_delta", "text": "text_delta", "tool_use": "input_json_delta"}[kind]
         field = {"thinking": "thinking", "text": "text", "tool_use": "partial_json"}[kind]
-        for piece in cut(said):
+        for piece in cut(content):
             yield event("content_block_delta", index=index, delta={"type": name, field: piece})
         if kind == "thinking":
             yield event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": block["signature"]})

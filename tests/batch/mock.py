@@ -1,4 +1,4 @@
-"""A mock upstream of the chat API: it answers with the words of the prompt, counts what it is asked, and fails when told."""
+"""A mock upstream of the chat API: it answers with the text of the prompt, counts its requests, and fails on request."""
 
 from __future__ import annotations
 

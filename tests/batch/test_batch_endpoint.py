@@ -19,7 +19,7 @@ from streamglot.batch.runner import RetryPolicy
 from streamglot.framing import Frame, Sse
 from streamglot.gateway.api import batch, batch_answers
 from streamglot.gateway.api.batch_answers import BatchAnswers
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 TOOLS = '''
 from streamglot import tool
@@ -120,7 +120,7 @@ def test_every_item_has_its_own_result_or_error(gateway: Running, upstream: Mock
         ({"requests": [chat(number, "a") for number in range(1001)]}, 413),
     ],
 )
-def test_a_batch_whose_items_cannot_be_told_apart_is_refused(gateway: Running, body: dict[str, Any], status: int) -> None:
+def test_a_batch_with_duplicate_ids_is_refused(gateway: Running, body: dict[str, Any], status: int) -> None:
     answer = gateway.ask("/v1/batch", body)
     assert answer.status == status
     assert answer.json()["error"]["message"]
@@ -140,7 +140,7 @@ def test_items_run_at_once_within_the_limit(upstream: MockUpstream, tmp_path: Pa
         asking.start()
         until(lambda: sum(upstream.asked.values()) == 3)
         upstream.hold.set()
-        asking.join(PATIENCE)
+        asking.join(WAIT_SECONDS)
     assert [one["result"] for one in answers[0].json()["responses"]] == [f"re: p{n}" for n in range(9)]
     assert upstream.most == 3
 
@@ -183,7 +183,7 @@ def test_a_batch_that_runs_is_joined(upstream: MockUpstream, tmp_path: Path, sto
         until(lambda: upstream.asked["once"])
         upstream.hold.set()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(WAIT_SECONDS)
     assert len({answer.body for answer in answers}) == 1
     assert upstream.asked["once"] == 1
 
@@ -191,11 +191,11 @@ def test_a_batch_that_runs_is_joined(upstream: MockUpstream, tmp_path: Path, sto
 def test_a_named_batch_goes_on_without_its_client_and_another_one_does_not(gateway: Running, upstream: MockUpstream) -> None:
     upstream.hold = threading.Event()
     for body in ({"batch_id": "left", "requests": [chat(1, "named")]}, {"requests": [chat(n, f"un{n}") for n in range(40)]}):
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
         connection.request("POST", "/v1/batch", msgspec.json.encode(body))
         until(lambda prompt=body["requests"][0]["payload"]["prompt"]: upstream.asked[prompt])  # type: ignore[misc, index]
         connection.close()
-    gateway.said(lambda line: line.get("ending") == "client_gone")
+    gateway.log_line(lambda line: line.get("ending") == "client_gone")
     upstream.hold.set()
     again = ask(gateway, [chat(1, "named")], batch_id="left")
     assert again.json()["responses"][0]["result"] == "re: named"
@@ -231,7 +231,7 @@ def test_a_stream_has_deltas_and_results_as_they_come(gateway: Running, upstream
 def test_results_of_a_stream_come_before_the_slow_ones_are_done(gateway: Running, upstream: MockUpstream) -> None:
     upstream.hold = threading.Event()
     upstream.held = lambda prompt: prompt == "slow"
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
     body = {"requests": [chat(1, "slow"), chat(2, "fast")], "stream": True}
     connection.request("POST", "/v1/batch", msgspec.json.encode(body))
     answer, box = connection.getresponse(), Sse()
@@ -247,7 +247,7 @@ def test_results_of_a_stream_come_before_the_slow_ones_are_done(gateway: Running
 def test_a_silent_stream_is_kept_alive(upstream: MockUpstream, tmp_path: Path) -> None:
     upstream.hold = threading.Event()
     with serving(upstream, tmp_path, server={"keep_alive_seconds": 0.01}) as gateway:
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
         connection.request("POST", "/v1/batch", msgspec.json.encode({"requests": [chat(1, "a")], "stream": True}))
         answer = connection.getresponse()
         assert answer.read1(100).startswith(b": ping")
@@ -296,8 +296,8 @@ def test_each_item_is_an_exchange_with_a_turn_and_a_line(upstream: MockUpstream,
     store = {"url": f"sqlite:///{tmp_path / 'db' / 'store.db'}"}
     with serving(upstream, tmp_path, store=store) as gateway:
         ask(gateway, [chat(1, "a"), chat("two", "b")], {"x-request-id": "req"})
-        said = gateway.said(lambda line: line.get("event") == "batch")
-        assert (said["request_id"], said["requests"], said["failed"]) == ("req", 2, 0)
+        logged = gateway.log_line(lambda line: line.get("event") == "batch")
+        assert (logged["request_id"], logged["requests"], logged["failed"]) == ("req", 2, 0)
         assert gateway.line("req-1")["upstream"] == "mock"
         assert gateway.line("req-two")["input_tokens"] == 10
         until(lambda: len(gateway.ask("/turns").json()["data"]) == 2)
@@ -328,7 +328,7 @@ def test_the_answer_of_a_gateway_that_stops_is_not_kept(upstream: MockUpstream, 
         until(lambda: upstream.asked["a"])
         gateway.gateway.stopping = True
         upstream.hold.set()
-        asking.join(PATIENCE)
+        asking.join(WAIT_SECONDS)
         first, second = answers[0].json()["responses"]
         assert (first["result"], second["error"]["code"]) == ("re: a", "shutting_down")
         gateway.gateway.stopping = False
@@ -349,7 +349,7 @@ def test_a_fault_of_ours_is_an_honest_end(gateway: Running, monkeypatch: pytest.
         assert [name for name, _ in events if name != "delta"] == ["response", "error"]
         assert events[-1][1]["error"]["code"] == "batch_stopped"
         assert ask(gateway, [chat(1, "a")], **named).status == 500
-    gateway.said(lambda line: line.get("event") == "fault" and "a fault" in line["trace"])
+    gateway.log_line(lambda line: line.get("event") == "fault" and "a fault" in line["trace"])
     monkeypatch.undo()
     assert ask(gateway, [chat(1, "a")], batch_id="faulty").json()["responses"][0]["result"] == "re: a"
 

@@ -115,7 +115,7 @@ def test_a_file_that_the_gateway_refuses_is_described(batch: Run, tmp_path: Path
     assert "line 2: the url is another one" in capsys.readouterr().out
 
 
-def test_what_goes_wrong_is_said(batch: Run, tmp_path: Path) -> None:
+def test_failures_are_reported(batch: Run, tmp_path: Path) -> None:
     plain = tmp_path / "plain.jsonl"
     plain.write_text('{"text": "x"}\n')
     cases: list[tuple[tuple[Any, ...], type[StreamglotError], str]] = [

@@ -23,7 +23,7 @@ from streamglot.cli.batch.progress import Counts, ProgressBar
 from streamglot.cli.batch.rows import open_rows
 from streamglot.cli.batch.template import Template
 from streamglot.errors import ConfigError, RequestError
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 CSV = 'id,text\n1,first\n2,"second, with a comma\nand a line"\n3,third\n'
 Run = Callable[..., int]
@@ -178,7 +178,7 @@ def test_parquet(batch: Run, tmp_path: Path) -> None:
         open_rows(tmp_path / "bad.parquet")
 
 
-def test_what_cannot_work_is_said_before_anything_is_asked(batch: Run, upstream: MockUpstream, tmp_path: Path) -> None:
+def test_invalid_input_is_reported_before_any_request(batch: Run, upstream: MockUpstream, tmp_path: Path) -> None:
     table = tmp_path / "in.csv"
     table.write_text(CSV)
     for words, message in (
@@ -280,7 +280,7 @@ def start(*words: object) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.usefixtures("batch")
 def test_a_run_that_is_stopped_goes_on(number: int, status: int, upstream: MockUpstream, tmp_path: Path) -> None:
-    """What was in flight is asked again, and nothing else."""
+    """Only requests in flight are repeated."""
     upstream.hold = threading.Event()
     upstream.held = lambda prompt: int(prompt) >= 30
     table, out = numbered(60, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
@@ -288,20 +288,20 @@ def test_a_run_that_is_stopped_goes_on(number: int, status: int, upstream: MockU
     with start(*arguments) as process:
         until(lambda: out.exists() and out.read_bytes().count(b"\n") == 30 and sum(upstream.asked.values()) == 34)
         with start(*arguments) as second:
-            _, said = second.communicate(timeout=PATIENCE)
+            _, errors = second.communicate(timeout=WAIT_SECONDS)
             assert second.returncode == 2
-            assert b"another run" in said
+            assert b"another run" in errors
         os.kill(process.pid, number)
-        _, said = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == status
-    assert status < 0 or b"run the same command again to continue" in said
+    assert status < 0 or b"run the same command again to continue" in errors
     upstream.hold.set()
     with start(*arguments) as process:
-        printed, said = process.communicate(timeout=PATIENCE)
+        printed, errors = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 0
     assert b"60 of 60 rows" in printed
-    assert b"30 done" in said
-    assert b"30 before" in said
+    assert b"30 done" in errors
+    assert b"30 before" in errors
     assert sorted(line["n"] for line in lines(out)) == list(range(60))
     assert sum(upstream.asked.values()) == 64
 

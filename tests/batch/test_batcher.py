@@ -1,4 +1,4 @@
-"""The pure batcher, which is told the time."""
+"""The pure batcher, which receives the time as an argument."""
 
 from __future__ import annotations
 

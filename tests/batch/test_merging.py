@@ -17,7 +17,7 @@ from gateway.running import Answer, Running, running
 from streamglot.batch import AsyncBatcher
 from streamglot.batch.merging import COMPLETIONS, EMBEDDINGS, MergeableRequest, RequestMerger, merge, mergeable, split
 from streamglot.errors import StreamglotError, UpstreamError, UpstreamProtocolError
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 
 def embedding(given: object, **more: Any) -> MergeableRequest:
@@ -110,7 +110,7 @@ def test_answers_without_usage_or_index_are_split_as_well() -> None:
 
 def run_together(count: int, fail: Any = None) -> tuple[list[Any], list[Any]]:
     """Sends requests, the first of which is under way while the others come. What was posted, and what each got. The batcher's
-    clock goes on when all have come, however slow the machine is."""
+    clock advances only after all items arrived, so a slow machine changes nothing."""
     posted: list[Any] = []
     got: list[Any] = []
     now = 0.0
@@ -205,7 +205,7 @@ def together(gateway: Running, upstream: MockUpstream, bodies: list[tuple[str, d
     until(lambda: sum(_count(body) for body in upstream.bodies) == len(bodies))
     upstream.hold.set()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
     return [answer for answer in answers if answer is not None]
 
 
@@ -247,7 +247,7 @@ def test_text_completions_are_merged_where_the_upstream_says_so(
     def respond(_path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         upstream.bodies.append(body)
         assert upstream.hold is not None
-        upstream.hold.wait(PATIENCE)
+        upstream.hold.wait(WAIT_SECONDS)
         return completion(body)
 
     monkeypatch.setattr(upstream, "answer", respond)

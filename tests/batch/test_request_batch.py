@@ -23,7 +23,7 @@ from streamglot.batch import (
 )
 from streamglot.batch.runner import run_all
 from streamglot.upstream.settings import BreakerSettings
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 AT_ONCE = RetryPolicy(first=0.001)
 
@@ -54,8 +54,8 @@ def test_a_full_batch_is_sent_without_a_flush(upstream: MockUpstream) -> None:
         batch = RequestBatch(max_size=2, flush_timeout=1000.0, client=client)
         first, second = batch.add_chat_request("a", model="m"), batch.add_chat_request("b", model="m")
         third = batch.add_chat_request("c", model="m")
-        assert batch.future(first).result(PATIENCE)["result"] == "re: a"
-        assert batch.future(second).result(PATIENCE)["result"] == "re: b"
+        assert batch.future(first).result(WAIT_SECONDS)["result"] == "re: a"
+        assert batch.future(second).result(WAIT_SECONDS)["result"] == "re: b"
         assert not batch.future(third).done()
         assert [request["payload"]["prompt"] for request in batch.requests] == ["c"]
         assert [response["result"] for response in batch.flush()] == ["re: a", "re: b", "re: c"]
@@ -66,7 +66,7 @@ def test_a_batch_is_sent_when_its_time_is_over(upstream: MockUpstream) -> None:
     with Client(upstreams=[upstream.upstream()]) as client:
         batch = TimeBasedBatcher(flush_interval=0.01, client=client)
         future = batch.add({"type": "chat_completion", "payload": {"prompt": "a", "model": "m"}})
-        assert future.result(PATIENCE)["result"] == "re: a"
+        assert future.result(WAIT_SECONDS)["result"] == "re: a"
 
 
 def test_each_strategy_has_its_settings() -> None:
@@ -76,7 +76,7 @@ def test_each_strategy_has_its_settings() -> None:
     by_size, hybrid = SizeBasedBatcher(2, send=answer), HybridBatcher(max_size=2, flush_interval=1000.0, send=answer)
     for batcher in (by_size, hybrid):
         futures = [batcher.add({"type": "chat_completion", "payload": {}}) for _ in range(3)]
-        assert [future.result(PATIENCE)["result"] for future in futures[:2]] == [2, 2]
+        assert [future.result(WAIT_SECONDS)["result"] for future in futures[:2]] == [2, 2]
         assert len(batcher.batch) == 1
         assert [response["result"] for response in batcher.flush()] == [2, 2, 1]
         assert batcher.max_size == 2
@@ -91,7 +91,7 @@ def test_many_threads_add_at_once_without_a_deadlock(upstream: MockUpstream) -> 
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(WAIT_SECONDS)
         responses = batch.flush()
     assert sorted(response["request_id"] for response in responses) == list(range(1, 41))
     assert upstream.asked["x"] == 40
@@ -130,7 +130,7 @@ def test_only_what_may_help_is_retried(upstream: MockUpstream) -> None:
     assert upstream.asked == {"fine": 1, "flaky": 3, "bad": 1, "down": 4}
 
 
-def test_a_pause_doubles_and_heeds_what_the_upstream_asks_for() -> None:
+def test_retry_delays_double_and_respect_retry_after() -> None:
     policy = RetryPolicy(first=1.0, longest=10.0)
     assert [policy.pause(attempt, None, 1.0) for attempt in (1, 2, 3, 4, 9)] == [1.0, 2.0, 4.0, 8.0, 10.0]
     assert policy.pause(1, None, 0.0) == 0.5
@@ -186,7 +186,7 @@ def test_waiting_on_the_thread_that_sends_is_refused() -> None:
         done.set()
 
     batch.future(batch.add_chat_request("a")).add_done_callback(flush)
-    assert done.wait(PATIENCE)
+    assert done.wait(WAIT_SECONDS)
     assert "another thread" in str(faults[0])
 
 

@@ -1,8 +1,8 @@
 """A mock upstream as a process of its own: it answers chat, embeddings and messages at once, and counts what it was asked.
 
-The last word of a question says what happens: ``fail-N`` fails the first N times with a 500, ``bad`` is refused with a 400, ``slow``
-waits until /release was asked for, ``limit-N`` is refused N times with a 429. ``GET /stats`` has the counts of each question.
-"""
+The last word of a question says what happens: ``fail-N`` fails the first N times with a 500, ``bad`` is refused with a 400,
+``slow`` waits until /release was asked for, ``limit-N`` is refused N times with a 429. ``GET /stats`` has the counts of each
+question."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class Mock:
 
 
 def _answer_of(path: str, body: dict[str, Any], question: str) -> dict[str, Any]:
-    said = f"answer to {question}"
+    text = f"answer to {question}"
     if path.endswith("/embeddings"):
         vector = {"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}
         return {"object": "list", "data": [vector], "model": body["model"], "usage": {"prompt_tokens": 7, "total_tokens": 7}}
-    choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     return {"id": "c1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice], "usage": USAGE}
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
 WORKS = re.compile(r"streamglot runs the batches")
@@ -74,16 +74,16 @@ class Process:
         return f"http://127.0.0.1:{self.port}"
 
     def ask(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=WAIT_SECONDS) as answer:
             return json.load(answer)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE)
+        self.process.wait(WAIT_SECONDS)
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(PATIENCE)
+        return self.process.wait(WAIT_SECONDS)
 
 
 def config_of(upstream: str, store: str, keys: str = "", **batches: Any) -> str:
@@ -111,7 +111,7 @@ def _running(process: Process) -> Iterator[Process]:
         if process.process.poll() is None:
             process.process.terminate()
             try:
-                process.process.wait(PATIENCE)
+                process.process.wait(WAIT_SECONDS)
             except subprocess.TimeoutExpired:
                 process.process.kill()
                 raise

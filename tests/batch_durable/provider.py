@@ -1,4 +1,4 @@
-"""A provider with batch APIs of its own, in a thread: it runs nothing until it is told to, and notes what it was asked."""
+"""A provider with batch APIs of its own, in a thread: it runs nothing until the test says so, and records its requests."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ class Provider:
             return b""
         lines = []
         for name, body in reversed(self.batches[id].items()):
-            said = body["messages"][-1]["content"]
-            if said.endswith("bad"):
+            question = body["messages"][-1]["content"]
+            if question.endswith("bad"):
                 response: Any = {"status_code": 400, "body": {"error": {"message": "refused", "code": "bad_word"}}}
-            elif said.endswith("lost"):
+            elif question.endswith("lost"):
                 lines.append({"custom_id": name, "response": None, "error": {"code": "batch_expired", "message": "late"}})
                 continue
             else:
@@ -107,15 +107,15 @@ class Provider:
     def _message_results(self, id: str) -> bytes:
         lines = []
         for name, body in reversed(self.batches[id].items()):
-            said = body["messages"][-1]["content"]
-            said = said if isinstance(said, str) else said[0]["text"]
+            question = body["messages"][-1]["content"]
+            question = question if isinstance(question, str) else question[0]["text"]
             message = {"id": "m", "type": "message", "role": "assistant", "model": body["model"], "stop_reason": "end_turn"}
             message |= {
-                "content": [{"type": "text", "text": f"answer to {said}"}],
+                "content": [{"type": "text", "text": f"answer to {question}"}],
                 "usage": {"input_tokens": 7, "output_tokens": 2},
             }
             result: Any = {"type": "succeeded", "message": message}
-            if said.endswith("bad"):
+            if question.endswith("bad"):
                 error = {"type": "error", "error": {"type": "invalid_request_error", "message": "refused"}}
                 result = {"type": "errored", "error": error}
             lines.append({"custom_id": name, "result": result})
@@ -123,8 +123,8 @@ class Provider:
 
 
 def chat_answer(body: dict[str, Any]) -> dict[str, Any]:
-    said = f"answer to {body['messages'][-1]['content']}"
-    choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+    question = f"answer to {body['messages'][-1]['content']}"
+    choice = {"index": 0, "message": {"role": "assistant", "content": question}, "finish_reason": "stop"}
     return {"id": "c1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice], "usage": USAGE}
 
 

@@ -64,16 +64,16 @@ def test_a_file_is_submitted_and_waited_for(batch: Run, tmp_path: Path, capsys: 
     out = tmp_path / "out.jsonl"
     assert batch("submit", questions(tmp_path / "in.jsonl", *asked), "--wait", "-o", out) == 0
     assert sorted(custom_ids(out.read_bytes())) == sorted(f"r{number}" for number in range(250))
-    told = capsys.readouterr().err
-    assert "100%  250 done, 0 failed, 1 retried, 1750 tokens in, 500 out, $0.0005" in told
+    errors = capsys.readouterr().err
+    assert "100%  250 done, 0 failed, 1 retried, 1750 tokens in, 500 out, $0.0005" in errors
 
 
 def test_the_batch_object_has_what_the_progress_bar_shows(batch: Run, tmp_path: Path, capsys: Captured) -> None:
     path = questions(tmp_path / "in.jsonl", "counted", "counted fail-1", "counted bad")
     assert batch("submit", path, "--wait", "-q") == 1, "one request failed"
-    told = capsys.readouterr()
-    assert sorted(custom_ids(told.out)) == ["r0", "r1", "r2"]
-    id = told.err.split("submitted as ")[1].split()[0]
+    errors = capsys.readouterr()
+    assert sorted(custom_ids(errors.out)) == ["r0", "r1", "r2"]
+    id = errors.err.split("submitted as ")[1].split()[0]
     found = shown(batch, capsys, id)
     assert found["request_counts"] == {"total": 3, "completed": 2, "failed": 1}
     assert (found["usage"]["input_tokens"], found["usage"]["output_tokens"]) == (14, 4)
@@ -136,8 +136,8 @@ def test_a_batch_is_listed_and_cancelled_and_keeps_its_results(
 def test_a_file_without_a_usable_line_is_described(batch: Run, tmp_path: Path, capsys: Captured) -> None:
     path = questions(tmp_path / "in.jsonl", "of no use")
     assert batch("submit", path, "--endpoint", "/v1/responses", "--wait") == 1
-    assert "line 1: " in (told := capsys.readouterr().out)
-    assert "(mismatched_endpoint)" in told
+    assert "line 1: " in (errors := capsys.readouterr().out)
+    assert "(mismatched_endpoint)" in errors
 
 
 def test_a_batch_of_another_key_is_not_there(batch: Run, tmp_path: Path, capsys: Captured) -> None:

@@ -1,4 +1,5 @@
-"""Input files: every line becomes an item or a fault with its number, in ranges of one upstream, without growing with the file."""
+"""Input files: every line becomes an item or a fault with its number, in ranges of one upstream, without growing with the
+file."""
 
 from __future__ import annotations
 

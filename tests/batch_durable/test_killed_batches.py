@@ -1,5 +1,5 @@
-"""Processes that are killed on the way, and a database that is restarted: nothing is lost, nothing is reported twice, and only the
-calls that were in flight are made again."""
+"""Processes that are killed on the way, and a database that is restarted: nothing is lost, nothing is reported twice, and only
+the calls that were in flight are made again."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_gateway_that_is_killed_while_it_reads_the_file_starts_again(tmp_path:
             assert upstream.asked() <= 5000 + CONCURRENCY
 
 
-def test_a_gateway_that_is_told_to_stop_gives_its_jobs_back(tmp_path: Path) -> None:
+def test_a_stopping_gateway_releases_its_jobs(tmp_path: Path) -> None:
     with mocked() as upstream:
         config = config_of(upstream.url, f"sqlite:///{tmp_path}/s.db", concurrency=CONCURRENCY)
         with gateway(tmp_path, config) as process:

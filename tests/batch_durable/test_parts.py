@@ -226,6 +226,6 @@ async def test_a_background_call_that_is_given_up_takes_no_slot() -> None:
 
 
 @pytest.mark.parametrize("data", [b"[]", b'{"requests": "x"}', b'{"more": 1, "requests": []}', b" " * 2000])
-def test_a_body_that_begins_otherwise_is_told_how_to_begin(data: bytes) -> None:
+def test_a_body_of_another_shape_is_refused_with_the_expected_one(data: bytes) -> None:
     with pytest.raises(RequestError, match="it must begin with"):
         read_array(data, 7)

@@ -110,7 +110,7 @@ def test_a_provider_that_refuses_is_asked_again(tmp_path: Path, monkeypatch: pyt
         remote.refuses = True
         client = client_of(gateway, "one")
         batch = submitted(client, asking("in the end"))
-        gateway.said(lambda line: line.get("event") == "provider_batch_refused")
+        gateway.log_line(lambda line: line.get("event") == "provider_batch_refused")
         remote.refuses = False
         until(lambda: remote.batches)
         remote.end()

@@ -170,7 +170,7 @@ async def test_a_fault_in_one_item_is_the_result_of_that_item(url: str, tmp_path
 
 
 @asynchronous
-async def test_a_job_that_was_claimed_unheard_is_given_back(url: str, tmp_path: Path) -> None:
+async def test_a_job_whose_claim_was_not_received_is_released(url: str, tmp_path: Path) -> None:
     async with queued(url, tmp_path) as one:
         batch = await one.imported(line(number) for number in range(10))
         claimed = await one.queue.claim()  # the connection broke before the worker heard of it

@@ -20,7 +20,7 @@ from typing import IO
 
 from msgspec.json import encode
 
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 PROGRAM = str(Path(sys.executable).with_name("streamglot"))
 CHUNK = 'data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%s%s}]%s}\n\n'
@@ -33,7 +33,7 @@ def chunk(reason: str = "", usage: object = None, **delta: object) -> str:
     return CHUNK % (encode(delta).decode(), finish, counted)
 
 
-def said(*pieces: str) -> list[str]:
+def text_answer(*pieces: str) -> list[str]:
     """A whole answer of these pieces of text."""
     return [*(chunk(content=piece) for piece in pieces), chunk("stop"), DONE]
 
@@ -82,7 +82,7 @@ class Shell:
             check=False,
             env=variables,
             cwd=self.home,
-            timeout=2 * PATIENCE,
+            timeout=2 * WAIT_SECONDS,
         )
 
     def completions(self, *words: str) -> list[str]:
@@ -95,7 +95,7 @@ class Shell:
             check=True,
             env={**self.environment, "PATH": f"{Path(PROGRAM).parent}:{self.environment['PATH']}"},
             cwd=self.home,
-            timeout=2 * PATIENCE,
+            timeout=2 * WAIT_SECONDS,
         )
         return done.stdout.decode().split()
 
@@ -109,7 +109,7 @@ class Shell:
             stderr=errors or subprocess.PIPE,
             env={**self.environment, **more},
             cwd=self.home,
-            preexec_fn=heed_interrupts,
+            preexec_fn=handle_interrupts,
         ) as process:
             try:
                 yield process
@@ -124,7 +124,7 @@ class Shell:
 
         def take_control() -> None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            heed_interrupts()
+            handle_interrupts()
 
         process = subprocess.Popen(
             [*program, *arguments],
@@ -157,7 +157,7 @@ class Terminal:
 
     def until(self, *marks: bytes) -> bytes:
         """What is on the terminal once these have come, one behind the other. What stood before the last of them is forgotten."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         for number, mark in enumerate(marks, 1):
             while mark not in self.seen:
                 if not self._read(end - time.monotonic()):
@@ -174,7 +174,7 @@ class Terminal:
 
     def end(self) -> int:
         """The status of the program, once it has ended."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         while self._read(end - time.monotonic()):
             pass
         return self.process.wait(max(0.1, end - time.monotonic()))
@@ -191,12 +191,12 @@ class Terminal:
         return bool(data)
 
     def _answer(self, data: bytes) -> None:
-        """A program that asks where the cursor is hears that it is in the corner."""
+        """A program that queries the cursor position gets the top left corner."""
         if b"\x1b[6n" in data:
             os.write(self.master, b"\x1b[1;1R")
 
 
-def heed_interrupts() -> None:
+def handle_interrupts() -> None:
     """A test run that was put into the background of a shell has Ctrl-C switched off, for all that it starts, and one under
     ``nohup`` has hang-ups."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -39,8 +39,8 @@ def turns(shell: Shell) -> list[TurnDetail]:
 
 
 def texts(turn: TurnDetail) -> list[str]:
-    """What was said, by whom, up to and with the answer."""
+    """The messages with their roles, up to and including the answer."""
     assert turn.request is not None
     assert turn.response is not None
-    said = [f"{message.role}: {message.text}" for message in turn.request.messages]
-    return [*said, *(f"answer: {choice.text}" for choice in turn.response.choices)]
+    lines = [f"{message.role}: {message.text}" for message in turn.request.messages]
+    return [*lines, *(f"answer: {choice.text}" for choice in turn.response.choices)]

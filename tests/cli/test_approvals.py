@@ -85,8 +85,8 @@ def test_open_approvals_are_listed(tmp_path: Path) -> None:
 def test_a_decision_resumes_the_answer(tmp_path: Path, arguments: tuple[str, ...], calls: list[Any], text: str) -> None:
     with held(tmp_path) as waiting:
         beginning = waiting.asked["id"][:-1]
-        told = waiting.run(*(beginning if word == "ID" else word for word in arguments))
-        assert told == f"{waiting.asked['id']}: {'denied' if arguments[0] == 'deny' else 'approved'}\n"
+        done = waiting.run(*(beginning if word == "ID" else word for word in arguments))
+        assert done == f"{waiting.asked['id']}: {'denied' if arguments[0] == 'deny' else 'approved'}\n"
         understood = waiting.answer()
     assert (understood.calls, understood.text, understood.error) == (calls, text, None)
 
@@ -110,7 +110,7 @@ def test_invalid_decisions_are_refused_with_the_reason(tmp_path: Path) -> None:
         waiting.answer()
 
 
-def test_a_gateway_that_asks_for_a_key(tmp_path: Path) -> None:
+def test_a_gateway_that_requires_a_key_is_reported(tmp_path: Path) -> None:
     server = '[[server.keys]]\nname = "me"\nkey_env = "STREAMGLOT_KEY"\n'
     with held(tmp_path, server, STREAMGLOT_KEY="the-key-of-the-gateway") as waiting:
         assert "key" in waiting.run("list", STREAMGLOT_KEY="another", status=1)

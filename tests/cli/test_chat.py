@@ -7,7 +7,7 @@ import termios
 
 import pytest
 
-from cli.shell import DONE, PROGRAM, Shell, Terminal, chunk, prompt, said
+from cli.shell import DONE, PROGRAM, Shell, Terminal, chunk, prompt, text_answer
 from cli.shell_store import texts, turns
 from streamglot.cli.commands.chat import NARROWEST, help_text
 from streamglot.cli.commands.reply import with_results
@@ -21,7 +21,7 @@ def test_lines_of_a_pipe(shell: Shell) -> None:
 
 
 def test_each_request_repeats_the_conversation(shell: Shell) -> None:
-    shell.tape("song", said("la"))
+    shell.tape("song", text_answer("la"))
     done = shell.run("chat", "-m", "song", "-s", "Sing.", stdin=b"one\ntwo\n/save talk.json\n")
     assert done.stdout == b"la\nla\n"
     saved = json.loads((shell.home / "talk.json").read_bytes())
@@ -74,9 +74,9 @@ def test_several_calls_get_the_result_not_run() -> None:
 
 
 def test_calls_that_have_their_results_are_left_alone() -> None:
-    asked, told = Message("assistant", [call("a")]), Message("tool", [ToolResultPart("a", [TextPart("sunny")])])
+    asked, results = Message("assistant", [call("a")]), Message("tool", [ToolResultPart("a", [TextPart("sunny")])])
     ran = Message("assistant", [call("s", "server"), ToolResultPart("s", [TextPart("found")], kind="server"), TextPart("yes")])
-    before = [words("Weather?"), asked, told, words("thanks"), ran, words("bye")]
+    before = [words("Weather?"), asked, results, words("thanks"), ran, words("bye")]
     assert with_results(before) == before
     again = with_results([*before, asked, words("cloudy")])  # the same id, once more
     assert again[:-1] == [*before, asked]
@@ -112,7 +112,7 @@ def test_an_error_does_not_end_the_conversation(shell: Shell) -> None:
 
 
 def test_an_unserved_model_is_refused_and_the_old_one_stays(shell: Shell) -> None:
-    shell.tape("song", said("la"))
+    shell.tape("song", text_answer("la"))
     served = {"STREAMGLOT_UPSTREAMS__TAPE__MODELS": '["song"]'}
     lines = b"/usage\n/model nosuch\n/usage\nhi\n/model nosuch\n/usage\n/model\n"
     done = shell.run("chat", "-m", "song", stdin=lines, environment=served)
@@ -162,7 +162,7 @@ def test_the_help_is_wrapped_between_words(columns: int) -> None:
 
 
 def test_a_conversation_is_resumed_with_its_model_and_system_message(shell: Shell) -> None:
-    shell.tape("song", said("la"))
+    shell.tape("song", text_answer("la"))
     shell.keeps().run("chat", "-m", "tape/song", "-s", "Sing.", stdin=b"one\n")
     (first,) = turns(shell)
     shell.run("query", "-m", "replay", "something else")
@@ -214,7 +214,7 @@ def test_a_resumed_chat_shows_the_end_of_the_conversation(shell: Shell) -> None:
 
 
 def test_commands_models_and_files_are_completed(shell: Shell) -> None:
-    shell.tape("song", said("la"))
+    shell.tape("song", text_answer("la"))
     (shell.home / "notes of today.md").write_text("x")
     with shell.terminal("chat", "-m", "replay", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
         terminal.until(prompt("replay"))
@@ -237,7 +237,7 @@ def echoes(terminal: Terminal) -> bool:
 @pytest.mark.parametrize("command", [["chat", "-m", "slow"], ["query", "-m", "slow", "go"]], ids=["chat", "query"])
 def test_an_interrupt_is_reported_without_moving_the_cursor(shell: Shell, command: list[str]) -> None:
     """The terminal's own ``^C`` at the right margin would begin a line, and the block would be drawn one line too low."""
-    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal(*command) as terminal:
         if command[0] == "chat":
             terminal.until(prompt("slow"))
@@ -264,8 +264,8 @@ def test_a_command_in_the_background_leaves_the_terminal_alone(shell: Shell) -> 
         terminal.until(b"done")
 
 
-def test_at_a_terminal(shell: Shell) -> None:
-    shell.tape("slow", said("first ", *("more " for _ in range(200))), gap=0.1)
+def test_a_chat_works_at_a_terminal(shell: Shell) -> None:
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
     with shell.terminal("chat", "-m", "replay") as terminal:
         terminal.until(prompt("replay"))
         terminal.type("hello **you**\r")

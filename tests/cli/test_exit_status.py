@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import PROGRAM, Shell, chunk, heed_interrupts, said
-from waiting import PATIENCE
+from cli.shell import PROGRAM, Shell, chunk, handle_interrupts, text_answer
+from waiting import WAIT_SECONDS
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 RECORDING = str(CORPUS / "anthropic" / "thinking.sse")
@@ -47,14 +47,14 @@ def run(shell: Shell, arguments: list[str], redirections: str) -> subprocess.Com
         cwd=shell.home,
         capture_output=True,
         stdin=subprocess.DEVNULL,
-        timeout=2 * PATIENCE,
+        timeout=2 * WAIT_SECONDS,
         check=False,
     )
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """One store for all: what its commands list is there, and nobody counts it."""
+    """One store for all: the command lists exist, and no test counts them."""
     shell = Shell(tmp_path_factory.mktemp("home"))
     shell.keeps().run("query", "-m", "replay", "first")
     shell.run("keys", "add", "somebody")
@@ -82,7 +82,7 @@ def test_a_closed_pipe_gives_no_error_message(kept: Shell, arguments: list[str])
             stdin=subprocess.DEVNULL,
             stdout=write,
             stderr=subprocess.PIPE,
-            timeout=2 * PATIENCE,
+            timeout=2 * WAIT_SECONDS,
             check=False,
         )
     finally:
@@ -113,7 +113,7 @@ def test_a_status_is_kept_when_the_output_cannot_be_flushed(shell: Shell) -> Non
     shell.tape("cut", [chunk(content="half an ans")])
     assert run(shell, ["query", "-m", "cut", "--json", "x"], ">/dev/full").returncode == 1
     assert run(shell, ["query", "--nosuch"], ">/dev/full").returncode == 2
-    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     script = "\n".join(
         (
             "import os, sys",
@@ -144,12 +144,12 @@ def test_signals_that_come_while_the_program_ends_change_nothing() -> None:
             "sys.exit(exit_status(command))",
         )
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, preexec_fn=heed_interrupts)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, preexec_fn=handle_interrupts)
     assert (done.returncode, done.stderr) == (129, b"")
 
 
 def test_characters_that_the_output_lacks_are_escaped(shell: Shell) -> None:
-    shell.tape("song", said("caf\u00e9 \u2192 \U0001f600"))
+    shell.tape("song", text_answer("caf\u00e9 \u2192 \U0001f600"))
     done = shell.run("query", "-m", "song", "x", environment={"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout, done.stderr) == (0, b"caf\\xe9 \\u2192 \\U0001f600\n", b"")
 
@@ -167,7 +167,7 @@ def without(packages: str, code: str, home: Path) -> subprocess.CompletedProcess
         check=False,
         env=environment,
         cwd=home,
-        timeout=2 * PATIENCE,
+        timeout=2 * WAIT_SECONDS,
     )
 
 

@@ -14,7 +14,7 @@ from streamglot import ConfigError
 from streamglot.cli.files import read_file
 from streamglot.cli.question import ATTACHMENT_BYTES, Question, attached
 from streamglot.messages import MediaPart, TextPart
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 BYTES = os.fsdecode(b"a\xff\xfeb")
 READ = "a\ufffd\ufffdb"
@@ -64,7 +64,7 @@ def test_a_pipe_without_an_end_is_refused(shell: Shell, arguments: list[str]) ->
             env=shell.environment,
             cwd=shell.home,
             capture_output=True,
-            timeout=2 * PATIENCE,
+            timeout=2 * WAIT_SECONDS,
             check=False,
         )
         assert refused(done, "larger than" if arguments[0] != "chat" else "more than")
@@ -164,7 +164,7 @@ def test_the_working_directory_may_be_no_text_or_gone(shell: Shell) -> None:
             cwd=first,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=2 * PATIENCE,
+            timeout=2 * WAIT_SECONDS,
             check=False,
         )
         assert (done.returncode, done.stderr.count(b"\n")) == (status, status and 1), done.stderr

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cli.shell import Shell
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 SCRIPT = """\
 import atexit, os, sys
@@ -41,7 +41,7 @@ def imported(shell: Shell, *arguments: str) -> set[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE,
+        timeout=2 * WAIT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -76,10 +76,10 @@ def test_a_key(keeping: Shell, tmp_path: Path) -> None:
 def test_the_only_key_was_revoked(keeping: Shell, tmp_path: Path) -> None:
     keeping.run("keys", "add", "me")
     done = keeping.run("keys", "revoke", "me")
-    for said in (done.stderr.decode(), listing(keeping), greeting(keeping, tmp_path)):
-        assert "none is valid: the only one was revoked. Every request is refused with 401" in said
-        assert "make a key with `streamglot keys add NAME`" in said
-        assert 'or set server.authentication = "none"' in said
+    for output in (done.stderr.decode(), listing(keeping), greeting(keeping, tmp_path)):
+        assert "none is valid: the only one was revoked. Every request is refused with 401" in output
+        assert "make a key with `streamglot keys add NAME`" in output
+        assert 'or set server.authentication = "none"' in output
     status, found = doctor(keeping)
     assert (status, found["state"]) == (1, "bad")
     assert "the only one was revoked" in found["says"]

@@ -1,4 +1,4 @@
-"""``streamglot launch``: a program that stands in for a coding agent, on a gateway that is started for it or runs already."""
+"""``streamglot launch``: a program in place of a coding agent, on a gateway that is started for it or runs already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import Shell, said
+from cli.shell import Shell, text_answer
 from gateway.running import running
 from gateway.upstream import hostile, whole
 from streamglot.cli.commands.launch import AGENTS, Place, is_gateway
@@ -44,7 +44,7 @@ def agent(shell: Shell) -> Shell:
 
 
 def test_an_agent_runs_on_a_gateway_of_its_own(agent: Shell) -> None:
-    model = agent.tape("hello", said("Hello", " world"))
+    model = agent.tape("hello", text_answer("Hello", " world"))
     before = {path for path in agent.home.rglob("*") if path.is_file()}
     done = agent.run("launch", "claude", "-m", f"tape/{model}", "--", "-p", "x", environment={"ANTHROPIC_API_KEY": "mine"})
     address, answer = done.stdout.decode().splitlines()
@@ -55,7 +55,7 @@ def test_an_agent_runs_on_a_gateway_of_its_own(agent: Shell) -> None:
 
 
 def test_a_gateway_that_runs_is_used(agent: Shell) -> None:
-    agent.tape("hello", said("Hello"))
+    agent.tape("hello", text_answer("Hello"))
     upstreams = {"tape": {"base_url": f"file:{agent.tapes}", "models": ["hello"]}}
     with running({"upstreams": upstreams}) as gateway:
         done = agent.run("launch", "claude-code", environment={"STREAMGLOT_SERVER__PORT": str(gateway.port)})
@@ -107,8 +107,8 @@ def test_another_server_at_the_port_is_no_gateway() -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_every_agent_is_told_where_which_model_and_which_key(name: str, tmp_path: Path) -> None:
+def test_every_agent_gets_address_model_and_key(name: str, tmp_path: Path) -> None:
     place = Place("http://127.0.0.1:7", "some-model", "some-key", tmp_path)
-    told = str([AGENTS[name].environment(place), AGENTS[name].options(place)])
+    given = str([AGENTS[name].environment(place), AGENTS[name].options(place)])
     for word in ("http://127.0.0.1:7", "some-model", "some-key"):
-        assert word in told
+        assert word in given

@@ -16,11 +16,11 @@ from response_server import serve_response
 from split_checks import every_cut
 from store.turns import answer, ask, assistant, call, result, take, thought, user
 from streamglot.cli.output.table import fit
-from streamglot.cli.output.units import moment, seconds, shown_size, size
+from streamglot.cli.output.units import parse_time, seconds, shown_size, size
 from streamglot.errors import ConfigError
 from streamglot.events import StreamError, encode
 from streamglot.messages import Message, Response, TextPart
-from streamglot.store import Started, Store, Wanted, schema
+from streamglot.store import SessionHints, Started, Store, schema
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
@@ -60,7 +60,7 @@ def test_turns_of_a_dead_process_are_not_shown_as_running(shell: Shell) -> None:
     """A reader notices the dead process itself, because no other process has started since."""
 
     async def die(store: Store) -> None:
-        session = await store.find_session(Wanted(), ask())
+        session = await store.find_session(SessionHints(), ask())
         store.start(session, Started(request=ask(user("an okapi"))))
         await store.writer.flush()
         gone = {"pid": 2**22 + 1, "born": "0"}
@@ -162,15 +162,16 @@ def test_a_turn_is_shown_whole(shell: Shell) -> None:
     assert shell.run("sessions", "show", "none").returncode == 1
 
 
-def test_a_session_is_shown_with_all_that_was_said(shell: Shell) -> None:
-    """Each message is shown once, although every request repeats the earlier ones. Another conversation with the same name is shown too."""
+def test_a_session_is_shown_with_all_messages(shell: Shell) -> None:
+    """Each message is shown once, although every request repeats the earlier ones. Another conversation with the same name is
+    shown too."""
     rule = Message("system", [TextPart("Be brief.")])
 
     async def work(store: Store) -> str:
         first = await take(store, ask(rule, user("apple?"), model="m"), answer(thought("hm"), "pear"), name="mine")
-        said = [rule, user("apple?"), assistant(" pear\n"), user("yes")]  # as a client repeats it
-        await take(store, ask(*said), answer("plum"), name="mine")
-        await take(store, ask(*said, assistant("plum"), user("yes")), answer("cherry"), name="mine")
+        lines = [rule, user("apple?"), assistant(" pear\n"), user("yes")]  # as a client repeats it
+        await take(store, ask(*lines), answer("plum"), name="mine")
+        await take(store, ask(*lines, assistant("plum"), user("yes")), answer("cherry"), name="mine")
         await take(store, ask(user("an egg?")), answer("ham"), name="mine")
         await take(store, ask(user("yes")), answer("salt"), name="mine")
         await take(store, ask(user("yes")), answer("pepper"), name="mine")
@@ -178,8 +179,8 @@ def test_a_session_is_shown_with_all_that_was_said(shell: Shell) -> None:
         return first.session.id
 
     out = shell.run("sessions", "show", in_store(shell, work)).stdout.decode()
-    said = [line for line in out.partition("\n\n")[2].splitlines() if line]
-    assert said == [
+    lines = [line for line in out.partition("\n\n")[2].splitlines() if line]
+    assert lines == [
         "system",
         "Be brief.",
         "user",
@@ -221,7 +222,7 @@ def test_the_complete_response_of_a_turn(shell: Shell) -> None:
     assert shell.run("logs", "show", "--as", "klingon", second).returncode == 2
 
 
-def test_exports(shell: Shell) -> None:
+def test_turns_are_exported(shell: Shell) -> None:
     first, second, third = fill(shell)
     lines = [json.loads(line) for line in shell.run("logs", "export").stdout.splitlines()]
     assert [line["id"] for line in lines] == [third, second, first]
@@ -451,8 +452,8 @@ def test_completion_offers_stored_ids(shell: Shell) -> None:
 def test_amounts_as_people_write_them() -> None:
     assert [seconds(text) for text in ("90s", "1.5h", "30d", "2 W")] == [90, 5400, 2_592_000, 1_209_600]
     assert [size(text) for text in ("10", "500MB", "1gb", "2GiB", "1k")] == [10, 500_000_000, 10**9, 2 * 2**30, 1000]
-    assert moment("2d", 1_000_000.0) == 1_000_000.0 - 172_800
-    assert moment("2025-11-30T18:00+00:00", 0.0) == 1_764_525_600
+    assert parse_time("2d", 1_000_000.0) == 1_000_000.0 - 172_800
+    assert parse_time("2025-11-30T18:00+00:00", 0.0) == 1_764_525_600
     assert [shown_size(count) for count in (999, 8_400, 12_345_678, 3 * 10**12)] == ["999 bytes", "8 kB", "12 MB", "3000 GB"]
     for text in ("", "d", "5", "5 parsecs", "-1d"):
         with pytest.raises(ConfigError):

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, said
+from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, text_answer
 from local.model import real_model
 from streamglot.upstream.weights import folder
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 HOSTILE = "before\x1b]0;owned\x07\x1b[2J\x1b[31mred\x9b2Jafter\x1b[0m \u202egnp.exe\r gone"
 CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
@@ -32,14 +32,14 @@ def test_an_empty_question_is_refused(shell: Shell) -> None:
 
 
 def test_a_pipe_gets_plain_text(shell: Shell) -> None:
-    shell.tape("fancy", said("# Title\n\n", "some **bold** words\n", "```python\nx = 1\n```\n"))
+    shell.tape("fancy", text_answer("# Title\n\n", "some **bold** words\n", "```python\nx = 1\n```\n"))
     done = shell.run("query", "-m", "fancy", "x")
     assert done.stdout == b"# Title\n\nsome **bold** words\n```python\nx = 1\n```\n"
     assert not CONTROLS.search(done.stdout + done.stderr)
 
 
 def test_a_terminal_gets_rendered_markdown(shell: Shell) -> None:
-    shell.tape("fancy", said("some ", "**bo", "ld** words\n\n", "* one\n* two\n"), gap=0.02)
+    shell.tape("fancy", text_answer("some ", "**bo", "ld** words\n\n", "* one\n* two\n"), gap=0.02)
     with shell.terminal("query", "-m", "fancy", "x") as terminal:
         assert terminal.end() == 0
     assert b"\x1b[1mbold\x1b[0m" in terminal.seen
@@ -53,7 +53,7 @@ def test_a_terminal_gets_rendered_markdown(shell: Shell) -> None:
 
 def test_markdown_is_written_once_however_long_it_is(shell: Shell) -> None:
     lines = [f"line number {number}\n\n" for number in range(80)]
-    shell.tape("long", said(*lines), gap=0.004)
+    shell.tape("long", text_answer(*lines), gap=0.004)
     with shell.terminal("query", "-m", "long", "x") as terminal:
         assert terminal.end() == 0
     shown = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", terminal.seen)
@@ -64,7 +64,7 @@ def test_markdown_is_written_once_however_long_it_is(shell: Shell) -> None:
 
 @pytest.mark.parametrize("markdown", ["never", "always"])
 def test_escape_sequences_of_a_model_do_nothing(shell: Shell, markdown: str) -> None:
-    shell.tape("hostile", said(*HOSTILE, "\n"))
+    shell.tape("hostile", text_answer(*HOSTILE, "\n"))
     piped = shell.run("query", "-m", "hostile", "--markdown", "never", "x")
     assert not CONTROLS.search(piped.stdout)
     assert "␛]0;owned␇".encode() in piped.stdout
@@ -88,7 +88,7 @@ def test_escape_sequences_elsewhere_do_nothing(shell: Shell) -> None:
 
 
 def test_raw_is_exact_for_a_pipe_and_safe_for_a_terminal(shell: Shell) -> None:
-    shell.tape("hostile", said(HOSTILE))
+    shell.tape("hostile", text_answer(HOSTILE))
     assert shell.run("query", "-m", "hostile", "--raw", "x").stdout.decode() == f"{HOSTILE}\n"
     with shell.terminal("query", "-m", "hostile", "--raw", "x") as terminal:
         assert terminal.end() == 0
@@ -96,7 +96,7 @@ def test_raw_is_exact_for_a_pipe_and_safe_for_a_terminal(shell: Shell) -> None:
 
 
 def test_reasoning_is_dim_and_on_standard_error(shell: Shell) -> None:
-    shell.tape("deep", [chunk(reasoning_content="well …"), *said("yes")])
+    shell.tape("deep", [chunk(reasoning_content="well …"), *text_answer("yes")])
     done = shell.run("query", "-m", "deep", "x")
     assert (done.stdout, done.stderr) == (b"yes\n", "well …\n".encode())
     assert shell.run("query", "-m", "deep", "--hide-reasoning", "x").stderr == b""
@@ -135,7 +135,7 @@ def test_json_and_events(shell: Shell) -> None:
 
 @pytest.mark.parametrize("form", ["--json", "--events"])
 def test_json_has_no_control_characters_and_loses_none(shell: Shell, form: str) -> None:
-    shell.tape("hostile", said(HOSTILE))
+    shell.tape("hostile", text_answer(HOSTILE))
     out = shell.run("query", "-m", "hostile", form, "x").stdout
     assert not CONTROLS.search(out)
     assert not re.search("[\x80-\x9f\u202e]", out.decode())
@@ -145,12 +145,12 @@ def test_json_has_no_control_characters_and_loses_none(shell: Shell, form: str) 
 
 
 def test_ctrl_c_keeps_the_partial_answer(shell: Shell) -> None:
-    shell.tape("slow", said("first ", *("more " for _ in range(200))), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
     with shell.started("query", "-m", "slow", "x") as process:
         assert process.stdout is not None
         assert process.stdout.read(6) == b"first "
         interrupt(process)
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130
     assert out.endswith(b"\n")
     assert b"Traceback" not in err
@@ -163,21 +163,21 @@ def test_ctrl_c_keeps_the_partial_answer(shell: Shell) -> None:
 
 
 def test_ctrl_c_and_json(shell: Shell) -> None:
-    shell.tape("slow", said("first ", *("more " for _ in range(200))), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
     with shell.started("query", "-m", "slow", "--events", "x") as process:
         assert process.stdout is not None
         lines: list[bytes] = []
         while not lines or b"text_delta" not in lines[-1]:
             lines.append(process.stdout.readline())
         interrupt(process)
-        lines += process.communicate(timeout=PATIENCE)[0].splitlines()
+        lines += process.communicate(timeout=WAIT_SECONDS)[0].splitlines()
     assert json.loads(lines[-1]) == {"type": "stream_end", "reason": "cancelled"}
     assert json.loads(lines[-2]) == {"type": "text_end", "complete": False}
     assert process.returncode == 130
 
 
 def test_a_broken_pipe_is_silent(shell: Shell) -> None:
-    shell.tape("long", said(*("word " * 100 for _ in range(500))), gap=0.002)
+    shell.tape("long", text_answer(*("word " * 100 for _ in range(500))), gap=0.002)
     for form in ("--markdown=never", "--events", "--json"):
         with shell.started("query", "-m", "long", form, "x") as process:
             assert process.stdout is not None
@@ -186,9 +186,9 @@ def test_a_broken_pipe_is_silent(shell: Shell) -> None:
             process.stdout.close()
             assert process.stderr is not None
             assert process.stderr.read() == b""
-            assert process.wait(PATIENCE) == 128 + signal.SIGPIPE
+            assert process.wait(WAIT_SECONDS) == 128 + signal.SIGPIPE
     script = f"set -o pipefail; {PROGRAM} query -m long x | head -c 5"
-    done = subprocess.run(["bash", "-c", script], env=shell.environment, capture_output=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(["bash", "-c", script], env=shell.environment, capture_output=True, timeout=WAIT_SECONDS, check=False)
     assert (done.stdout, done.stderr) == (b"word ", b"")
 
 
@@ -199,7 +199,7 @@ def test_a_broken_pipe_is_silent_in_other_commands_too(shell: Shell) -> None:
             process.stdout.close()
             assert process.stderr is not None
             assert b"rror" not in process.stderr.read()
-            assert process.wait(PATIENCE) == 128 + signal.SIGPIPE, command
+            assert process.wait(WAIT_SECONDS) == 128 + signal.SIGPIPE, command
 
 
 def test_errors_and_their_status(shell: Shell) -> None:

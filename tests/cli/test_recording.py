@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.shell import Shell, said
+from cli.shell import Shell, text_answer
 from recordings import Recording, recordings
 from split_checks import every_cut
 from streamglot.errors import ConfigError, LimitExceeded
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_read_is_named(shell: Shell, command: str) -> None
 
 
 def test_times_that_mean_nothing_are_refused(shell: Shell) -> None:
-    tape = shell.tapes / shell.tape("song", said("la"))
+    tape = shell.tapes / shell.tape("song", text_answer("la"))
     for times in ("soon 5\n", "0.0\n", "inf 5\n", "nan 5\n", "1e30 5\n", "0 -1\n", f"0 {10**18}\n"):
         (shell.tapes / "song.times").write_text(times)
         done = shell.run("replay", str(tape))

@@ -224,7 +224,7 @@ def test_a_file_that_cannot_be_parsed_is_not_changed(shell: Shell, client: str, 
 
 
 @pytest.mark.parametrize("client", PASTED)
-def test_a_program_without_settings_is_told_what_to_paste(shell: Shell, client: str) -> None:
+def test_a_program_without_a_settings_file_gets_text_to_paste(shell: Shell, client: str) -> None:
     status, words = write(shell, client)
     assert status == 2
     assert f"paste what `streamglot setup {client}` shows" in words
@@ -287,7 +287,7 @@ def test_the_name_of_a_variable_is_no_secret(shell: Shell) -> None:
         ("aider", "local", "", ""),
     ],
 )
-def test_a_context_that_is_too_small_is_warned_of(shell: Shell, client: str, model: str, context: str, warned: str) -> None:
+def test_a_small_context_window_causes_a_warning(shell: Shell, client: str, model: str, context: str, warned: str) -> None:
     environment = {"STREAMGLOT_LOCAL_CONTEXT": context}
     errors = shell.run("setup", client, "-m", model, environment=environment).stderr.decode()
     assert ("warning:" in errors) == bool(warned)

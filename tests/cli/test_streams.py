@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import DONE, Shell, chunk, said
+from cli.shell import DONE, Shell, chunk, text_answer
 from local.model import real_model
 from response_server import serve_response
 from streamglot.cli.probe.observation import Observation
-from streamglot.cli.probe.report import Probed, in_words
+from streamglot.cli.probe.report import Probed, report_lines
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 
 def test_replay_in_another_dialect(shell: Shell) -> None:
-    tape = shell.tapes / shell.tape("song", said("la ", "la"))
+    tape = shell.tapes / shell.tape("song", text_answer("la ", "la"))
     done = shell.run("replay", str(tape), "--as", "anthropic")
     assert done.stdout.startswith(b"event: message_start")
     assert b"message_stop" in done.stdout
@@ -29,11 +29,11 @@ def test_replay_in_another_dialect(shell: Shell) -> None:
 
 
 def test_replay_keeps_the_time(shell: Shell) -> None:
-    tape = str(shell.tapes / shell.tape("slow", said(*("la " for _ in range(8))), gap=0.3))
+    tape = str(shell.tapes / shell.tape("slow", text_answer(*("la " for _ in range(8))), gap=0.3))
     began = time.monotonic()
     assert shell.run("replay", tape, "--speed", "1x").returncode == 0
     assert time.monotonic() - began > 1.2
-    endless = str(shell.tapes / shell.tape("endless", said("la ", "la"), gap=3600))
+    endless = str(shell.tapes / shell.tape("endless", text_answer("la ", "la"), gap=3600))
     assert shell.run("replay", endless, "--speed", "0").stdout == b"la la\n"
     assert shell.run("replay", tape, "--speed", "fast").returncode == 2
 
@@ -51,13 +51,13 @@ def test_replay_says_when_it_ended_in_an_error(shell: Shell) -> None:
 def test_the_dialect_of_a_recording_is_guessed(shell: Shell, name: str) -> None:
     path = next(path for path in sorted((CORPUS / name).iterdir()) if path.suffix in (".sse", ".ndjson"))
     guessed = shell.run("replay", str(path), "--as", "events", "--speed", "0").stdout
-    told = shell.run("replay", str(path), "--as", "events", "--speed", "0", "--from", name).stdout
-    assert guessed == told
+    replayed = shell.run("replay", str(path), "--as", "events", "--speed", "0", "--from", name).stdout
+    assert guessed == replayed
     assert guessed
 
 
 def test_record(shell: Shell) -> None:
-    answer = "".join(said("la ", "la")).encode()
+    answer = "".join(text_answer("la ", "la")).encode()
     with serve_response(answer, "text/event-stream") as url:
         (shell.home / "streamglot.toml").write_text(f'[server]\ndiscover = false\n[upstreams.one]\nbase_url = "{url}/v1"\n')
         done = shell.run("record", "-m", "m", "-o", "song", "sing")
@@ -71,7 +71,7 @@ def test_record(shell: Shell) -> None:
         assert shell.run("record", "-m", "m", "sing").returncode == 1
 
 
-def test_probe_of_a_server_that_does_everything_wrong(shell: Shell) -> None:
+def test_probe_reports_every_deviation_of_a_server(shell: Shell) -> None:
     call = {"id": "1", "function": {"name": "weather", "arguments": {"city": "Paris"}}}
     chunks = [
         'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',
@@ -105,7 +105,7 @@ def test_probe_of_a_server_that_does_everything_wrong(shell: Shell) -> None:
 def test_probe_without_a_server_fails(shell: Shell) -> None:
     done = shell.run("probe", "http://127.0.0.1:9/v1", "-m", "m")
     assert done.returncode == 1
-    assert b"not spoken here" in done.stdout
+    assert b"not supported" in done.stdout
     assert shell.run("probe", "nobody").returncode == 2
 
 
@@ -123,7 +123,7 @@ def test_probe_of_a_good_server_finds_nothing(shell: Shell) -> None:
 
 def test_the_report_lists_the_fields_of_a_correct_server() -> None:
     seen = Observation(case="plain", status=200, fields={"id": 1, "model": 2})
-    words = list(in_words([Probed("openai_chat", "http://x", "m", [seen])]))
+    words = list(report_lines([Probed("openai_chat", "http://x", "m", [seen])]))
     assert "  nothing departs from the dialect" in words
     assert "  fields used: id, model" in words
 

@@ -34,7 +34,7 @@ def recording(folder: Path, name: str, chunks: list[str], gap: float = 0.0) -> U
 
 
 class Talker:
-    """Sends one chunk after the other until nobody listens any more. ``gone`` tells that it noticed."""
+    """Sends chunks until the client disconnects. ``gone`` tells that it noticed."""
 
     def __init__(self, gap: float) -> None:
         self.gone = threading.Event()

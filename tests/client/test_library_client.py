@@ -29,10 +29,10 @@ from streamglot import (
 )
 from streamglot.messages import OutputFormat, Reasoning, TextPart, ToolChoice
 from streamglot.upstream import Timeouts
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 
-def test_plain(tmp_path: Path) -> None:
+def test_the_plain_client_asks_a_question(tmp_path: Path) -> None:
     tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
     with Client(upstreams=[tape]) as client:
         stream = client.stream(model="song", messages="sing")
@@ -43,7 +43,7 @@ def test_plain(tmp_path: Path) -> None:
     assert collect(events).choices[0].text == "la la" == again.choices[0].text
 
 
-def test_asynchronous(tmp_path: Path) -> None:
+def test_the_asynchronous_client_asks_a_question(tmp_path: Path) -> None:
     tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
 
     async def ask() -> list[streamglot.Event]:
@@ -53,7 +53,7 @@ def test_asynchronous(tmp_path: Path) -> None:
     assert collect(asyncio.run(ask())).choices[0].text == "la la"
 
 
-def test_many_at_once(tmp_path: Path) -> None:
+def test_many_concurrent_requests_are_answered(tmp_path: Path) -> None:
     tape = recording(tmp_path, "song", [*text(*("la " for _ in range(20))), LAST], gap=0.005)
 
     async def ask() -> list[str]:
@@ -178,7 +178,7 @@ def test_closing_hangs_up() -> None:
     with talker() as server, Client(upstreams=[server.upstream()]) as client:
         with client.stream(model="m", messages="talk") as stream:
             assert any(isinstance(event, TextDelta) for event in stream)
-        assert server.gone.wait(PATIENCE)
+        assert server.gone.wait(WAIT_SECONDS)
         assert list(stream) == []
 
 
@@ -190,7 +190,7 @@ def test_leaving_the_client_hangs_up() -> None:
 
     with talker() as server:
         asyncio.run(ask(server.upstream()))
-        assert server.gone.wait(PATIENCE)
+        assert server.gone.wait(WAIT_SECONDS)
 
 
 def test_a_slow_reader_slows_the_upstream_down() -> None:
@@ -203,7 +203,7 @@ def test_a_slow_reader_slows_the_upstream_down() -> None:
             assert not server.gone.wait(0.3)
         assert server.sent * 150 < 16 * 2**20, "the whole stream is being kept"
         stream.close()
-        assert server.gone.wait(PATIENCE)
+        assert server.gone.wait(WAIT_SECONDS)
 
 
 def test_async_and_plain_iteration_cannot_be_mixed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from client.scripted_upstreams import LAST, recording, talker, text
 from streamglot import Client, ConfigError, Event, StreamEnd, StreamError, TextDelta, Upstream, check, collect, run_in_thread
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -34,7 +34,7 @@ def test_a_loop_that_never_waits(tmp_path: Path) -> None:
 def test_without_a_client_of_its_own() -> None:
     running = run_in_thread(model="replay", messages="hello")
     assert collect(running).choices[0].text == "You said: hello"
-    assert running.join(PATIENCE)
+    assert running.join(WAIT_SECONDS)
 
 
 def test_the_queue_of_events_is_bounded() -> None:
@@ -43,8 +43,8 @@ def test_the_queue_of_events_is_bounded() -> None:
         until(lambda: server.sent > 100)
         assert len(list(running.drain())) <= 8
         running.stop()
-        assert running.join(PATIENCE)
-        assert server.gone.wait(PATIENCE)
+        assert running.join(WAIT_SECONDS)
+        assert server.gone.wait(WAIT_SECONDS)
 
 
 def test_stop_from_another_thread() -> None:
@@ -57,7 +57,7 @@ def test_stop_from_another_thread() -> None:
                 threading.Thread(target=running.stop).start()
         check(events)
         assert events[-1] == StreamEnd("cancelled")
-        assert server.gone.wait(PATIENCE)
+        assert server.gone.wait(WAIT_SECONDS)
         running.stop()  # again, and nothing happens
 
 
@@ -66,7 +66,7 @@ def test_stop_while_nobody_reads() -> None:
         running = run_in_thread(client=client, size=4, model="m", messages="talk")
         until(lambda: server.sent > 100)
         running.stop()
-        assert server.gone.wait(PATIENCE)
+        assert server.gone.wait(WAIT_SECONDS)
         events = list(running)
         assert events[-1] == StreamEnd("cancelled")
         check(events)
@@ -109,32 +109,32 @@ def test_a_client_that_is_not_open() -> None:
 def test_a_stream_that_is_garbage_collected_stops() -> None:
     with talker() as server, Client(upstreams=[server.upstream()]) as client:
         running = run_in_thread(client=client, model="m", messages="talk")
-        assert running.get(PATIENCE) is not None
+        assert running.get(WAIT_SECONDS) is not None
         del running
         gc.collect()
-        assert server.gone.wait(PATIENCE)
+        assert server.gone.wait(WAIT_SECONDS)
 
 
 def test_a_client_that_closes_ends_its_streams() -> None:
     with talker() as server:
         with Client(upstreams=[server.upstream()]) as client:
             running = run_in_thread(client=client, model="m", messages="talk")
-            assert running.get(PATIENCE) is not None
-        assert server.gone.wait(PATIENCE)
+            assert running.get(WAIT_SECONDS) is not None
+        assert server.gone.wait(WAIT_SECONDS)
         last = None
-        while (event := running.get(PATIENCE)) is not None:
+        while (event := running.get(WAIT_SECONDS)) is not None:
             last = event
         assert isinstance(last, (StreamEnd, StreamError))
 
 
 def test_a_program_that_leaves_does_not_wait_for_it() -> None:
     code = "import streamglot; streamglot.run_in_thread(model='replay', messages='word ' * 100_000).get(5); print('left')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=PATIENCE, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=WAIT_SECONDS, check=True)
     assert done.stdout == b"left\n"
 
 
 def test_the_example() -> None:
     command = [sys.executable, str(EXAMPLES / "plain_loop.py"), "--model", "replay", "hello", "there"]
-    done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, text=True)
+    done = subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS, check=False, text=True)
     assert done.returncode == 0, done.stderr
     assert "You said: hello there" in done.stdout

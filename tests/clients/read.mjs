@@ -8,7 +8,7 @@
 import { createInterface } from "node:readline";
 import { CLIENTS } from "./clients.mjs";
 
-const PATIENCE = 30_000;
+const WAIT_MS = 30_000; // milliseconds for one stream
 const warnings = [];
 for (const level of ["warn", "error", "log", "info"]) {
   console[level] = (...words) => warnings.push(words.map(String).join(" "));
@@ -23,7 +23,7 @@ async function read(name, url) {
   warnings.length = 0;
   let clock;
   try {
-    const late = new Promise((_, reject) => { clock = setTimeout(() => reject(new Error("the client did not finish in time")), PATIENCE); });
+    const late = new Promise((_, reject) => { clock = setTimeout(() => reject(new Error("the client did not finish in time")), WAIT_MS); });
     await Promise.race([client(url, answer), late]);
   } catch (error) {
     answer.error ??= String(error?.message ?? error).slice(0, 600);

@@ -1,4 +1,4 @@
-"""Serves given bytes over a real socket, as an upstream would: one address for each stream, whatever path a client adds.
+"""Serves given bytes over a real socket, as an upstream would: one address for each stream; a client may add any path.
 
 with StreamServer() as server:
     url = server.serve(body, "text/event-stream")

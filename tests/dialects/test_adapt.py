@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from streamglot import DIALECTS, Unsupported
-from streamglot.dialects.abilities import NONE_SAID, PLAIN, Abilities
+from streamglot.dialects.abilities import PLAIN, UNSPECIFIED, Abilities
 from streamglot.dialects.adapt import adapt, emulated_tools
 from streamglot.events import Echo
 from streamglot.messages import (
@@ -42,12 +42,12 @@ def adapted(request: Request, **abilities: Any) -> tuple[Request, list[str]]:
     return adapt(request, "here", msgspec.structs.replace(ALL, **abilities))
 
 
-def said(*messages: Message, **abilities: Any) -> tuple[list[tuple[str, str]], list[str]]:
+def adapted_texts(*messages: Message, **abilities: Any) -> tuple[list[tuple[str, str]], list[str]]:
     request, dropped = adapted(Request("m", list(messages)), **abilities)
     return [(message.role, message.text) for message in request.messages], dropped
 
 
-def talk(*words: str) -> list[Message]:
+def messages_from(*words: str) -> list[Message]:
     """Messages from ``role: text``."""
     return [Message(role, [TextPart(text)]) for role, text in (word.split(": ") for word in words)]  # type: ignore[arg-type]
 
@@ -55,7 +55,9 @@ def talk(*words: str) -> list[Message]:
 def test_a_request_that_needs_no_change_comes_back_itself() -> None:
     call = Message("assistant", [ToolCallPart("c", "f", "{}"), ToolCallPart("p", "apply_patch", "x", "custom")])
     result = Message("tool", [ToolResultPart("c", [TextPart("r"), NativePart("here", {})], cache="5m")])
-    request = Request("m", [*talk("developer: a", "user: b", "system: c"), call, result], [PATCH], user="u" * 500, store=True)
+    request = Request(
+        "m", [*messages_from("developer: a", "user: b", "system: c"), call, result], [PATCH], user="u" * 500, store=True
+    )
     given, dropped = adapted(request)
     assert given is request
     assert dropped == []
@@ -66,11 +68,11 @@ def test_a_request_that_needs_no_change_comes_back_itself() -> None:
 
 @pytest.mark.parametrize("dialect", sorted(set(UPSTREAMS) - {"openai_responses", "openai_completions", "qwen_web"}))
 def test_tools_of_another_provider_are_left_out_and_named(dialect: str) -> None:
-    request = Request("m", talk("user: a"), [SEARCH, ToolSpec("f")], parallel_tool_calls=True)
+    request = Request("m", messages_from("user: a"), [SEARCH, ToolSpec("f")], parallel_tool_calls=True)
     built = DIALECTS[dialect].build_request(request)
     assert "web_search" not in str(built.body)
     assert "tools.web_search" in built.dropped
-    alone = DIALECTS[dialect].build_request(Request("m", talk("user: a"), [SEARCH], parallel_tool_calls=True))
+    alone = DIALECTS[dialect].build_request(Request("m", messages_from("user: a"), [SEARCH], parallel_tool_calls=True))
     assert "tool" not in str(alone.body)
 
 
@@ -123,7 +125,7 @@ def test_results_of_calls_that_a_provider_ran_are_known_as_such() -> None:
 def test_a_result_with_fields_of_another_dialect_is_a_result(dialect: str) -> None:
     call = Message("assistant", [ToolCallPart("c", "f", "{}")])
     result = Message("tool", [ToolResultPart("c", [TextPart("it is done")], native=Echo("elsewhere", {"type": "odd"}))])
-    assert "it is done" in str(DIALECTS[dialect].build_request(Request("m", [*talk("user: a"), call, result])).body)
+    assert "it is done" in str(DIALECTS[dialect].build_request(Request("m", [*messages_from("user: a"), call, result])).body)
 
 
 # --- custom tools
@@ -133,7 +135,7 @@ def test_a_result_with_fields_of_another_dialect_is_a_result(dialect: str) -> No
 def test_custom_tools_are_functions_unless_the_upstream_takes_them(dialect: str) -> None:
     call = Message("assistant", [ToolCallPart("c", "apply_patch", 'a "b"', "custom")])
     result = Message("tool", [ToolResultPart("c", [TextPart("done")], kind="custom")])
-    request = Request("m", [*talk("user: a"), call, result], [PATCH])
+    request = Request("m", [*messages_from("user: a"), call, result], [PATCH])
     built = DIALECTS[dialect].build_request(request)
     assert "custom" not in str(built.body)
     assert "tools.apply_patch.format" in built.dropped
@@ -142,7 +144,7 @@ def test_custom_tools_are_functions_unless_the_upstream_takes_them(dialect: str)
 
 
 def test_an_upstream_that_is_known_to_take_custom_tools_gets_them() -> None:
-    request = Request("m", talk("user: a"), [PATCH])
+    request = Request("m", messages_from("user: a"), [PATCH])
     able = Abilities(custom_tools=True)
     built = DIALECTS["openai_chat"].build_request(request, abilities=able)
     assert built.body["tools"] == [{"type": "custom", "custom": {"name": "apply_patch", "format": PATCH.format}}]
@@ -155,7 +157,7 @@ def test_an_upstream_that_is_known_to_take_custom_tools_gets_them() -> None:
 
 
 def test_the_family_of_an_invoked_model_has_abilities_too() -> None:
-    request = Request("openai.gpt-oss-20b", talk("developer: a", "user: b"), [PATCH])
+    request = Request("openai.gpt-oss-20b", messages_from("developer: a", "user: b"), [PATCH])
     built = DIALECTS["bedrock_invoke"].build_request(request, abilities=Abilities(custom_tools=True))
     assert built.body["tools"][0]["type"] == "custom"
     assert built.dropped == ["messages.developer"]
@@ -165,32 +167,32 @@ def test_the_family_of_an_invoked_model_has_abilities_too() -> None:
 
 
 def test_developer_messages_become_system_messages() -> None:
-    assert said(*talk("developer: a", "user: b"), developer_role=False) == (
+    assert adapted_texts(*messages_from("developer: a", "user: b"), developer_role=False) == (
         [("system", "a"), ("user", "b")],
         ["messages.developer"],
     )
 
 
 def test_one_system_message_at_the_beginning() -> None:
-    messages = talk("system: a", "developer: b", "user: c", "assistant: d", "system: e", "user: f", "developer: g")
-    assert said(*messages, inner_system=False) == (
+    messages = messages_from("system: a", "developer: b", "user: c", "assistant: d", "system: e", "user: f", "developer: g")
+    assert adapted_texts(*messages, inner_system=False) == (
         [("system", "a\n\nb"), ("user", "c"), ("assistant", "d"), ("user", "e"), ("user", "f"), ("user", "g")],
         ["messages.system"],
     )
-    assert said(*talk("system: a", "user: b"), inner_system=False) == ([("system", "a"), ("user", "b")], [])
-    assert said(*talk("user: a", "system: b"), inner_system=False)[0] == [("user", "a"), ("user", "b")]
-    assert said(inner_system=False) == ([], [])
+    assert adapted_texts(*messages_from("system: a", "user: b"), inner_system=False) == ([("system", "a"), ("user", "b")], [])
+    assert adapted_texts(*messages_from("user: a", "system: b"), inner_system=False)[0] == [("user", "a"), ("user", "b")]
+    assert adapted_texts(inner_system=False) == ([], [])
 
 
 def test_nothing_stands_between_a_call_and_its_result() -> None:
     call = Message("assistant", [ToolCallPart("c", "f", "{}")])
     result = Message("tool", [ToolResultPart("c", [])])
-    inner = talk("system: s")[0]
+    inner = messages_from("system: s")[0]
 
     def roles(*messages: Message) -> list[str]:
-        return [role for role, _ in said(*messages, inner_system=False)[0]]
+        return [role for role, _ in adapted_texts(*messages, inner_system=False)[0]]
 
-    user = talk("user: a")[0]
+    user = messages_from("user: a")[0]
     assert roles(user, call, inner, result) == ["user", "assistant", "tool", "user"]
     assert roles(user, call, inner, inner, result, user) == ["user", "assistant", "tool", "user", "user", "user"]
     assert roles(user, call, inner) == ["user", "assistant", "user"]
@@ -318,7 +320,7 @@ def test_refused_parameters_without_which_it_is_another_answer_are_an_error() ->
 
 def test_abilities_are_laid_over_each_other() -> None:
     base = Abilities(custom_tools=True, user_chars=64)
-    assert NONE_SAID.over(base) is base
+    assert UNSPECIFIED.over(base) is base
     assert Abilities(user_chars=0, refused=()).over(base) == Abilities(custom_tools=True, user_chars=0, refused=())
 
 

@@ -82,10 +82,10 @@ def write(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
 
 def inside(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
     """The events between the start and the end of the run."""
-    said = write([START, *events, StreamEnd("end")], **options)
-    assert said[0] == STARTED
-    assert said[-1]["type"] == "RUN_FINISHED"
-    return said[1:-1]
+    written = write([START, *events, StreamEnd("end")], **options)
+    assert written[0] == STARTED
+    assert written[-1]["type"] == "RUN_FINISHED"
+    return written[1:-1]
 
 
 CALL = [ToolCallStart("call_abc123", "get_weather"), ToolCallDelta('{"location":'), ToolCallDelta('"Bern"}'), ToolCallEnd()]
@@ -110,32 +110,32 @@ class TestToolCallEvents:
         assert inside(CALL)[3:] == [{"type": "TOOL_CALL_END", "toolCallId": "call_abc123"}]
 
     def test_the_call_belongs_to_the_text_before_it(self) -> None:
-        said = inside([TextStart(), TextDelta("Let me look"), TextEnd(), *CALL])
-        assert said[3]["parentMessageId"] == said[0]["messageId"] == "r-message-1"
+        written = inside([TextStart(), TextDelta("Let me look"), TextEnd(), *CALL])
+        assert written[3]["parentMessageId"] == written[0]["messageId"] == "r-message-1"
 
     def test_calls_without_text_share_one_message(self) -> None:
-        said = inside([*CALL, ToolCallStart("b", "f"), ToolCallEnd()])
-        assert [event["parentMessageId"] for event in said if event["type"] == "TOOL_CALL_START"] == ["r-message-1"] * 2
+        written = inside([*CALL, ToolCallStart("b", "f"), ToolCallEnd()])
+        assert [event["parentMessageId"] for event in written if event["type"] == "TOOL_CALL_START"] == ["r-message-1"] * 2
 
     def test_a_call_without_arguments_has_an_empty_object(self) -> None:
         assert inside([ToolCallStart("a", "f"), ToolCallEnd()])[1]["delta"] == "{}"
 
     def test_a_custom_call_keeps_its_free_text(self) -> None:
-        said = inside([ToolCallStart("a", "f", "custom"), ToolCallEnd()])
-        assert [event["type"] for event in said] == ["TOOL_CALL_START", "TOOL_CALL_END"]
-        assert said[0]["metadata"] == {"kind": "custom"}
+        written = inside([ToolCallStart("a", "f", "custom"), ToolCallEnd()])
+        assert [event["type"] for event in written] == ["TOOL_CALL_START", "TOOL_CALL_END"]
+        assert written[0]["metadata"] == {"kind": "custom"}
 
     def test_unanswered_calls_are_pending(self) -> None:
-        said = write([START, *CALL, ToolCallStart("b", "f"), ToolCallEnd(), ToolResult("b", "ok"), StreamEnd("tool_calls")])
-        assert said[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["call_abc123"]}
+        written = write([START, *CALL, ToolCallStart("b", "f"), ToolCallEnd(), ToolResult("b", "ok"), StreamEnd("tool_calls")])
+        assert written[-1]["outcome"] == {"type": "success", "pendingToolCallIds": ["call_abc123"]}
 
     def test_a_call_of_the_provider_is_not_pending(self) -> None:
         native = Echo("elsewhere", {"block": 1})
         events = [ToolCallStart("s", "search", "server", native), ToolCallEnd(), ToolResult("s", "hit", native=native)]
-        said = write([START, *events, StreamEnd()])
-        assert said[1]["metadata"] == {"kind": "server", "streamglot": pack(native)}
-        assert said[4]["metadata"] == {"streamglot": pack(native)}
-        assert said[-1]["outcome"] == {"type": "success"}
+        written = write([START, *events, StreamEnd()])
+        assert written[1]["metadata"] == {"kind": "server", "streamglot": pack(native)}
+        assert written[4]["metadata"] == {"streamglot": pack(native)}
+        assert written[-1]["outcome"] == {"type": "success"}
 
     def test_a_result(self) -> None:
         assert inside([*CALL, ToolResult("call_abc123", "rain", True)])[-1] == {
@@ -149,17 +149,17 @@ class TestToolCallEvents:
 
     def test_an_id_that_comes_again_gets_its_own_name(self) -> None:
         again = [ToolCallStart("a", "f"), ToolCallEnd(), ToolResult("a", "1")]
-        said = inside([*again, *again, *again, ToolCallStart("", "g"), ToolCallEnd()])
-        assert [event["toolCallId"] for event in said if event["type"] == "TOOL_CALL_START"] == ["a", "a-2", "a-3", "r-call-1"]
-        assert [event["toolCallId"] for event in said if event["type"] == "TOOL_CALL_RESULT"] == ["a", "a-2", "a-3"]
+        written = inside([*again, *again, *again, ToolCallStart("", "g"), ToolCallEnd()])
+        assert [event["toolCallId"] for event in written if event["type"] == "TOOL_CALL_START"] == ["a", "a-2", "a-3", "r-call-1"]
+        assert [event["toolCallId"] for event in written if event["type"] == "TOOL_CALL_RESULT"] == ["a", "a-2", "a-3"]
 
     def test_the_end_of_no_call_is_ignored(self) -> None:
         assert inside([ToolCallEnd()]) == []
 
     def test_the_echo_of_a_call(self) -> None:
-        said = inside([ToolCallStart("a", "f"), ToolCallEnd(SIGNED)])[-1]
+        written = inside([ToolCallStart("a", "f"), ToolCallEnd(SIGNED)])[-1]
         sealed = {"subtype": "tool-call", "entityId": "a", "encryptedValue": pack(SIGNED)}
-        assert said == {"type": "REASONING_ENCRYPTED_VALUE", **sealed}
+        assert written == {"type": "REASONING_ENCRYPTED_VALUE", **sealed}
 
 
 class TestReasoningThinkingEvents:
@@ -183,13 +183,13 @@ class TestReasoningThinkingEvents:
         ]
 
     def test_pieces_of_one_thought_share_a_message(self) -> None:
-        said = inside([ReasoningStart(), ReasoningDelta("a"), ReasoningDelta("b"), ReasoningEnd()])
-        assert [event["delta"] for event in said if "delta" in event] == ["a", "b"]
+        written = inside([ReasoningStart(), ReasoningDelta("a"), ReasoningDelta("b"), ReasoningEnd()])
+        assert [event["delta"] for event in written if "delta" in event] == ["a", "b"]
 
     def test_reasoning_encryption(self) -> None:
-        said = inside([ReasoningStart(summary=True), ReasoningDelta("…"), ReasoningEnd(SIGNED)])
-        assert said[1]["metadata"] == {"summary": True}
-        assert said[4] == {
+        written = inside([ReasoningStart(summary=True), ReasoningDelta("…"), ReasoningEnd(SIGNED)])
+        assert written[1]["metadata"] == {"summary": True}
+        assert written[4] == {
             "type": "REASONING_ENCRYPTED_VALUE",
             "subtype": "message",
             "entityId": "r-reasoning-1",
@@ -197,10 +197,10 @@ class TestReasoningThinkingEvents:
         }
 
     def test_hidden_reasoning_is_a_message_without_words(self) -> None:
-        said = inside([ReasoningStart(), ReasoningEnd(SIGNED, redacted=True)])
+        written = inside([ReasoningStart(), ReasoningEnd(SIGNED, redacted=True)])
         kinds = ["START", "MESSAGE_START", "MESSAGE_END", "ENCRYPTED_VALUE", "END"]
-        assert [event["type"] for event in said] == [f"REASONING_{kind}" for kind in kinds]
-        assert said[2]["metadata"] == {"redacted": True}
+        assert [event["type"] for event in written] == [f"REASONING_{kind}" for kind in kinds]
+        assert written[2]["metadata"] == {"redacted": True}
 
     def test_reasoning_without_words_or_state_is_a_span_only(self) -> None:
         assert [event["type"] for event in inside([ReasoningStart(), ReasoningEnd()])] == ["REASONING_START", "REASONING_END"]
@@ -233,17 +233,17 @@ class TestRegularContentEvents:
     def test_order_of_text_and_thought_is_kept(self) -> None:
         text = [TextStart(), TextDelta("a"), TextEnd()]
         thought = [ReasoningStart(), ReasoningDelta("b"), ReasoningEnd()]
-        said = [event for event in inside([*text, *thought, *text]) if event["type"].endswith("MESSAGE_START")]
-        assert [event["messageId"] for event in said] == ["r-message-1", "r-reasoning-1", "r-message-2"]
+        written = [event for event in inside([*text, *thought, *text]) if event["type"].endswith("MESSAGE_START")]
+        assert [event["messageId"] for event in written] == ["r-message-1", "r-reasoning-1", "r-message-2"]
 
     def test_a_huge_piece_is_cut_for_the_client_s_limit(self) -> None:
-        said = inside([TextStart(), TextDelta("x" * (2 * MAX_DELTA_CHARS + 1)), TextEnd()])
-        assert [len(event["delta"]) for event in said[1:-1]] == [MAX_DELTA_CHARS, MAX_DELTA_CHARS, 1]
+        written = inside([TextStart(), TextDelta("x" * (2 * MAX_DELTA_CHARS + 1)), TextEnd()])
+        assert [len(event["delta"]) for event in written[1:-1]] == [MAX_DELTA_CHARS, MAX_DELTA_CHARS, 1]
 
     def test_a_huge_result_is_cut_and_counted(self) -> None:
         box = make()
-        said = read(box.feed([START, ToolResult("a", "y" * (MAX_DELTA_CHARS + 1))]))
-        assert said[1]["content"].endswith(f"… (cut here: {MAX_DELTA_CHARS + 1} characters in all)")
+        written = read(box.feed([START, ToolResult("a", "y" * (MAX_DELTA_CHARS + 1))]))
+        assert written[1]["content"].endswith(f"… (cut here: {MAX_DELTA_CHARS + 1} characters in all)")
         assert box.lost == {"ToolResult": 1}
 
 
@@ -251,8 +251,8 @@ class TestErrorHandling:
     ERROR = StreamError("upstream_truncated", "it broke off", retryable=True)
 
     def test_run_error(self) -> None:
-        said = write([START, TextStart(), TextDelta("par"), TextEnd(), Usage(3), self.ERROR])
-        assert said[-2:] == [
+        written = write([START, TextStart(), TextDelta("par"), TextEnd(), Usage(3), self.ERROR])
+        assert written[-2:] == [
             {"type": "TEXT_MESSAGE_END", "messageId": "r-message-1"},
             {
                 "type": "RUN_ERROR",
@@ -265,14 +265,14 @@ class TestErrorHandling:
 
     def test_tool_call_errors(self) -> None:
         """A truncated call is never ended: the client would complete its arguments and run it."""
-        said = write([START, ToolCallStart("a", "f"), ToolCallDelta('{"x'), ToolCallEnd(complete=False), self.ERROR])
-        assert [event["type"] for event in said] == ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "RUN_ERROR"]
+        written = write([START, ToolCallStart("a", "f"), ToolCallDelta('{"x'), ToolCallEnd(complete=False), self.ERROR])
+        assert [event["type"] for event in written] == ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "RUN_ERROR"]
 
     def test_a_broken_call_in_an_answer_that_ended_is_marked(self) -> None:
         events = [START, ToolCallStart("a", "f"), ToolCallDelta('{"x'), ToolCallEnd(complete=False)]
-        said = write([*events, StreamEnd("length", "max_tokens")])
-        assert said[3] == {"type": "TOOL_CALL_END", "toolCallId": "a", "metadata": {"complete": False}}
-        assert said[-1]["outcome"] == {"type": "success"}
+        written = write([*events, StreamEnd("length", "max_tokens")])
+        assert written[3] == {"type": "TOOL_CALL_END", "toolCallId": "a", "metadata": {"complete": False}}
+        assert written[-1]["outcome"] == {"type": "success"}
 
     def test_an_error_before_anything_else(self) -> None:
         assert [event["code"] for event in write([StreamError("slow", "wait", status=429)])] == ["rate_limit"]
@@ -297,14 +297,14 @@ class TestErrorHandling:
         assert [event["type"] for event in write(events)] == [*kinds, "RUN_ERROR"]
 
     def test_http_error(self) -> None:
-        said = {"message": "it broke off", "code": "upstream", "reason": "upstream_truncated"}
-        assert error_body(self.ERROR) == {"error": said}
+        written = {"message": "it broke off", "code": "upstream", "reason": "upstream_truncated"}
+        assert error_body(self.ERROR) == {"error": written}
 
 
 class TestFinishReasons:
     def test_finish(self) -> None:
-        said = write([START, Usage(10, 5, 2, 1, 3), StreamEnd("stop_sequence", "stop", "END")])
-        assert said[-1] == {
+        written = write([START, Usage(10, 5, 2, 1, 3), StreamEnd("stop_sequence", "stop", "END")])
+        assert written[-1] == {
             "type": "RUN_FINISHED",
             "threadId": "t",
             "runId": "r",
@@ -337,23 +337,23 @@ class TestFinishReasons:
 
     def test_steps(self) -> None:
         text = [TextStart(), TextDelta("a"), TextEnd()]
-        said = inside([*text, StepEnd(1), ToolResult("a", "b"), *text, StepEnd(2, "end")], steps=True)
-        assert [(event["type"], event.get("stepName")) for event in said if "STEP" in event["type"]] == [
+        written = inside([*text, StepEnd(1), ToolResult("a", "b"), *text, StepEnd(2, "end")], steps=True)
+        assert [(event["type"], event.get("stepName")) for event in written if "STEP" in event["type"]] == [
             ("STEP_STARTED", "step-1"),
             ("STEP_FINISHED", "step-1"),
             ("STEP_STARTED", "step-2"),
             ("STEP_FINISHED", "step-2"),
         ]
-        ends = [event["metadata"] for event in said if event["type"] in ("TEXT_MESSAGE_END", "STEP_FINISHED")]
+        ends = [event["metadata"] for event in written if event["type"] in ("TEXT_MESSAGE_END", "STEP_FINISHED")]
         assert ends == [{"finishReason": "tool_calls"}] * 2 + [{"finishReason": "end"}] * 2
 
     def test_the_last_step_ends_with_the_run(self) -> None:
-        said = inside([TextStart(), TextDelta("a"), TextEnd()], steps=True)
-        assert said[-1] == {"type": "STEP_FINISHED", "stepName": "step-1", "metadata": {"finishReason": "end"}}
+        written = inside([TextStart(), TextDelta("a"), TextEnd()], steps=True)
+        assert written[-1] == {"type": "STEP_FINISHED", "stepName": "step-1", "metadata": {"finishReason": "end"}}
 
     def test_each_turn_has_its_own_message_for_calls(self) -> None:
-        said = inside([*CALL, StepEnd(1), ToolCallStart("b", "f"), ToolCallEnd()])
-        parents = [event["parentMessageId"] for event in said if event["type"] == "TOOL_CALL_START"]
+        written = inside([*CALL, StepEnd(1), ToolCallStart("b", "f"), ToolCallEnd()])
+        parents = [event["parentMessageId"] for event in written if event["type"] == "TOOL_CALL_START"]
         assert parents == ["r-message-1", "r-message-2"]
 
 
@@ -370,8 +370,8 @@ class TestActivityEvents:
         assert inside([Extra("agui", self.SNAPSHOT), Extra("agui", self.DELTA)]) == [self.SNAPSHOT, self.DELTA]
 
     def test_only_what_the_protocol_knows(self) -> None:
-        said = inside([Extra("agui", {**self.SNAPSHOT, "replace": False, "timestamp": None, "metadata": {"a": 1}, "odd": 1})])
-        assert said == [{**self.SNAPSHOT, "replace": False, "metadata": {"a": 1}}]
+        written = inside([Extra("agui", {**self.SNAPSHOT, "replace": False, "timestamp": None, "metadata": {"a": 1}, "odd": 1})])
+        assert written == [{**self.SNAPSHOT, "replace": False, "metadata": {"a": 1}}]
 
     def test_state_and_own_words(self) -> None:
         state = {"type": "STATE_SNAPSHOT", "snapshot": {"a": 1}}
@@ -396,8 +396,8 @@ class TestActivityEvents:
 
     def test_interrupt_for_an_approval(self) -> None:
         question = asking(Approval("q-1", "call_abc123", "May I?", {"type": "object"}))
-        said = write([START, *CALL, question, StreamEnd("tool_calls")])
-        assert said[-1]["outcome"] == {
+        written = write([START, *CALL, question, StreamEnd("tool_calls")])
+        assert written[-1]["outcome"] == {
             "type": "interrupt",
             "interrupts": [
                 {
@@ -410,7 +410,7 @@ class TestActivityEvents:
             ],
         }
 
-    def test_interrupt_for_a_call_that_the_client_was_not_told_of(self) -> None:
+    def test_interrupt_for_a_call_that_the_client_has_not_seen(self) -> None:
         question = asking(Approval("q-1", "a", "May I?", name="rm", arguments='{"path":"/"}'))
         assert write([START, question, StreamEnd()])[-1]["outcome"]["interrupts"] == [
             {
@@ -423,8 +423,8 @@ class TestActivityEvents:
 
     def test_own_interrupts(self) -> None:
         given = [{"id": "a", "reason": "input", "expiresAt": "2030-01-01", "message": None}, {"id": 1}, "odd"]
-        said = write([START, Extra("agui", {"interrupts": given}), StreamEnd()])
-        assert said[-1]["outcome"]["interrupts"] == [{"id": "a", "reason": "input", "expiresAt": "2030-01-01"}]
+        written = write([START, Extra("agui", {"interrupts": given}), StreamEnd()])
+        assert written[-1]["outcome"]["interrupts"] == [{"id": "a", "reason": "input", "expiresAt": "2030-01-01"}]
 
     def test_an_approval_is_known_by_its_shape(self) -> None:
         assert asked(Extra("approval", {"id": 1})) is None
@@ -435,9 +435,9 @@ class TestActivityEvents:
 class TestBesideTheText:
     def test_citation(self) -> None:
         native = Echo("elsewhere", {"n": 1})
-        said = inside([TextStart(), TextDelta("a"), Citation("http://x", "X", "a", 0, 1, native), TextEnd()])[2]
+        written = inside([TextStart(), TextDelta("a"), Citation("http://x", "X", "a", 0, 1, native), TextEnd()])[2]
         value = {"messageId": "r-message-1", "url": "http://x", "title": "X", "citedText": "a", "startIndex": 0, "endIndex": 1}
-        assert said == {"type": "CUSTOM", "name": "citation", "value": {**value, "streamglot": pack(native)}}
+        assert written == {"type": "CUSTOM", "name": "citation", "value": {**value, "streamglot": pack(native)}}
 
     def test_media(self) -> None:
         value = {"mimeType": "image/png", "data": "AAAA"}
@@ -468,7 +468,7 @@ class TestMessagesSnapshot:
             *(ToolResult("c", "1", native=native), StepEnd(1), TextStart(), TextDelta("z"), TextEnd()),
             *(ToolResult("d", "2"), ToolResult("nobody", "3")),
         ]
-        said = inside(events, messages=[asked_before])[-1]
+        written = inside(events, messages=[asked_before])[-1]
         sealed = {"encryptedValue": pack(SIGNED)}
         call = {
             "id": "c",
@@ -478,7 +478,7 @@ class TestMessagesSnapshot:
             **sealed,
         }
         other = {"id": "d", "type": "function", "function": {"name": "g", "arguments": "{}"}}
-        assert said == {
+        assert written == {
             "type": "MESSAGES_SNAPSHOT",
             "messages": [
                 {"id": "u", "role": "user", "content": "q"},
@@ -498,8 +498,8 @@ class TestMessagesSnapshot:
         }
 
     def test_a_call_without_text_has_a_message(self) -> None:
-        said = inside(CALL, messages=[])[-1]["messages"]
-        assert [(message["id"], "content" in message, len(message["toolCalls"])) for message in said] == [
+        written = inside(CALL, messages=[])[-1]["messages"]
+        assert [(message["id"], "content" in message, len(message["toolCalls"])) for message in written] == [
             ("r-message-1", False, 1)
         ]
 
@@ -582,14 +582,14 @@ class TestRunAgentInput:
             dialect("agui").build_request(parse(INPUT))
 
     def test_plain_roles(self) -> None:
-        said = messages_of(
+        written = messages_of(
             {"id": "1", "role": "developer", "content": "d", "name": "n"},
             {"id": "2", "role": "user", "content": "q", "encryptedValue": "z"},
             {"id": "3", "role": "activity", "activityType": "x", "content": {}},
             {"id": "4", "role": "user", "content": ""},
             {"id": "5", "role": "system", "content": None},
         )
-        assert said == [
+        assert written == [
             Message("developer", [TextPart("d")], "n"),
             Message("user", [TextPart("q")], echo=Echo("agui", {"encryptedValue": "z"})),
             Message("user", []),
@@ -598,7 +598,7 @@ class TestRunAgentInput:
     def test_the_messages_of_one_turn_are_one(self) -> None:
         native = Echo("elsewhere", {"n": 1})
         function = {"name": "f", "arguments": '{"a":1}'}
-        said = messages_of(
+        written = messages_of(
             {"id": "1", "role": "reasoning", "content": "hm", "encryptedValue": pack(SIGNED), "metadata": {"summary": True}},
             {"id": "2", "role": "assistant", "content": "a", "encryptedValue": pack(SIGNED), "name": "bot"},
             {"id": "3", "role": "reasoning", "content": "", "metadata": {"redacted": True}, "encryptedValue": "own"},
@@ -629,7 +629,7 @@ class TestRunAgentInput:
                 "encryptedValue": "v",
             },
         )
-        assert said == [
+        assert written == [
             Message(
                 "assistant",
                 [
@@ -655,7 +655,7 @@ class TestRunAgentInput:
         ]
 
     def test_refusal_and_state_without_text(self) -> None:
-        said = messages_of(
+        written = messages_of(
             {
                 "id": "1",
                 "role": "assistant",
@@ -665,7 +665,7 @@ class TestRunAgentInput:
             {"id": "2", "role": "assistant", "content": "", "encryptedValue": "v"},
         )
         odd = NativePart("agui", {"type": "odd"})
-        assert said[0].parts == [RefusalPart("no"), odd, TextPart("", echo=Echo("agui", {"encryptedValue": "v"}))]
+        assert written[0].parts == [RefusalPart("no"), odd, TextPart("", echo=Echo("agui", {"encryptedValue": "v"}))]
 
     def test_multimodal_parts(self) -> None:
         def source(form: str, value: str, **more: str) -> dict[str, Any]:

@@ -224,9 +224,9 @@ def test_own_reasoning_is_written_as_it_came() -> None:
     signed, hidden = Echo("anthropic", {"signature": "SIG"}), Echo("anthropic", {"data": "XYZ"})
     thinking = {"type": "thinking", "thinking": "", "signature": ""}
     signature = {"type": "signature_delta", "signature": "SIG"}
-    spoken = (ReasoningStart(), ReasoningDelta("h"), ReasoningDelta("m"), ReasoningEnd(signed))
-    assert shells(*spoken) == [thinking]
-    assert deltas(*spoken) == [*({"type": "thinking_delta", "thinking": piece} for piece in "hm"), signature]
+    thought = (ReasoningStart(), ReasoningDelta("h"), ReasoningDelta("m"), ReasoningEnd(signed))
+    assert shells(*thought) == [thinking]
+    assert deltas(*thought) == [*({"type": "thinking_delta", "thinking": piece} for piece in "hm"), signature]
     assert deltas(ReasoningStart(), ReasoningEnd(signed)) == [signature]
     assert shells(ReasoningStart(), ReasoningEnd(hidden, True)) == [{"type": "redacted_thinking", "data": "XYZ"}]
     both = shells(ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(hidden, True))

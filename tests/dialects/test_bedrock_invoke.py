@@ -122,47 +122,47 @@ def plain(*middle: str, end: StreamEnd) -> list[Event]:
     ],
 )
 def test_plain_families(bodies: list[dict[str, Any]], end: StreamEnd) -> None:
-    said = read(*bodies, COUNTED)
-    assert [event for event in said if not isinstance(event, Extra)] == plain("Good", " day", end=end)
+    found = read(*bodies, COUNTED)
+    assert [event for event in found if not isinstance(event, Extra)] == plain("Good", " day", end=end)
     last = {**bodies[-1], **COUNTED}
     assert [event for event in read(*bodies[:-1], last) if not isinstance(event, Extra)] == plain("Good", " day", end=end)
 
 
 def test_a_plain_answer_without_a_reason_is_a_truncation() -> None:
-    said = read({"generation": "Half"})
-    assert said[:4] == [StreamStart(), TextStart(), TextDelta("Half"), TextEnd(complete=False)]
-    assert failure(said).code == "upstream_truncated"
+    found = read({"generation": "Half"})
+    assert found[:4] == [StreamStart(), TextStart(), TextDelta("Half"), TextEnd(complete=False)]
+    assert failure(found).code == "upstream_truncated"
 
 
 def test_an_answer_may_be_empty() -> None:
-    said = read({"completion": "", "stop_reason": "stop_sequence", "stop": "\n\nHuman:", **COUNTED})
-    assert said == [StreamStart(), REMARK, TOTAL, StreamEnd("end", "stop_sequence")]
+    found = read({"completion": "", "stop_reason": "stop_sequence", "stop": "\n\nHuman:", **COUNTED})
+    assert found == [StreamStart(), REMARK, TOTAL, StreamEnd("end", "stop_sequence")]
 
 
 def test_counts_of_the_family_replace_those_of_the_service() -> None:
-    said = read({"generation": "a", "prompt_token_count": 9, "generation_token_count": 1, "stop_reason": "stop"})
-    assert said[-2] == Usage(9, 1, raw={"input": 9, "output": 1})
-    said = read({"outputText": "a", "inputTextTokenCount": 6.0, "totalOutputTextTokenCount": 3.0, "completionReason": "LENGTH"})
-    assert said[-2] == Usage(6, 3, raw={"input": 6, "output": 3})
-    said = read({"generation": "a", "stop_reason": "stop"})
-    assert not any(isinstance(event, Usage) for event in said)
+    found = read({"generation": "a", "prompt_token_count": 9, "generation_token_count": 1, "stop_reason": "stop"})
+    assert found[-2] == Usage(9, 1, raw={"input": 9, "output": 1})
+    found = read({"outputText": "a", "inputTextTokenCount": 6.0, "totalOutputTextTokenCount": 3.0, "completionReason": "LENGTH"})
+    assert found[-2] == Usage(6, 3, raw={"input": 6, "output": 3})
+    found = read({"generation": "a", "stop_reason": "stop"})
+    assert not any(isinstance(event, Usage) for event in found)
 
 
 def test_the_count_of_the_service_adds_what_the_cache_read_and_wrote() -> None:
     metrics = {"inputTokenCount": 6, "outputTokenCount": 3, "cacheReadInputTokenCount": 100, "cacheWriteInputTokenCount": 10}
-    said = read({"generation": "a", "stop_reason": "stop", "amazon-bedrock-invocationMetrics": metrics})
-    assert said[-2] == Usage(116, 3, 100, 10, raw=metrics)
-    said = read({"generation": "a", "stop_reason": "stop", "amazon-bedrock-invocationMetrics": {"inputTokenCount": "x"}})
-    assert said[-2] == Usage(raw={"inputTokenCount": "x"})
+    found = read({"generation": "a", "stop_reason": "stop", "amazon-bedrock-invocationMetrics": metrics})
+    assert found[-2] == Usage(116, 3, 100, 10, raw=metrics)
+    found = read({"generation": "a", "stop_reason": "stop", "amazon-bedrock-invocationMetrics": {"inputTokenCount": "x"}})
+    assert found[-2] == Usage(raw={"inputTokenCount": "x"})
 
 
 def test_several_answers_are_several_choices() -> None:
-    said = read(
+    found = read(
         {"index": 0, "is_finished": False, "text": "One"},
         {"index": 1, "is_finished": False, "text": "Two"},
         {"finish_reason": "COMPLETE", "is_finished": True},
     )
-    assert said == [
+    assert found == [
         StreamStart(),
         TextStart(),
         TextDelta("One"),
@@ -181,13 +181,13 @@ def test_several_answers_are_several_choices() -> None:
 
 def test_calls_and_citations_of_a_plain_family() -> None:
     cited = {"start": 0, "end": 4, "text": "Good", "document_ids": ["d"]}
-    said = read(
+    found = read(
         {"event_type": "text-generation", "text": "Good"},
         {"event_type": "citation-generation", "citations": [cited, 3]},
         {"event_type": "tool-calls-generation", "tool_calls": [{"name": "clock", "parameters": {"zone": "UTC"}}, {"name": 3}, 4]},
         {"event_type": "stream-end", "response": {"finish_reason": "COMPLETE"}, "tool_calls": [{"name": "clock"}]},
     )
-    assert said[3:] == [
+    assert found[3:] == [
         Citation(start=0, end=4, native=Echo("bedrock_invoke", cited)),
         TextEnd(),
         ToolCallStart("call_1", "clock"),
@@ -202,23 +202,23 @@ def test_a_model_that_ends_in_error_is_an_error() -> None:
 
 
 def test_a_guardrail_ends_the_answer() -> None:
-    said = read(
+    found = read(
         {"outputText": "Blocked", "index": 0.0, "amazon-bedrock-guardrailAction": "INTERVENED", "amazon-bedrock-trace": {"a": 1}}
     )
-    assert said[:3] == [
+    assert found[:3] == [
         StreamStart(),
         Extra("bedrock_invoke", {"amazon-bedrock-guardrailAction": "INTERVENED"}),
         Extra("bedrock_invoke", {"amazon-bedrock-trace": {"a": 1}}),
     ]
-    assert said[-1] == StreamEnd("content_filter")
+    assert found[-1] == StreamEnd("content_filter")
     untouched = read({"generation": "a", "stop_reason": "stop", "amazon-bedrock-guardrailAction": "NONE"})
     assert untouched[-1] == StreamEnd("end", "stop")
 
 
 def test_invalid_indexes_mean_the_first_choice() -> None:
-    said = read({"text": "a", "index": -4, "is_finished": False}, {"text": "b", "index": 1e300}, {"finish_reason": "COMPLETE"})
-    assert said[-1] == StreamEnd("end", "COMPLETE")
-    assert not any(isinstance(event, Choice) for event in said)
+    found = read({"text": "a", "index": -4, "is_finished": False}, {"text": "b", "index": 1e300}, {"finish_reason": "COMPLETE"})
+    assert found[-1] == StreamEnd("end", "COMPLETE")
+    assert not any(isinstance(event, Choice) for event in found)
 
 
 # --- families with their own dialect
@@ -240,37 +240,37 @@ MESSAGE: list[dict[str, Any]] = [
 
 
 def test_messages_are_read_by_their_own_dialect() -> None:
-    said = read(*MESSAGE)
-    assert isinstance(said[0], StreamStart)
-    assert (said[0].id, said[0].model) == ("m1", "c")
-    assert [event.text for event in said if isinstance(event, TextDelta)] == ["Good day"]
-    assert said[-1] == StreamEnd("end", "end_turn")
-    assert said[-2] == REMARK
-    thought = next(event for event in said if isinstance(event, ReasoningEnd))
+    found = read(*MESSAGE)
+    assert isinstance(found[0], StreamStart)
+    assert (found[0].id, found[0].model) == ("m1", "c")
+    assert [event.text for event in found if isinstance(event, TextDelta)] == ["Good day"]
+    assert found[-1] == StreamEnd("end", "end_turn")
+    assert found[-2] == REMARK
+    thought = next(event for event in found if isinstance(event, ReasoningEnd))
     assert thought.echo is not None
     assert thought.echo.provider == "bedrock_invoke"
-    assert streamglot.collect(said).usage.input_tokens == 7
+    assert streamglot.collect(found).usage.input_tokens == 7
 
 
 def test_messages_that_break_off_are_truncated() -> None:
-    said = read(*MESSAGE[:6])
-    assert isinstance(said[-2], TextEnd)
-    assert failure(said).code == "upstream_truncated"
+    found = read(*MESSAGE[:6])
+    assert isinstance(found[-2], TextEnd)
+    assert failure(found).code == "upstream_truncated"
 
 
 def test_an_exception_closes_what_the_inner_dialect_has_open() -> None:
     slow = frame(b'{"message": "slow down"}', {":exception-type": "throttlingException", ":message-type": "exception"})
-    said = read(*MESSAGE[:6], more=slow)
-    assert isinstance(said[-2], TextEnd)
-    assert (failure(said).code, failure(said).status) == ("throttlingException", 429)
-    said = read({"generation": "a"}, more=slow)
-    assert isinstance(said[-2], TextEnd)
-    assert failure(said).code == "throttlingException"
+    found = read(*MESSAGE[:6], more=slow)
+    assert isinstance(found[-2], TextEnd)
+    assert (failure(found).code, failure(found).status) == ("throttlingException", 429)
+    found = read({"generation": "a"}, more=slow)
+    assert isinstance(found[-2], TextEnd)
+    assert failure(found).code == "throttlingException"
 
 
 def test_an_error_inside_the_messages_is_one() -> None:
-    said = read(*MESSAGE[:6], {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
-    assert failure(said).code == "overloaded_error"
+    found = read(*MESSAGE[:6], {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})
+    assert failure(found).code == "overloaded_error"
 
 
 def test_a_guardrail_shows_in_the_end_of_messages() -> None:
@@ -283,8 +283,8 @@ def chat(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[
 
 
 def test_chat_chunks_are_read_by_their_own_dialect() -> None:
-    said = read(chat({"role": "assistant", "content": ""}), chat({"content": "Hi"}), chat({}, "stop"), COUNTED)
-    assert said == [
+    found = read(chat({"role": "assistant", "content": ""}), chat({"content": "Hi"}), chat({}, "stop"), COUNTED)
+    assert found == [
         StreamStart("c1", "g"),
         TextStart(),
         TextDelta("Hi"),
@@ -301,15 +301,15 @@ def test_chat_chunks_that_call_the_finish_otherwise() -> None:
     def other(content: str, reason: str | None) -> dict[str, Any]:
         return {"choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "stop_reason": reason}, 3]}
 
-    said = read(other("Hi", None), other("\ud83d", None), other("\ude00", None), other("", "length"))
-    assert "".join(event.text for event in said if isinstance(event, TextDelta)) == "Hi😀"
-    assert said[-1] == StreamEnd("length", "length")
+    found = read(other("Hi", None), other("\ud83d", None), other("\ude00", None), other("", "length"))
+    assert "".join(event.text for event in found if isinstance(event, TextDelta)) == "Hi😀"
+    assert found[-1] == StreamEnd("length", "length")
     assert INVOKE.parse_response(other("Hi", "stop")).choices[0].stop_reason == "end"
 
 
 def test_converse_events_are_read_by_their_own_dialect() -> None:
     usage = {"inputTokens": 6, "outputTokens": 3, "cacheReadInputTokenCount": 100}
-    said = read(
+    found = read(
         {"messageStart": {"role": "assistant"}},
         {"contentBlockDelta": {"delta": {"text": "Hi"}, "contentBlockIndex": 0}},
         {"contentBlockStop": {"contentBlockIndex": 0}},
@@ -317,7 +317,7 @@ def test_converse_events_are_read_by_their_own_dialect() -> None:
         {"messageStop": {"stopReason": "max_tokens"}},
         {"metadata": {"usage": usage}, **COUNTED},
     )
-    assert said == [
+    assert found == [
         StreamStart(),
         TextStart(),
         TextDelta("Hi"),
@@ -329,12 +329,12 @@ def test_converse_events_are_read_by_their_own_dialect() -> None:
 
 
 def test_chat_events_of_another_wire_are_read_by_their_own_dialect() -> None:
-    said = read(
+    found = read(
         {"type": "message-start", "id": "x"},
         {"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": "Hi"}}}},
         {"type": "message-end", "delta": {"finish_reason": "COMPLETE"}},
     )
-    assert said == [StreamStart("x"), TextStart(), TextDelta("Hi"), TextEnd(), StreamEnd("end", "COMPLETE")]
+    assert found == [StreamStart("x"), TextStart(), TextDelta("Hi"), TextEnd(), StreamEnd("end", "COMPLETE")]
 
 
 # --- bodies that are not answers
@@ -355,8 +355,8 @@ def test_chunks_that_are_no_base64_and_frames_of_other_kinds() -> None:
 
     assert "base64" in failure(raw(frame(b'{"bytes": "#"}', CHUNK))).message
     trace = frame(b'{"trace": {"a": 1}}', {":event-type": "trace"})
-    said = raw(trace + chunk({"generation": "a", "stop_reason": "stop"}) + trace)
-    assert said[-1] == StreamEnd("end", "stop")
+    found = raw(trace + chunk({"generation": "a", "stop_reason": "stop"}) + trace)
+    assert found[-1] == StreamEnd("end", "stop")
 
 
 # --- whole responses

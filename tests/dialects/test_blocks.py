@@ -375,7 +375,7 @@ def test_cut_surrogates_are_joined_inside_a_block() -> None:
         ("held_chars", 3, lambda blocks: [blocks.call(0, "a", "f", "{"), blocks.text("abcd")]),
     ],
 )
-def test_limits(limit: str, value: int, use: Callable[[Blocks], object]) -> None:
+def test_limits_are_enforced(limit: str, value: int, use: Callable[[Blocks], object]) -> None:
     with pytest.raises(LimitExceeded) as raised:
         run(use, **{limit: value})
     assert raised.value.code == f"limit_{limit}"

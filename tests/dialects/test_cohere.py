@@ -62,8 +62,8 @@ PLAN = Echo("cohere", {"field": "tool_plan"})
 THINKING = Echo("cohere", {"field": "thinking"})
 
 
-def content(index: int, kind: str = "content-delta", **said: Any) -> dict[str, Any]:
-    return {"type": kind, "index": index, "delta": {"message": {"content": said}}}
+def content(index: int, kind: str = "content-delta", **found: Any) -> dict[str, Any]:
+    return {"type": kind, "index": index, "delta": {"message": {"content": found}}}
 
 
 def stop(index: int, kind: str = "content-end") -> dict[str, Any]:
@@ -90,16 +90,16 @@ def wire(*events: Any, named: bool = True) -> bytes:
 
 
 def read(*events: Any) -> list[Event]:
-    said = every_cut(CohereReader, wire(*events))
-    assert every_cut(CohereReader, wire(*events, named=False)) == said
-    return said
+    found = every_cut(CohereReader, wire(*events))
+    assert every_cut(CohereReader, wire(*events, named=False)) == found
+    return found
 
 
 def inner(*events: Any) -> list[Event]:
-    said = read(START, *events, END, "[DONE]")
-    assert said[0] == StreamStart("a-1")
-    assert said[-2] == TOTAL
-    return said[1:-2]
+    found = read(START, *events, END, "[DONE]")
+    assert found[0] == StreamStart("a-1")
+    assert found[-2] == TOTAL
+    return found[1:-2]
 
 
 def failure(events: list[Event]) -> StreamError:
@@ -137,15 +137,15 @@ def test_thinking_and_text_keep_their_order() -> None:
 
 
 def test_blocks_that_nobody_begins_or_ends() -> None:
-    said = inner(content(0, thinking="a"), content(0, text="b"), content(1, "content-start"), stop(7), {"type": "content-start"})
-    assert [type(event).__name__ for event in said] == [
+    found = inner(content(0, thinking="a"), content(0, text="b"), content(1, "content-start"), stop(7), {"type": "content-start"})
+    assert [type(event).__name__ for event in found] == [
         *("ReasoningStart", "ReasoningDelta", "ReasoningEnd"),
         *("TextStart", "TextDelta", "TextEnd"),
     ]
 
 
 def test_a_plan_is_reasoning_and_calls_follow_it() -> None:
-    said = read(
+    found = read(
         START,
         plan("I"),
         plan(" look."),
@@ -159,7 +159,7 @@ def test_a_plan_is_reasoning_and_calls_follow_it() -> None:
         call(2, "tool-call-start", "c2", name="whole", arguments={"a": 1}),
         {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL"}},
     )
-    assert said[1:] == [
+    assert found[1:] == [
         ReasoningStart(),
         ReasoningDelta("I"),
         ReasoningDelta(" look."),
@@ -192,13 +192,13 @@ def test_the_reason_is_derived_from_the_blocks() -> None:
 
 
 def test_a_call_that_was_cut_off_is_marked() -> None:
-    said = read(
+    found = read(
         START,
         call(0, "tool-call-start", "w1", name="weather", arguments='{"a":'),
         stop(0, "tool-call-end"),
         {"type": "message-end", "delta": {"finish_reason": "MAX_TOKENS"}},
     )
-    assert said[-2:] == [ToolCallEnd(complete=False), StreamEnd("length", "MAX_TOKENS")]
+    assert found[-2:] == [ToolCallEnd(complete=False), StreamEnd("length", "MAX_TOKENS")]
 
 
 @pytest.mark.parametrize(
@@ -262,10 +262,10 @@ def test_finish_reasons(raw: str | None, reason: Any) -> None:
         ({"finish_reason": "COMPLETE", "error": "odd"}, 502, "odd"),
     ],
 )
-def test_an_end_in_error_keeps_what_was_said(delta: dict[str, Any], status: int, message: str) -> None:
-    said = read(START, content(0, text="Half"), {"type": "message-end", "delta": {**delta, "usage": COUNTS}})
-    assert said[1:5] == [TextStart(), TextDelta("Half"), TextEnd(), TOTAL]
-    assert (failure(said).status, failure(said).message) == (status, message)
+def test_an_error_end_keeps_the_partial_answer(delta: dict[str, Any], status: int, message: str) -> None:
+    found = read(START, content(0, text="Half"), {"type": "message-end", "delta": {**delta, "usage": COUNTS}})
+    assert found[1:5] == [TextStart(), TextDelta("Half"), TextEnd(), TOTAL]
+    assert (failure(found).status, failure(found).message) == (status, message)
 
 
 def test_errors_in_the_stream() -> None:
@@ -276,19 +276,19 @@ def test_errors_in_the_stream() -> None:
 
 def test_the_end_of_the_input_before_the_end_is_a_truncation() -> None:
     for events in ((START, content(0, text="Half")), (START, content(0, text="Half"), "[DONE]")):
-        said = read(*events)
-        assert said[1:4] == [TextStart(), TextDelta("Half"), TextEnd(complete=False)]
-        assert failure(said).code == "upstream_truncated"
+        found = read(*events)
+        assert found[1:4] == [TextStart(), TextDelta("Half"), TextEnd(complete=False)]
+        assert failure(found).code == "upstream_truncated"
     assert failure(every_cut(CohereReader, wire(START)[:-12])).code == "upstream_truncated"
 
 
 def test_usage_falls_back_to_what_is_billed() -> None:
     raw = {"billed_units": {"input_tokens": 5, "output_tokens": 2}, "tokens": 3}
-    said = read(START, {"type": "message-end", "delta": {"finish_reason": "COMPLETE", "usage": raw}})
-    assert said[-2] == Usage(5, 2, raw=raw)
+    found = read(START, {"type": "message-end", "delta": {"finish_reason": "COMPLETE", "usage": raw}})
+    assert found[-2] == Usage(5, 2, raw=raw)
     raw = {"tokens": {"input_tokens": 5, "output_tokens": 2, "reasoning_tokens": 1}}
-    said = read(START, {"type": "message-end", "delta": {"finish_reason": "COMPLETE", "usage": raw}})
-    assert said[-2] == Usage(5, 2, reasoning_tokens=1, raw=raw)
+    found = read(START, {"type": "message-end", "delta": {"finish_reason": "COMPLETE", "usage": raw}})
+    assert found[-2] == Usage(5, 2, reasoning_tokens=1, raw=raw)
 
 
 def test_mistyped_fields_are_left_out() -> None:
@@ -302,8 +302,8 @@ def test_mistyped_fields_are_left_out() -> None:
 
 
 def test_a_pair_of_surrogates_may_be_cut() -> None:
-    said = inner(content(0, text="\ud83d"), content(0, text="\ude00"))
-    assert [event.text for event in said if isinstance(event, TextDelta)] == ["😀"]
+    found = inner(content(0, text="\ud83d"), content(0, text="\ude00"))
+    assert [event.text for event in found if isinstance(event, TextDelta)] == ["😀"]
 
 
 # --- whole responses

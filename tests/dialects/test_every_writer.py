@@ -1,4 +1,4 @@
-"""Properties of all writers, whatever their dialect."""
+"""Properties that the writers of all dialects have."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ SIGNED = Echo("elsewhere", {"signature": "opaque"})
 START = StreamStart("a-1", "m-1", 7)
 
 
-def text(said: str) -> list[Event]:
-    return [TextStart(), TextDelta(said), TextEnd()]
+def text(content: str) -> list[Event]:
+    return [TextStart(), TextDelta(content), TextEnd()]
 
 
-def thought(said: str, echo: Echo | None = None) -> list[Event]:
-    return [ReasoningStart(), ReasoningDelta(said), ReasoningEnd(echo)]
+def thought(content: str, echo: Echo | None = None) -> list[Event]:
+    return [ReasoningStart(), ReasoningDelta(content), ReasoningEnd(echo)]
 
 
 def call(call_id: str, echo: Echo | None = None) -> list[Event]:
@@ -67,7 +67,7 @@ def frames(body: bytes) -> list[bytes]:
     return [frame.data for frame in box.feed(body) + box.close() if frame.kind == "data"]
 
 
-def said(response: Response) -> list[tuple[str, Any]]:
+def content_of(response: Response) -> list[tuple[str, Any]]:
     parts = [part for choice in response.choices for part in choice.parts]
     return [
         (type(part).__name__, part.arguments if isinstance(part, ToolCallPart) else getattr(part, "text", None)) for part in parts
@@ -81,7 +81,7 @@ def test_separators_that_some_clients_split_at_come_through(dialect: str) -> Non
     if dialect == "gemini":
         assert body.decode().splitlines() == body.decode().split("\n")[:-1]
     if dialect in BOTH:
-        assert ("TextPart", odd) in said(collect(read(dialect, body)))
+        assert ("TextPart", odd) in content_of(collect(read(dialect, body)))
     else:
         assert any(odd in json.loads(frame).values() for frame in frames(body) if frame != b"[DONE]")
 
@@ -98,7 +98,7 @@ def test_a_keep_alive_at_any_place_changes_nothing(dialect: str) -> None:
         assert not kept or kept.endswith(b"\n")
         assert not before or before.endswith(b"\n")
         if dialect in BOTH:
-            assert said(collect(read(dialect, body))) == said(collect(read(dialect, plain)))
+            assert content_of(collect(read(dialect, body))) == content_of(collect(read(dialect, plain)))
         else:
             assert frames(body) == frames(plain)
 
@@ -118,7 +118,7 @@ def test_reasoning_between_texts_keeps_its_order(dialect: str) -> None:
     places = [body.index(f'"{word}"'.encode()) for word in ("one", "two", "three", "four")]
     assert places == sorted(places)
     if dialect in BOTH:
-        parts = said(collect(read(dialect, body)))
+        parts = content_of(collect(read(dialect, body)))
         assert [part for part in parts if part[1]] == [
             ("ReasoningPart", "one"),
             ("TextPart", "two"),
@@ -161,7 +161,7 @@ def is_error(dialect: str, body: bytes, message: str) -> bool:
 
 
 @pytest.mark.parametrize("dialect", WRITERS)
-def test_an_error_before_anything_was_said_is_an_error_of_the_dialect(dialect: str) -> None:
+def test_an_error_before_any_content_is_an_error_of_the_dialect(dialect: str) -> None:
     assert is_error(dialect, written(dialect, [StreamError("overloaded", "come back later")]), "come back later")
 
 

@@ -161,8 +161,8 @@ def test_a_blocked_prompt_is_a_proper_end() -> None:
         StreamEnd("content_filter", "PROHIBITED_CONTENT"),
     ]
     assert read({"promptFeedback": {"blockReason": 1}})[-1] == StreamEnd("content_filter", "1")
-    unsaid = chunk({"text": "a"}, finish="STOP", promptFeedback={"blockReason": "BLOCKED_REASON_UNSPECIFIED"})
-    assert read(unsaid)[-1] == StreamEnd("end", "STOP")
+    unspecified = chunk({"text": "a"}, finish="STOP", promptFeedback={"blockReason": "BLOCKED_REASON_UNSPECIFIED"})
+    assert read(unspecified)[-1] == StreamEnd("end", "STOP")
 
 
 def test_both_casings() -> None:
@@ -544,8 +544,8 @@ def test_citations_and_grounding() -> None:
     events = body(
         chunk({"text": "é€"}), last, chunk(citationMetadata={"citationSources": [cited["citations"][0]]}, finish="STOP")
     )
-    told = [event for event in events if isinstance(event, Citation)]
-    assert told == wanted
+    citations = [event for event in events if isinstance(event, Citation)]
+    assert citations == wanted
     assert [event.data["candidate"].popitem()[0] for event in events if isinstance(event, Extra)] == [
         "citationMetadata",
         "groundingMetadata",
@@ -649,7 +649,7 @@ def test_one_object_instead_of_a_stream() -> None:
     assert refused == [StreamError("INVALID_ARGUMENT", "bad", status=400, detail=detail)]
 
 
-def test_whole_answers() -> None:
+def test_scenarios_are_answered_without_streaming() -> None:
     assert collect(GeminiReader().read_whole(chunk({"text": "a"}))).choices[0].text == "a"
     assert GeminiReader().read_whole({"promptFeedback": {"blockReason": "OTHER"}})[-1] == StreamEnd("content_filter", "OTHER")
     assert "has no candidates" in GeminiReader().read_whole({"x": 1})[-1].message  # type: ignore[union-attr]

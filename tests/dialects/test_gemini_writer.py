@@ -60,9 +60,9 @@ def chunks(*events: Event) -> list[dict[str, Any]]:
 
 def parts(*events: Event) -> list[dict[str, Any]]:
     """The parts of all chunks except the last, which only ends the answer."""
-    *said, last = chunks(*events, StreamEnd("end"))
+    *written, last = chunks(*events, StreamEnd("end"))
     assert last["candidates"][0]["content"] == {"role": "model", "parts": [{"text": ""}]}
-    return [part for chunk in said for part in chunk["candidates"][0]["content"]["parts"]]
+    return [part for chunk in written for part in chunk["candidates"][0]["content"]["parts"]]
 
 
 def test_exact_bytes() -> None:
@@ -209,20 +209,20 @@ def test_reasons(end: StreamEnd, word: str) -> None:
 
 
 def test_candidates() -> None:
-    said = chunks(
+    written = chunks(
         TextStart(), TextDelta("a"), TextEnd(),
         Choice(2, TextStart()), Choice(2, TextDelta("b")), Choice(2, TextEnd()), Choice(2, Usage(1)),
         Choice(2, Extra("gemini", {"candidate": {"avgLogprobs": -1}})), Choice(2, ReasoningStart()), Choice(2, ReasoningEnd()),
         Choice(2, StepEnd(1)), Choice(2, StreamEnd("length")), Choice(1, TextStart()), StreamEnd("end"),
     )  # fmt: skip
-    ends = {c["index"]: c["finishReason"] for chunk in said for c in chunk["candidates"] if "finishReason" in c}
+    ends = {c["index"]: c["finishReason"] for chunk in written for c in chunk["candidates"] if "finishReason" in c}
     assert ends == {0: "STOP", 1: "OTHER", 2: "MAX_TOKENS"}
-    assert said[2]["candidates"][0]["avgLogprobs"] == -1
+    assert written[2]["candidates"][0]["avgLogprobs"] == -1
 
 
 def test_errors() -> None:
-    said = chunks(TextStart(), TextDelta("a"), TextEnd(), StreamError("busy", "later", status=503))
-    assert said[1]["error"] == {
+    written = chunks(TextStart(), TextDelta("a"), TextEnd(), StreamError("busy", "later", status=503))
+    assert written[1]["error"] == {
         "code": 503,
         "message": "later",
         "status": "UNAVAILABLE",
@@ -324,7 +324,7 @@ def test_usage_of_this_dialect_goes_on_as_it_came() -> None:
 
 def test_numbers_for_enums_become_names() -> None:
     rating = {"category": 7, "probability": 1, "severity": 9, "blocked": False}
-    said = chunks(
+    written = chunks(
         Extra("gemini", {"candidate": {"safetyRatings": [rating], "logprobsResult": 5}}),
         Extra("gemini", {"promptFeedback": {"blockReason": 77}}),
         TextStart(),
@@ -333,12 +333,12 @@ def test_numbers_for_enums_become_names() -> None:
         Usage(1, 2, raw={"promptTokenCount": 1, "trafficType": 1, "promptTokensDetails": [{"modality": 1, "tokenCount": 1}]}),
         StreamEnd("end", "1"),
     )[-1]
-    candidate = said["candidates"][0]
+    candidate = written["candidates"][0]
     named = {"category": "HARM_CATEGORY_HARASSMENT", "probability": "NEGLIGIBLE", "blocked": False}
     assert candidate["safetyRatings"] == [named]
     assert candidate["finishReason"] == "STOP"
-    assert said["promptFeedback"] == {"blockReason": "OTHER"}
-    assert said["usageMetadata"] == {
+    assert written["promptFeedback"] == {"blockReason": "OTHER"}
+    assert written["usageMetadata"] == {
         "promptTokenCount": 1,
         "trafficType": "ON_DEMAND",
         "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 1}],
@@ -438,18 +438,18 @@ def test_complete_responses_that_failed() -> None:
 def sdk(body: bytes, media_type: str = "text/event-stream") -> tuple[list[Any], Any]:
     """What google-genai reads from these bytes: its chunks, and the error that it raises."""
     genai = pytest.importorskip("google.genai")
-    said: list[Any] = []
+    written: list[Any] = []
     with serve_response(body, media_type) as address:
         options = genai.types.HttpOptions(base_url=address, timeout=5000, retry_options=genai.types.HttpRetryOptions(attempts=1))
         client = genai.Client(api_key="key", http_options=options)
         try:
             if media_type == "application/json":
-                said.append(client.models.generate_content(model="m", contents="q"))
+                written.append(client.models.generate_content(model="m", contents="q"))
             else:
-                said.extend(client.models.generate_content_stream(model="m", contents="q"))
+                written.extend(client.models.generate_content_stream(model="m", contents="q"))
         except genai.errors.APIError as error:
-            return said, error
-    return said, None
+            return written, error
+    return written, None
 
 
 ANSWER: list[Event] = [
@@ -460,28 +460,28 @@ ANSWER: list[Event] = [
 
 
 def test_the_official_client_reads_the_stream() -> None:
-    said, error = sdk(write(*ANSWER)[1])
+    written, error = sdk(write(*ANSWER)[1])
     assert error is None
-    told = [part for chunk in said for part in chunk.candidates[0].content.parts]
-    assert "".join(part.text or "" for part in told if not part.thought) == "a\u2028\u0085b"
-    assert [part.text for part in told if part.thought] == ["hm", ""]
-    assert [part.thought_signature[:6] for part in told if part.thought_signature] == [b"sglot1", b"S1", b"sglot1"]
-    assert [(part.function_call.name, part.function_call.args) for part in told if part.function_call] == [("f", {"a": 1})]
-    assert said[-1].candidates[0].finish_reason.value == "STOP"
-    assert (said[-1].usage_metadata.candidates_token_count, said[-1].usage_metadata.thoughts_token_count) == (4, 3)
+    parts_read = [part for chunk in written for part in chunk.candidates[0].content.parts]
+    assert "".join(part.text or "" for part in parts_read if not part.thought) == "a\u2028\u0085b"
+    assert [part.text for part in parts_read if part.thought] == ["hm", ""]
+    assert [part.thought_signature[:6] for part in parts_read if part.thought_signature] == [b"sglot1", b"S1", b"sglot1"]
+    assert [(part.function_call.name, part.function_call.args) for part in parts_read if part.function_call] == [("f", {"a": 1})]
+    assert written[-1].candidates[0].finish_reason.value == "STOP"
+    assert (written[-1].usage_metadata.candidates_token_count, written[-1].usage_metadata.thoughts_token_count) == (4, 3)
 
 
 def test_the_official_client_reads_the_complete_response() -> None:
     body = json.dumps(response.build(collect(ANSWER))).encode()
-    said, error = sdk(body, "application/json")
+    written, error = sdk(body, "application/json")
     assert error is None
-    assert said[0].function_calls[0].args == {"a": 1}
-    assert said[0].candidates[0].content.parts[1].text == "a\u2028\u0085b"
+    assert written[0].function_calls[0].args == {"a": 1}
+    assert written[0].candidates[0].content.parts[1].text == "a\u2028\u0085b"
 
 
 def test_the_official_client_raises_what_we_report() -> None:
-    said, error = sdk(write(START, TextStart(), TextDelta("a"), TextEnd(), StreamError("busy", "later", status=503))[1])
-    assert [chunk.text for chunk in said] == ["a"]
+    written, error = sdk(write(START, TextStart(), TextDelta("a"), TextEnd(), StreamError("busy", "later", status=503))[1])
+    assert [chunk.text for chunk in written] == ["a"]
     assert (error.code, error.status, error.message) == (503, "UNAVAILABLE", "later")
-    said, error = sdk(write(START, TextStart(), TextDelta("a"))[1])
+    written, error = sdk(write(START, TextStart(), TextDelta("a"))[1])
     assert error.code == 502

@@ -61,12 +61,12 @@ def lines(*bodies: dict[str, Any]) -> bytes:
     return b"".join(json.dumps({**HEAD, **body}).encode() + b"\n" for body in bodies)
 
 
-def said(content: str = "", **more: Any) -> dict[str, Any]:
+def message_line(content: str = "", **more: Any) -> dict[str, Any]:
     return {"message": {"role": "assistant", "content": content, **more}, "done": False}
 
 
 def last(reason: str | None = "stop", **more: Any) -> dict[str, Any]:
-    return {**said(), "done": True, **({} if reason is None else {"done_reason": reason}), **more}
+    return {**message_line(), "done": True, **({} if reason is None else {"done_reason": reason}), **more}
 
 
 def read(data: bytes) -> list[Event]:
@@ -83,11 +83,11 @@ def call(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
 def test_thinking_text_calls_and_counters() -> None:
     events = read(
         lines(
-            said(thinking="hm"),
-            said(thinking=" so"),
-            said("I look"),
-            said(" it up."),
-            said(tool_calls=[call("weather", {"city": "Łódź"}, id="call_a"), call("clock", {})]),
+            message_line(thinking="hm"),
+            message_line(thinking=" so"),
+            message_line("I look"),
+            message_line(" it up."),
+            message_line(tool_calls=[call("weather", {"city": "Łódź"}, id="call_a"), call("clock", {})]),
             last(**COUNTS),
         )
     )
@@ -141,7 +141,7 @@ def test_numbers_of_arguments_keep_their_digits() -> None:
     ("arguments", "text"), [(None, "{}"), ("", "{}"), ('{"a": 1}', '{"a": 1}'), ("\ud83d\ude00", "\U0001f600"), ([1], "[1]")]
 )
 def test_arguments_of_any_form(arguments: Any, text: str) -> None:
-    assert ToolCallDelta(text) in read(lines(said(tool_calls=[call("f", arguments)]), last()))
+    assert ToolCallDelta(text) in read(lines(message_line(tool_calls=[call("f", arguments)]), last()))
 
 
 def test_arguments_with_bytes_that_are_no_text() -> None:
@@ -150,7 +150,7 @@ def test_arguments_with_bytes_that_are_no_text() -> None:
 
 
 def test_the_same_tool_twice_on_two_lines_is_two_calls() -> None:
-    events = read(lines(said(tool_calls=[call("f", {"a": 1})]), said(tool_calls=[call("f", {"a": 1})]), last()))
+    events = read(lines(message_line(tool_calls=[call("f", {"a": 1})]), message_line(tool_calls=[call("f", {"a": 1})]), last()))
     assert [event.call_id for event in events if isinstance(event, ToolCallStart)] == [
         "call_20260203040506789_1",
         "call_20260203040506789_2",
@@ -167,15 +167,15 @@ def test_text_calls_and_the_end_on_one_line() -> None:
     ("word", "reason"), [("stop", "end"), ("length", "length"), ("load", "other"), ("", "other"), (None, "end"), ("STOP", "end")]
 )
 def test_done_reasons(word: str | None, reason: str) -> None:
-    assert read(lines(said("x"), last(word)))[-1] == StreamEnd(reason, word)  # type: ignore[arg-type]
+    assert read(lines(message_line("x"), last(word)))[-1] == StreamEnd(reason, word)  # type: ignore[arg-type]
 
 
 def test_a_limit_inside_an_answer_with_calls_is_still_a_limit() -> None:
-    assert read(lines(said(tool_calls=[call("f", {})]), last("length")))[-1] == StreamEnd("length", "length")
+    assert read(lines(message_line(tool_calls=[call("f", {})]), last("length")))[-1] == StreamEnd("length", "length")
 
 
 def test_an_empty_line_of_content_is_a_keep_alive_and_a_blank_line_is_nothing() -> None:
-    assert read(lines(said()) + b"\r\n\n" + lines(said("x"), last())) == [
+    assert read(lines(message_line()) + b"\r\n\n" + lines(message_line("x"), last())) == [
         START,
         KeepAlive(),
         TextStart(),
@@ -187,7 +187,7 @@ def test_an_empty_line_of_content_is_a_keep_alive_and_a_blank_line_is_nothing() 
 
 def test_extras_of_this_dialect_are_kept_once() -> None:
     more = {"remote_model": "big", "remote_host": "there", "_debug_info": {"a": 1}}
-    events = read(lines({**said("x"), **more, "logprobs": [{"token": "x"}]}, {**said("y"), **more}, last()))
+    events = read(lines({**message_line("x"), **more, "logprobs": [{"token": "x"}]}, {**message_line("y"), **more}, last()))
     extras = [event.data for event in events if isinstance(event, Extra)]
     assert extras == [
         {"remote_model": "big"},
@@ -202,7 +202,7 @@ def test_images_and_their_progress() -> None:
         lines(
             {"completed": 1, "total": 2, "done": False},
             {"total": 2, "done": False},
-            said(images=["/9j/4A"]),
+            message_line(images=["/9j/4A"]),
             {**last(), "image": PNG},
         )
     )
@@ -211,7 +211,7 @@ def test_images_and_their_progress() -> None:
 
 
 def test_an_error_line_keeps_the_partial_answer() -> None:
-    events = read(lines(said("Hel")) + b'{"error":"the runner died"}\n')
+    events = read(lines(message_line("Hel")) + b'{"error":"the runner died"}\n')
     assert events[:4] == [START, TextStart(), TextDelta("Hel"), TextEnd(complete=False)]
     assert isinstance(events[-1], StreamError)
     assert (events[-1].code, events[-1].message, events[-1].status) == ("upstream", "the runner died", 502)
@@ -227,13 +227,13 @@ def test_an_error_with_a_status() -> None:
     ("data", "code"),
     [
         (b"", "upstream_empty"),
-        (lines(said("x")), "upstream_truncated"),
-        (lines(said("x")) + b'{"model":"m","mess', "upstream_truncated"),
-        (lines(said("x")) + b"<html>\n", "not_json"),
-        (lines(said("x")) + b"[1]\n", "upstream_protocol_error"),
+        (lines(message_line("x")), "upstream_truncated"),
+        (lines(message_line("x")) + b'{"model":"m","mess', "upstream_truncated"),
+        (lines(message_line("x")) + b"<html>\n", "not_json"),
+        (lines(message_line("x")) + b"[1]\n", "upstream_protocol_error"),
         (b"<html>bad gateway</html>", "upstream_truncated"),
-        (lines(said(tool_calls=[{"id": "a"}])), "tool_call_without_name"),
-        (lines(said(tool_calls=[call("", {})])), "tool_call_without_name"),
+        (lines(message_line(tool_calls=[{"id": "a"}])), "tool_call_without_name"),
+        (lines(message_line(tool_calls=[call("", {})])), "tool_call_without_name"),
     ],
 )
 def test_what_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
@@ -243,14 +243,14 @@ def test_what_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
 
 
 def test_lines_after_the_end_are_ignored() -> None:
-    assert read(lines(said("x"), last(), said("y")))[-1] == StreamEnd("end", "stop")
+    assert read(lines(message_line("x"), last(), message_line("y")))[-1] == StreamEnd("end", "stop")
 
 
 def test_an_array_instead_of_lines_and_a_line_without_an_end() -> None:
-    whole = read(lines(said("x"), last()))
-    assert read(b"[" + lines(said("x")).strip() + b",\n " + lines(last()).strip() + b"]") == whole
-    assert read(lines(said("x"), last()).rstrip()) == whole
-    assert read(lines(said("x"), last()).replace(b"\n", b"\r\n")) == whole
+    whole = read(lines(message_line("x"), last()))
+    assert read(b"[" + lines(message_line("x")).strip() + b",\n " + lines(last()).strip() + b"]") == whole
+    assert read(lines(message_line("x"), last()).rstrip()) == whole
+    assert read(lines(message_line("x"), last()).replace(b"\n", b"\r\n")) == whole
 
 
 def test_mistyped_fields_are_left_out() -> None:

@@ -59,7 +59,7 @@ def answer(*frames: bytes) -> Response:
     return collect(read(*frames))
 
 
-def said(*frames: bytes) -> list[Event]:
+def inner_events(*frames: bytes) -> list[Event]:
     """The events between start and end."""
     events = read(*frames, chunk({}, "stop"), DONE)
     assert events[0] == START
@@ -261,7 +261,7 @@ def test_calls_in_fragments() -> None:
         chunk(call(0, args=" 1}")),
         chunk(call(1, "b", "g", "{}")),
     ]
-    assert said(*frames) == [
+    assert inner_events(*frames) == [
         ToolCallStart("a", "f"),
         ToolCallDelta('{"x":'),
         ToolCallDelta(" 1}"),
@@ -273,16 +273,18 @@ def test_calls_in_fragments() -> None:
 
 
 def test_arguments_as_an_object_or_null() -> None:
-    assert said(chunk(call(None, "a", "f", {"x": [1]})), chunk(call(None, "b", "f")))[1] == ToolCallDelta('{"x":[1]}')
+    assert inner_events(chunk(call(None, "a", "f", {"x": [1]})), chunk(call(None, "b", "f")))[1] == ToolCallDelta('{"x":[1]}')
 
 
 def test_a_fragment_with_an_id_only_and_one_with_nothing() -> None:
-    assert said(chunk({"tool_calls": [{"index": 0, "id": "a"}, {}]}), chunk(call(0, name="f")))[0] == ToolCallStart("a", "f")
+    assert inner_events(chunk({"tool_calls": [{"index": 0, "id": "a"}, {}]}), chunk(call(0, name="f")))[0] == ToolCallStart(
+        "a", "f"
+    )
 
 
 def test_a_custom_tool() -> None:
     first = {"tool_calls": [{"index": 0, "id": "a", "type": "custom", "custom": {"name": "sql", "input": ""}}]}
-    events = said(chunk(first), chunk({"tool_calls": [{"index": 0, "custom": {"input": "select 1"}}]}))
+    events = inner_events(chunk(first), chunk({"tool_calls": [{"index": 0, "custom": {"input": "select 1"}}]}))
     assert events == [ToolCallStart("a", "sql", "custom"), ToolCallDelta("select 1"), ToolCallEnd()]
 
 
@@ -300,7 +302,7 @@ def test_state_that_a_call_must_take_back() -> None:
     signed = call(0, "a", "f", "{}")
     signed["tool_calls"][0]["extra_content"] = {"google": {"thought_signature": "s"}}
     echo = Echo("openai_chat", {"extra_content": {"google": {"thought_signature": "s"}}})
-    assert said(chunk(signed))[-1] == ToolCallEnd(echo)
+    assert inner_events(chunk(signed))[-1] == ToolCallEnd(echo)
 
 
 # --- reasoning
@@ -308,7 +310,7 @@ def test_state_that_a_call_must_take_back() -> None:
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_in_a_field(field: str) -> None:
-    assert said(chunk({field: "hm"}), chunk({"content": "a"})) == [
+    assert inner_events(chunk({field: "hm"}), chunk({"content": "a"})) == [
         ReasoningStart(),
         ReasoningDelta("hm"),
         ReasoningEnd(Echo("openai_chat", {"field": field})),
@@ -324,8 +326,8 @@ def test_reasoning_in_several_fields_is_emitted_once() -> None:
         "reasoning_content": "hm",
         "reasoning_details": [{"type": "reasoning.text", "text": "hm", "index": 0}],
     }
-    assert said(chunk(delta))[1:2] == [ReasoningDelta("hm")]
-    assert said(chunk({"reasoning": "hm", "reasoning_content": "hm"}))[1] == ReasoningDelta("hm")
+    assert inner_events(chunk(delta))[1:2] == [ReasoningDelta("hm")]
+    assert inner_events(chunk({"reasoning": "hm", "reasoning_content": "hm"}))[1] == ReasoningDelta("hm")
 
 
 def test_details_are_merged_and_go_back_as_they_were() -> None:
@@ -340,7 +342,7 @@ def test_details_are_merged_and_go_back_as_they_were() -> None:
         {"type": "reasoning.text", "index": 0, "format": "f", "signature": "s", "text": "ab"},
         {"type": "reasoning.encrypted", "id": "r", "data": "xy"},
     ]
-    assert said(*frames) == [
+    assert inner_events(*frames) == [
         ReasoningStart(),
         ReasoningDelta("a"),
         ReasoningDelta("b"),
@@ -350,15 +352,15 @@ def test_details_are_merged_and_go_back_as_they_were() -> None:
 
 def test_a_summary_and_hidden_reasoning() -> None:
     summary = {"type": "reasoning.summary", "summary": "short", "index": 0}
-    assert said(chunk({"reasoning_details": [summary]}))[:2] == [ReasoningStart(summary=True), ReasoningDelta("short")]
+    assert inner_events(chunk({"reasoning_details": [summary]}))[:2] == [ReasoningStart(summary=True), ReasoningDelta("short")]
     hidden = {"type": "reasoning.encrypted", "data": "x"}
-    events = said(chunk({"reasoning_details": [hidden], "reasoning": None}), chunk({"content": "a"}))
+    events = inner_events(chunk({"reasoning_details": [hidden], "reasoning": None}), chunk({"content": "a"}))
     assert events[:2] == [ReasoningStart(), ReasoningEnd(Echo("openai_chat", {"reasoning_details": [hidden]}), redacted=True)]
 
 
 def test_text_of_the_plain_field_beside_details_that_have_none() -> None:
     delta = {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}], "reasoning": "hm"}
-    assert said(chunk(delta))[1] == ReasoningDelta("hm")
+    assert inner_events(chunk(delta))[1] == ReasoningDelta("hm")
 
 
 def test_content_as_a_list_of_parts() -> None:
@@ -371,7 +373,7 @@ def test_content_as_a_list_of_parts() -> None:
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
         {"type": "reference", "reference_ids": [1]},
     ]
-    assert said(chunk({"content": parts}), chunk({"content": [{"type": "thinking", "thinking": "x"}]})) == [
+    assert inner_events(chunk({"content": parts}), chunk({"content": [{"type": "thinking", "thinking": "x"}]})) == [
         ReasoningStart(),
         ReasoningDelta("hm"),
         ReasoningEnd(Echo("openai_chat", {"thinking": {"signature": "s"}})),
@@ -393,7 +395,7 @@ def test_content_as_a_list_of_parts() -> None:
 def test_annotations_images_and_links() -> None:
     note = {"type": "url_citation", "url_citation": {"url": "http://a", "title": "A", "start_index": 1, "end_index": 2}}
     delta = {"content": "a", "annotations": [note, 1], "images": [{"image_url": {"url": "http://b"}}, {"image_url": 3}, 4]}
-    assert said(chunk(delta)) == [
+    assert inner_events(chunk(delta)) == [
         TextStart(),
         TextDelta("a"),
         Citation("http://a", "A", "", 1, 2, Echo("openai_chat", note)),
@@ -404,7 +406,10 @@ def test_annotations_images_and_links() -> None:
 
 def test_addresses_that_are_cited_in_every_chunk_come_once() -> None:
     frames = [chunk({"content": "a"}, citations=["http://a", 1]), chunk({"content": "b"}, citations=["http://a", "http://b"])]
-    assert [event for event in said(*frames) if isinstance(event, Citation)] == [Citation("http://a"), Citation("http://b")]
+    assert [event for event in inner_events(*frames) if isinstance(event, Citation)] == [
+        Citation("http://a"),
+        Citation("http://b"),
+    ]
 
 
 def test_audio() -> None:
@@ -414,7 +419,7 @@ def test_audio() -> None:
         chunk({"audio": {"expires_at": 9}}),
         chunk({"audio": "odd"}),
     ]
-    assert said(*frames) == [
+    assert inner_events(*frames) == [
         Media("audio/*", id="x", transcript="He"),
         Media("audio/*", "AAAA"),
         Extra("openai_chat", {"audio": {"expires_at": 9}}),
@@ -428,7 +433,7 @@ def test_extras_of_this_dialect_are_emitted_once() -> None:
         chunk({"executed_tools": [{"name": "x"}]}, system_fingerprint="fp", choice={"logprobs": {"content": None}}),
         chunk({}, timings={"n": 1}, choice={"logprobs": -0.5}),
     ]
-    assert [event.data for event in said(*frames) if isinstance(event, Extra)] == [
+    assert [event.data for event in inner_events(*frames) if isinstance(event, Extra)] == [
         {"choice": {"logprobs": logprobs}},
         {"system_fingerprint": "fp"},
         {"executed_tools": [{"name": "x"}]},

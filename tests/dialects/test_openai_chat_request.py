@@ -449,16 +449,16 @@ def token(text: str) -> dict[str, Any]:
 def test_log_probabilities_of_a_whole_answer_come_through() -> None:
     content = {"content": [token("a"), token("b")], "refusal": None}
     refusal = {"content": None, "refusal": [token("no")]}
-    spoken = {"role": "assistant", "content": "ab", "refusal": None}
+    message = {"role": "assistant", "content": "ab", "refusal": None}
     body = {
         "id": "c1",
         "object": "chat.completion",
         "created": 7,
         "model": "m",
         "choices": [
-            {"index": 0, "message": spoken, "finish_reason": "stop", "logprobs": content},
-            {"index": 1, "message": {**spoken, "content": None, "refusal": "no"}, "finish_reason": "stop", "logprobs": refusal},
-            {"index": 2, "message": spoken, "finish_reason": "stop", "logprobs": None},
+            {"index": 0, "message": message, "finish_reason": "stop", "logprobs": content},
+            {"index": 1, "message": {**message, "content": None, "refusal": "no"}, "finish_reason": "stop", "logprobs": refusal},
+            {"index": 2, "message": message, "finish_reason": "stop", "logprobs": None},
         ],
     }
     for strict in (False, True):
@@ -484,9 +484,9 @@ def test_log_probabilities_of_a_stream_are_joined_by_choice() -> None:
         ]
 
 
-@pytest.mark.parametrize("said", [{"choice": {"logprobs": -0.5}}, {"choice": {"logprobs": {"content": 5}}}, {"choice": 5}, {}])
-def test_what_is_no_log_probability_is_none(said: dict[str, Any]) -> None:
-    own, other = Extra("openai_chat", said), Extra("other", {"choice": {"logprobs": {"content": [token("a")]}}})
+@pytest.mark.parametrize("extra", [{"choice": {"logprobs": -0.5}}, {"choice": {"logprobs": {"content": 5}}}, {"choice": 5}, {}])
+def test_what_is_no_log_probability_is_none(extra: dict[str, Any]) -> None:
+    own, other = Extra("openai_chat", extra), Extra("other", {"choice": {"logprobs": {"content": [token("a")]}}})
     response = Response("c1", "m", 7, [ResponseChoice(0, [TextPart("a")], "end")], extras=[own, other])
     assert CHAT.build_response(response)["choices"][0]["logprobs"] is None
 

@@ -59,8 +59,8 @@ def body(*events: dict[str, Any] | str, **options: Any) -> list[Event]:
 
 
 def end(status: str | None = "completed", kind: str = "completed", **more: Any) -> dict[str, Any]:
-    told = {"status": status} if status else {}
-    return {"type": f"response.{kind}", "response": {"id": "resp_1", **told, **more}}
+    given = {"status": status} if status else {}
+    return {"type": f"response.{kind}", "response": {"id": "resp_1", **given, **more}}
 
 
 COMPLETED = end()
@@ -80,8 +80,8 @@ def text(delta: str, index: int | None = 0, item_id: str = "msg_1", **more: Any)
     return {"type": "response.output_text.delta", **place, "delta": delta, **more}
 
 
-def message(said: str, item_id: str = "msg_1", **more: Any) -> dict[str, Any]:
-    part = {"type": "output_text", "text": said, "annotations": []}
+def message(content: str, item_id: str = "msg_1", **more: Any) -> dict[str, Any]:
+    part = {"type": "output_text", "text": content, "annotations": []}
     return {"type": "message", "id": item_id, "role": "assistant", "content": [part], **more}
 
 
@@ -294,15 +294,15 @@ def test_logprobs_and_annotations() -> None:
         Citation("http://x", "X", start=0, end=2, native=Echo(NAME, link)),
         Citation(title="a.txt", native=Echo(NAME, file)),
     ]
-    told = {"type": "response.output_text.annotation.added", "output_index": 0, "content_index": 0, "annotation": link}
-    events = read(CREATED, text("Hi", logprobs=probs), told, done({"type": "message", "content": [content]}), COMPLETED)
+    given = {"type": "response.output_text.annotation.added", "output_index": 0, "content_index": 0, "annotation": link}
+    events = read(CREATED, text("Hi", logprobs=probs), given, done({"type": "message", "content": [content]}), COMPLETED)
     assert events == [
         START, TextStart(), Extra(NAME, {"logprobs": probs}), TextDelta("Hi"), *cited, TextEnd(), StreamEnd("end", "completed"),
     ]  # fmt: skip
     whole = read(CREATED, done({"type": "message", "content": [content]}), COMPLETED)
     assert whole[1:-1] == [TextStart(), TextDelta("Hi"), *cited, Extra(NAME, {"logprobs": probs}), TextEnd()]
-    assert body({**told, "annotation": None}) == []
-    assert body(told) == cited[:1]
+    assert body({**given, "annotation": None}) == []
+    assert body(given) == cited[:1]
     part = {"type": "response.content_part.done", "output_index": 0, "content_index": 0, "part": content}
     assert body(text("Hi"), part) == [TextStart(), TextDelta("Hi"), *cited, TextEnd()]
 

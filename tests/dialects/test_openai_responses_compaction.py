@@ -27,9 +27,9 @@ def summarized(text: str) -> Response:
 
 
 def test_the_dialect_has_it() -> None:
-    spoken = dialect("openai_responses")
-    assert spoken.summary_request(parse(BODY)) == summary_request(parse(BODY))
-    assert spoken.build_compaction(summarized("s"), BODY)["object"] == "response.compaction"
+    responses = dialect("openai_responses")
+    assert responses.summary_request(parse(BODY)) == summary_request(parse(BODY))
+    assert responses.build_compaction(summarized("s"), BODY)["object"] == "response.compaction"
 
 
 def test_other_dialects_do_not_have_it() -> None:
@@ -64,8 +64,8 @@ def test_the_answer_has_the_users_messages_and_one_compaction() -> None:
     ]
     assert answer["output"][0]["id"] == "msg_1"
     assert answer["usage"]["total_tokens"] == 7
-    (said, _) = build_compaction(summarized("x"), {"input": "Hello"})["output"]
-    assert said["content"] == [{"type": "input_text", "text": "Hello"}]
+    (message, _) = build_compaction(summarized("x"), {"input": "Hello"})["output"]
+    assert message["content"] == [{"type": "input_text", "text": "Hello"}]
 
 
 def test_the_summary_is_text_again_when_it_comes_back() -> None:

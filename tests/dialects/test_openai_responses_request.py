@@ -159,10 +159,10 @@ def test_short_forms() -> None:
 
 
 def test_a_user_beside_a_safety_identifier() -> None:
-    said = {"user": "u1", "safety_identifier": "s1"}
-    request = parse({"model": "m", "input": "Hi", **said})
+    given = {"user": "u1", "safety_identifier": "s1"}
+    request = parse({"model": "m", "input": "Hi", **given})
     assert (request.user, request.extra) == ("s1", {"user": "u1"})
-    assert build(request).body.items() >= said.items()
+    assert build(request).body.items() >= given.items()
     assert parse({"user": "same", "safety_identifier": "same"}).extra == {}
 
 

@@ -33,11 +33,11 @@ def test_what_was_asked_is_repeated_without_its_input() -> None:
         output=OutputFormat("json_object"),
         metadata={"a": "b"},
     )
-    told: dict[str, Any] = STORED.repeated_fields(request, True)
-    assert (told["instructions"], told["max_output_tokens"], told["metadata"]) == ("Be kind.", 9, {"a": "b"})
-    assert told["tools"][0]["name"] == "weather"
-    assert told["text"]["format"] == {"type": "json_object"}
-    assert not {"model", "input"} & set(told)
+    repeated: dict[str, Any] = STORED.repeated_fields(request, True)
+    assert (repeated["instructions"], repeated["max_output_tokens"], repeated["metadata"]) == ("Be kind.", 9, {"a": "b"})
+    assert repeated["tools"][0]["name"] == "weather"
+    assert repeated["text"]["format"] == {"type": "json_object"}
+    assert not {"model", "input"} & set(repeated)
     assert "instructions" not in STORED.repeated_fields(Request(messages=[user("Hi")]), False)
     assert "instructions" not in STORED.repeated_fields(Request(), False)
 

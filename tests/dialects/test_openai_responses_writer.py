@@ -50,7 +50,7 @@ def write(*events: Event, **options: Any) -> bytes:
     return b"".join(writer.feed([event]) for event in events) + writer.close()
 
 
-def said(*events: Event, last: Event | None = None, **options: Any) -> list[dict[str, Any]]:
+def payloads_of(*events: Event, last: Event | None = None, **options: Any) -> list[dict[str, Any]]:
     """The payloads; each has its own event name, and they are numbered from 0."""
     wire = write(START, *events, StreamEnd() if last is None else last, **options)
     return payloads(wire)
@@ -58,19 +58,21 @@ def said(*events: Event, last: Event | None = None, **options: Any) -> list[dict
 
 def payloads(wire: bytes) -> list[dict[str, Any]]:
     frames = [frame.split(b"\n") for frame in wire.split(b"\n\n") if frame and not frame.startswith(b":")]
-    told = [json.loads(data.removeprefix(b"data: ")) for _, data in frames]
-    assert [name for name, _ in frames] == [b"event: " + event["type"].encode() for event in told]
-    assert [event["sequence_number"] for event in told] == list(range(len(told)))
-    return told
+    written = [json.loads(data.removeprefix(b"data: ")) for _, data in frames]
+    assert [name for name, _ in frames] == [b"event: " + event["type"].encode() for event in written]
+    assert [event["sequence_number"] for event in written] == list(range(len(written)))
+    return written
 
 
 def output(*events: Event, last: Event | None = None, **options: Any) -> list[dict[str, Any]]:
-    told = said(*events, last=last, **options)
-    items: list[dict[str, Any]] = told[-1]["response"]["output"]
+    written = payloads_of(*events, last=last, **options)
+    items: list[dict[str, Any]] = written[-1]["response"]["output"]
     half = [item for item in items if item["type"].endswith("call") and item.get("status") == "incomplete" and "name" in item]
-    finished = [event["item"] for event in told if event["type"] == "response.output_item.done"]
+    finished = [event["item"] for event in written if event["type"] == "response.output_item.done"]
     assert finished == [item for item in items if item not in half], "no event says that half a call is done"
-    assert [event["output_index"] for event in told if event["type"] == "response.output_item.added"] == list(range(len(items)))
+    assert [event["output_index"] for event in written if event["type"] == "response.output_item.added"] == list(
+        range(len(items))
+    )
     return items
 
 
@@ -80,8 +82,8 @@ def lost(*events: Event, **options: Any) -> dict[str, int]:
     return dict(writer.lost)
 
 
-def kinds(told: list[dict[str, Any]]) -> list[str]:
-    return [event["type"].removeprefix("response.") for event in told]
+def kinds(written: list[dict[str, Any]]) -> list[str]:
+    return [event["type"].removeprefix("response.") for event in written]
 
 
 def message(text: str, number: int = 0, **more: Any) -> dict[str, Any]:
@@ -94,10 +96,10 @@ def message(text: str, number: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def test_a_text_byte_by_byte() -> None:
-    told = said(*HI)
+    written = payloads_of(*HI)
     place = {"item_id": "msg_sglot_resp1_0", "output_index": 0, "content_index": 0}
     empty = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-    assert told[2:-1] == [
+    assert written[2:-1] == [
         {
             "type": "response.output_item.added",
             "output_index": 0,
@@ -110,8 +112,8 @@ def test_a_text_byte_by_byte() -> None:
         {"type": "response.content_part.done", **place, "part": {**empty, "text": "Hi"}, "sequence_number": 6},
         {"type": "response.output_item.done", "output_index": 0, "item": message("Hi"), "sequence_number": 7},
     ]
-    assert kinds(told[:2]) == ["created", "in_progress"]
-    response = told[0]["response"]
+    assert kinds(written[:2]) == ["created", "in_progress"]
+    response = written[0]["response"]
     assert (response["id"], response["model"], response["created_at"]) == ("resp_1", "m", 7)
     assert (response["object"], response["status"], response["output"], response["usage"]) == (
         "response",
@@ -120,9 +122,9 @@ def test_a_text_byte_by_byte() -> None:
         None,
     )
     assert {"parallel_tool_calls", "tool_choice", "tools", "error", "incomplete_details", "metadata"} <= set(response)
-    assert told[-1]["type"] == "response.completed"
-    assert told[-1]["response"]["status"] == "completed"
-    assert told[-1]["response"]["output"] == [message("Hi")]
+    assert written[-1]["type"] == "response.completed"
+    assert written[-1]["response"]["status"] == "completed"
+    assert written[-1]["response"]["output"] == [message("Hi")]
 
 
 def test_the_start_goes_out_with_the_first_feed_and_an_empty_stream_is_whole() -> None:
@@ -143,12 +145,12 @@ def test_a_response_before_its_stream() -> None:
 
 def test_what_the_response_repeats() -> None:
     writer = ResponsesWriter(mirror={"instructions": "Be kind", "status": "odd", "conversation": "c1"})
-    told = payloads(writer.feed([START, Extra(NAME, {"response": {"tools": [1], "output": 5}})]))
-    assert told[0]["response"]["instructions"] == "Be kind"
-    assert told[0]["response"]["conversation"] == {"id": "c1"}
-    assert told[0]["response"]["tools"] == [1]
-    assert told[0]["response"]["status"] == "in_progress"
-    assert told[0]["response"]["output"] == []
+    written = payloads(writer.feed([START, Extra(NAME, {"response": {"tools": [1], "output": 5}})]))
+    assert written[0]["response"]["instructions"] == "Be kind"
+    assert written[0]["response"]["conversation"] == {"id": "c1"}
+    assert written[0]["response"]["tools"] == [1]
+    assert written[0]["response"]["status"] == "in_progress"
+    assert written[0]["response"]["output"] == []
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_what_the_response_repeats() -> None:
     ],
 )
 def test_ends(reason: Any, kind: str, status: str, details: Any) -> None:
-    last = said(*HI, last=StreamEnd(reason))[-1]
+    last = payloads_of(*HI, last=StreamEnd(reason))[-1]
     assert last["type"] == f"response.{kind}"
     assert (last["response"]["status"], last["response"]["incomplete_details"]) == (status, details)
     assert last["response"]["output"][0]["status"] == ("incomplete" if details else "completed")
@@ -177,24 +179,24 @@ def test_usage_has_all_its_details() -> None:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": 8,
     }
-    assert said(Usage(5, 3))[-1]["response"]["usage"] == usage
-    full = said(Usage(5, 3, 2, 1, 1))[-1]["response"]["usage"]
+    assert payloads_of(Usage(5, 3))[-1]["response"]["usage"] == usage
+    full = payloads_of(Usage(5, 3, 2, 1, 1))[-1]["response"]["usage"]
     assert full["input_tokens_details"] == {"cached_tokens": 2, "cache_write_tokens": 1}
     assert full["output_tokens_details"] == {"reasoning_tokens": 1}
-    own = said(Usage(5, 3, raw={"input_tokens": 5, "total_tokens": 9, "cost": 1}))[-1]["response"]["usage"]
+    own = payloads_of(Usage(5, 3, raw={"input_tokens": 5, "total_tokens": 9, "cost": 1}))[-1]["response"]["usage"]
     assert (own["cost"], own["total_tokens"]) == (1, 9)
-    odd = said(Usage(5, 3, raw={"input_tokens": 5, "total_tokens": 0.5}))[-1]["response"]["usage"]
+    odd = payloads_of(Usage(5, 3, raw={"input_tokens": 5, "total_tokens": 0.5}))[-1]["response"]["usage"]
     assert odd["total_tokens"] == 8
-    assert said(Usage())[-1]["response"]["usage"] is None
+    assert payloads_of(Usage())[-1]["response"]["usage"] is None
 
 
 def test_errors() -> None:
     error = StreamError("overloaded_error", "sorry", status=529)
-    told = said(TextStart(), TextDelta("Hi"), TextEnd(), last=error)
-    assert kinds(told)[-2:] == ["output_text.delta", "failed"]
-    assert told[-1]["response"]["error"] == {"code": "overloaded_error", "message": "sorry"}
-    assert told[-1]["response"]["output"][0]["status"] == "incomplete"
-    assert said(last=error, strict=True)[-1]["response"]["error"]["code"] == "server_error"
+    written = payloads_of(TextStart(), TextDelta("Hi"), TextEnd(), last=error)
+    assert kinds(written)[-2:] == ["output_text.delta", "failed"]
+    assert written[-1]["response"]["error"] == {"code": "overloaded_error", "message": "sorry"}
+    assert written[-1]["response"]["output"][0]["status"] == "incomplete"
+    assert payloads_of(last=error, strict=True)[-1]["response"]["error"]["code"] == "server_error"
     bare = payloads(write(KeepAlive(), error))
     flat = {"code": "overloaded_error", "message": "sorry", "param": None}
     assert bare == [{"type": "error", **flat, "error": {"type": "server_error", **flat}, "sequence_number": 0}]
@@ -216,8 +218,8 @@ def test_texts_side_by_side_are_parts_of_one_message() -> None:
     items = output(*HI, TextStart(), TextEnd(), TextStart(refusal=True), TextDelta("No"), TextEnd())
     parts = [*message("Hi")["content"], {"type": "refusal", "refusal": "No"}]
     assert items == [{**message(""), "content": parts}]
-    told = said(TextStart(refusal=True), TextDelta("No"), TextEnd())
-    assert kinds(told)[3:7] == ["content_part.added", "refusal.delta", "refusal.done", "content_part.done"]
+    written = payloads_of(TextStart(refusal=True), TextDelta("No"), TextEnd())
+    assert kinds(written)[3:7] == ["content_part.added", "refusal.delta", "refusal.done", "content_part.done"]
 
 
 def test_our_own_ids_and_phases_are_kept() -> None:
@@ -241,8 +243,8 @@ def test_annotations() -> None:
     assert output(*HI[:2], *cited, TextEnd())[0]["content"][0]["annotations"] == [link, file]
     assert output(*HI, *cited)[0]["content"][0]["annotations"] == [link, file]
     assert output(*cited)[0]["content"][0] == {"type": "output_text", "text": "", "annotations": [link, file], "logprobs": []}
-    told = said(*HI[:2], cited[0], TextEnd())
-    added = next(event for event in told if event["type"] == "response.output_text.annotation.added")
+    written = payloads_of(*HI[:2], cited[0], TextEnd())
+    added = next(event for event in written if event["type"] == "response.output_text.annotation.added")
     assert (added["annotation_index"], added["annotation"], added["content_index"]) == (0, link, 0)
     nested = Echo("elsewhere", {"type": "url_citation", "url_citation": {"url": "http://x"}})
     assert output(*HI[:2], Citation("http://x", "X", end=2, native=nested), TextEnd())[0]["content"][0]["annotations"] == [link]
@@ -252,9 +254,9 @@ def test_annotations() -> None:
 
 def test_logprobs_stand_with_their_delta() -> None:
     probs = [{"token": "Hi", "logprob": -1}]
-    told = said(TextStart(), Extra(NAME, {"logprobs": probs}), TextDelta("Hi"), TextDelta("!"), TextEnd())
-    assert [event["logprobs"] for event in told if event["type"] == "response.output_text.delta"] == [probs, []]
-    assert told[-1]["response"]["output"][0]["content"][0]["logprobs"] == probs
+    written = payloads_of(TextStart(), Extra(NAME, {"logprobs": probs}), TextDelta("Hi"), TextDelta("!"), TextEnd())
+    assert [event["logprobs"] for event in written if event["type"] == "response.output_text.delta"] == [probs, []]
+    assert written[-1]["response"]["output"][0]["content"][0]["logprobs"] == probs
 
 
 # --- reasoning
@@ -268,12 +270,12 @@ def test_summaries_are_parts_of_one_item_with_its_state() -> None:
     item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e", "status": "odd"}
     items = output(Extra(NAME, {"item": item}), *thought("a"), *thought("b", Echo(NAME, item)), *HI)
     summary = [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]
-    told = {"id": "rs_1", "type": "reasoning", "status": "completed", "summary": summary, "encrypted_content": "e"}
-    assert items == [told, message("Hi", 1)]
+    written = {"id": "rs_1", "type": "reasoning", "status": "completed", "summary": summary, "encrypted_content": "e"}
+    assert items == [written, message("Hi", 1)]
     thoughts = [*thought("a")[:2], *thought("a")[1:]]
-    told_kinds = kinds(said(*thoughts))[3:7]
+    written_kinds = kinds(payloads_of(*thoughts))[3:7]
     delta = "reasoning_summary_text.delta"
-    assert told_kinds == ["reasoning_summary_part.added", delta, delta, "reasoning_summary_text.done"]
+    assert written_kinds == ["reasoning_summary_part.added", delta, delta, "reasoning_summary_text.done"]
 
 
 def test_state_of_another_provider_is_packed() -> None:
@@ -305,9 +307,11 @@ def test_state_of_a_call_or_a_text_is_carried_by_a_reasoning_item() -> None:
 
 
 def test_a_call() -> None:
-    told = said(ToolCallStart("c", "f"), ToolCallDelta('{"a"'), ToolCallDelta(":1}"), ToolCallEnd(), last=StreamEnd("tool_calls"))
+    written = payloads_of(
+        ToolCallStart("c", "f"), ToolCallDelta('{"a"'), ToolCallDelta(":1}"), ToolCallEnd(), last=StreamEnd("tool_calls")
+    )
     place = {"item_id": "fc_sglot_resp1_0", "output_index": 0}
-    assert kinds(told)[2:] == [
+    assert kinds(written)[2:] == [
         "output_item.added",
         "function_call_arguments.delta",
         "function_call_arguments.delta",
@@ -316,9 +320,9 @@ def test_a_call() -> None:
         "completed",
     ]
     item = {"id": "fc_sglot_resp1_0", "type": "function_call", "call_id": "c", "name": "f"}
-    assert told[2]["item"] == {**item, "status": "in_progress", "arguments": ""}
-    assert told[5] == {**told[5], **place, "arguments": '{"a":1}', "name": "f"}
-    assert told[-1]["response"]["output"] == [{**item, "status": "completed", "arguments": '{"a":1}'}]
+    assert written[2]["item"] == {**item, "status": "in_progress", "arguments": ""}
+    assert written[5] == {**written[5], **place, "arguments": '{"a":1}', "name": "f"}
+    assert written[-1]["response"]["output"] == [{**item, "status": "completed", "arguments": '{"a":1}'}]
 
 
 def test_calls_of_every_kind() -> None:
@@ -329,8 +333,8 @@ def test_calls_of_every_kind() -> None:
         ToolCallStart("d", "run", "custom"), ToolCallDelta("print"), ToolCallEnd(),
         StepEnd(1),
     )  # fmt: skip
-    told = said(ToolCallStart("c", "f"), ToolCallDelta('{"a'), ToolCallEnd(complete=False), last=StreamEnd("other"))
-    assert kinds(told)[2:] == ["output_item.added", "function_call_arguments.delta", "incomplete"]
+    written = payloads_of(ToolCallStart("c", "f"), ToolCallDelta('{"a'), ToolCallEnd(complete=False), last=StreamEnd("other"))
+    assert kinds(written)[2:] == ["output_item.added", "function_call_arguments.delta", "incomplete"]
     function: dict[str, Any] = {"type": "function_call", "name": "f"}
     custom = {"type": "custom_tool_call", "name": "run", "input": "print"}
     assert items == [
@@ -352,11 +356,11 @@ def test_server_tools_are_written_as_they_came() -> None:
     ]
     assert output(*events) == [{**item, "status": "completed"}], "clients want a status that the provider leaves out"
     assert output(*events[:3], ToolCallEnd(Echo("azure", {**item, "status": "failed"})))[0]["status"] == "failed"
-    told = said(*events)
-    assert told[2]["item"]["status"] == "in_progress"
+    written = payloads_of(*events)
+    assert written[2]["item"]["status"] == "in_progress"
     names = ["mcp_call_arguments.delta", "mcp_call.in_progress", "mcp_call_arguments.done", "output_item.done"]
-    assert kinds(told)[3:7] == names
-    assert (told[4]["item_id"], told[4]["output_index"]) == ("mcp_1", 0)
+    assert kinds(written)[3:7] == names
+    assert (written[4]["item_id"], written[4]["output_index"]) == ("mcp_1", 0)
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     start = ToolCallStart("ws_1", "web_search", "server", Echo(NAME, search))
     assert output(start, ToolCallDelta("{}"), ToolCallEnd(Echo(NAME, search))) == [search]
@@ -403,14 +407,14 @@ def test_images_wait_for_the_end_of_the_text() -> None:
 
 
 def test_sound() -> None:
-    told = said(Media("audio/wav", "QUJD"), Media("audio/wav", transcript="abc"))
-    assert kinds(told)[2:-1] == ["audio.delta", "audio.transcript.delta", "audio.done", "audio.transcript.done"]
+    written = payloads_of(Media("audio/wav", "QUJD"), Media("audio/wav", transcript="abc"))
+    assert kinds(written)[2:-1] == ["audio.delta", "audio.transcript.delta", "audio.done", "audio.transcript.done"]
 
 
 def test_what_cannot_be_expressed_is_counted() -> None:
     assert lost(Extra("other", {"x": 1}), Choice(1, TextStart())) == {"Extra": 1, "TextStart": 1}
     odd = Extra(NAME, {"event": {"note": 1}})
-    assert said(odd)[2] == {"type": "response.extra", "note": 1, "sequence_number": 2}
+    assert payloads_of(odd)[2] == {"type": "response.extra", "note": 1, "sequence_number": 2}
     assert lost(odd, strict=True) == {"Extra": 1}
     assert ResponsesWriter().feed([KeepAlive()]) == b": ping\n\n"
 

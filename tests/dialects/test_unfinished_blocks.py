@@ -40,7 +40,7 @@ ERROR = StreamError("upstream_truncated", "it broke off")
 # --- the block markers of each wire format
 
 
-class Said(NamedTuple):
+class BlockReport(NamedTuple):
     """The blocks that were opened and those that were marked as finished, in order, up to the error; and the rest."""
 
     opened: list[str]
@@ -59,50 +59,52 @@ def frames_of(dialect: str, body: bytes) -> Frames:
     return [{"type": "[DONE]", "done": True} if piece == b"[DONE]" else json.loads(piece) for piece in data]
 
 
-def said_in_anthropic(frames: Frames) -> Said:
+def report_of_anthropic(frames: Frames) -> BlockReport:
     opened = [str(frame["index"]) for frame in frames if frame["type"] == "content_block_start"]
     finished = [str(frame["index"]) for frame in frames if frame["type"] == "content_block_stop"]
-    return Said(opened, finished, any(frame["type"] in ("message_delta", "message_stop") for frame in frames))
+    return BlockReport(opened, finished, any(frame["type"] in ("message_delta", "message_stop") for frame in frames))
 
 
-def said_in_responses(frames: Frames) -> Said:
+def report_of_responses(frames: Frames) -> BlockReport:
     opened = [str(frame["output_index"]) for frame in frames if frame["type"] == "response.output_item.added"]
     done = [frame for frame in frames if frame["type"].endswith((".done", ".completed"))]
     finished = [str(frame["output_index"]) for frame in done if "output_index" in frame]
-    return Said(opened, finished, len(finished) < len(done) or any(frame["type"] == "response.incomplete" for frame in frames))
+    return BlockReport(
+        opened, finished, len(finished) < len(done) or any(frame["type"] == "response.incomplete" for frame in frames)
+    )
 
 
-def said_in_agui(frames: Frames) -> Said:
+def report_of_agui(frames: Frames) -> BlockReport:
     def names(*kinds: str) -> list[str]:
         fields = ("messageId", "toolCallId")
         return [next(frame[field] for field in fields if field in frame) for frame in frames if frame["type"] in kinds]
 
     opened = names("TEXT_MESSAGE_START", "REASONING_START", "REASONING_MESSAGE_START", "TOOL_CALL_START")
     finished = names("TEXT_MESSAGE_END", "REASONING_END", "REASONING_MESSAGE_END", "TOOL_CALL_END")
-    return Said(opened, finished, any(frame["type"] in ("RUN_FINISHED", "STEP_FINISHED") for frame in frames))
+    return BlockReport(opened, finished, any(frame["type"] in ("RUN_FINISHED", "STEP_FINISHED") for frame in frames))
 
 
-def said_in_vercel_ui(frames: Frames) -> Said:
+def report_of_vercel_ui(frames: Frames) -> BlockReport:
     def names(*kinds: str) -> list[str]:
         return [frame.get("id") or frame["toolCallId"] for frame in frames if frame["type"] in kinds]
 
     opened = names("text-start", "reasoning-start", "tool-input-start")
     finished = names("text-end", "reasoning-end", "tool-input-available", "tool-input-error", "tool-output-available")
-    return Said(opened, finished, any(frame["type"] in ("finish", "finish-step") for frame in frames))
+    return BlockReport(opened, finished, any(frame["type"] in ("finish", "finish-step") for frame in frames))
 
 
-def said_in_chunks(frames: Frames) -> Said:
+def report_of_chunks(frames: Frames) -> BlockReport:
     """Wire formats without block ends can only mark the end of the answer."""
     choices = [choice for frame in frames for choice in frame.get("choices") or frame.get("candidates") or ()]
     words = [choice.get("finish_reason") or choice.get("finishReason") for choice in choices]
-    return Said([], [], any(words) or any(frame.get("done") for frame in frames))
+    return BlockReport([], [], any(words) or any(frame.get("done") for frame in frames))
 
 
-SAID: dict[str, Callable[[Frames], Said]] = {
-    "anthropic": said_in_anthropic,
-    "openai_responses": said_in_responses,
-    "agui": said_in_agui,
-    "vercel_ui": said_in_vercel_ui,
+REPORT_OF: dict[str, Callable[[Frames], BlockReport]] = {
+    "anthropic": report_of_anthropic,
+    "openai_responses": report_of_responses,
+    "agui": report_of_agui,
+    "vercel_ui": report_of_vercel_ui,
 }
 
 
@@ -110,7 +112,7 @@ def is_error(frame: dict[str, Any]) -> bool:
     return bool(frame.get("error")) or frame.get("type") in ("error", "RUN_ERROR", "response.failed")
 
 
-def before_the_error(dialect: str, events: list[Event]) -> Said:
+def before_the_error(dialect: str, events: list[Event]) -> BlockReport:
     """What was written for these events before the error, which must exist; the same for events one by one."""
     both = []
     for reads in ([events], [[event] for event in events]):
@@ -118,7 +120,7 @@ def before_the_error(dialect: str, events: list[Event]) -> Said:
         frames = frames_of(dialect, b"".join([*map(box.feed, reads), box.close()]))
         places = [place for place, frame in enumerate(frames) if is_error(frame)]
         assert places, "no error was written"
-        both.append(SAID.get(dialect, said_in_chunks)(frames[: places[0]]))
+        both.append(REPORT_OF.get(dialect, report_of_chunks)(frames[: places[0]]))
     assert both[0] == both[1]
     return both[0]
 
@@ -164,10 +166,10 @@ def test_no_cut_has_an_unfinished_block_reported_as_done(recording: Recording) -
     for events in cuts(recording):
         shown = shown_and_broken(events)
         for dialect in WRITERS:
-            said = before_the_error(dialect, events)
-            assert not said.ended, f"{dialect} tells the answer as finished"
-            if dialect in SAID:
-                unfinished = [name for name in said.opened if name not in said.finished]
+            written = before_the_error(dialect, events)
+            assert not written.ended, f"{dialect} tells the answer as finished"
+            if dialect in REPORT_OF:
+                unfinished = [name for name in written.opened if name not in written.finished]
                 assert len(unfinished) >= shown, f"{dialect} tells a block as finished that is not: {events}"
 
 
@@ -182,9 +184,9 @@ def test_several_truncated_blocks_are_never_finished(dialect: str) -> None:
     thought: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(complete=False)]
     text: list[Event] = [TextStart(), TextDelta("b"), TextEnd(complete=False)]
     call: list[Event] = [ToolCallStart("c_1", "f"), ToolCallDelta('{"a'), ToolCallEnd(complete=False)]
-    said = before_the_error(dialect, [StreamStart("a", "m"), *thought, *text, *call, ERROR])
-    assert said.finished == []
-    assert not said.ended
+    written = before_the_error(dialect, [StreamStart("a", "m"), *thought, *text, *call, ERROR])
+    assert written.finished == []
+    assert not written.ended
 
 
 def test_a_call_that_the_provider_runs_is_not_reported_as_done() -> None:
@@ -204,9 +206,9 @@ def test_a_block_that_was_truncated_is_finished_where_the_stream_ends_properly()
     for dialect in ("anthropic", "agui", "vercel_ui"):
         box = streamglot.writer(dialect)
         frames = frames_of(dialect, box.feed([*events, StreamEnd("length")]) + box.close())
-        said = SAID[dialect](frames)
-        assert sorted(said.opened) == sorted(said.finished)
-        assert said.ended
+        written = REPORT_OF[dialect](frames)
+        assert sorted(written.opened) == sorted(written.finished)
+        assert written.ended
 
 
 @pytest.mark.parametrize("dialect", WRITERS)
@@ -221,9 +223,9 @@ def test_a_truncated_response_object_is_not_reported_as_finished(dialect: str) -
         events = replay(response)
         assert isinstance(events[-2], ENDS)
         assert not events[-2].complete
-        said = before_the_error(dialect, events)
-        assert not said.ended
-        assert dialect not in SAID or said.opened[-1] not in said.finished
+        written = before_the_error(dialect, events)
+        assert not written.ended
+        assert dialect not in REPORT_OF or written.opened[-1] not in written.finished
         if DIALECTS[dialect].has_response:
             body = DIALECTS[dialect].build_response(response)
             assert body.get("error")

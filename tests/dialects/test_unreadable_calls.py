@@ -1,4 +1,4 @@
-"""A native call whose arguments are not JSON is never presented as one to run, whatever the finish reason."""
+"""A native call whose arguments are not JSON is never written as a call to run, with any finish reason."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def named(*events: dict[str, Any]) -> bytes:
 
 def chat(arguments: str, finish: str) -> bytes:
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "write", "arguments": arguments}}
-    said = {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]}
-    return sse(said, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}, b"[DONE]")
+    body = {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]}
+    return sse(body, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}, b"[DONE]")
 
 
 def responses(arguments: str, finish: str) -> bytes:
@@ -140,11 +140,11 @@ def test_whole_arguments_are_a_call_to_run(dialect: str, arguments: str) -> None
 
 def test_a_custom_call_that_the_limit_cut_is_half_a_call() -> None:
     call = {"index": 0, "id": "c", "type": "custom", "custom": {"name": "patch", "input": "*** Begin"}}
-    said = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+    chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
     for finish, complete in (("length", False), ("tool_calls", True)):
         events = every_cut(
             DIALECTS["openai_chat"].reader,
-            sse(said, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}, b"[DONE]"),
+            sse(chunk, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}, b"[DONE]"),
         )
         assert [event.complete for event in events if isinstance(event, ToolCallEnd)] == [complete]
     item = {"type": "custom_tool_call", "id": "i", "call_id": "c", "name": "patch", "input": "*** Begin", "status": "incomplete"}

@@ -82,10 +82,10 @@ def write(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
 
 def inside(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
     """The parts inside the only step."""
-    said = write([START, *events, StreamEnd("end")], **options)
-    assert said[:2] == OPENING
-    assert [part["type"] for part in said[-2:]] == ["finish-step", "finish"]
-    return said[2:-2]
+    written = write([START, *events, StreamEnd("end")], **options)
+    assert written[:2] == OPENING
+    assert [part["type"] for part in written[-2:]] == ["finish-step", "finish"]
+    return written[2:-2]
 
 
 class TestMessage:
@@ -103,9 +103,9 @@ class TestMessage:
         assert make().headers["x-vercel-ai-ui-message-stream"] == "v1"
 
     def test_finish(self) -> None:
-        said = write([START, Usage(10, 5, 2, 1, 3), StreamEnd("stop_sequence", "stop", "END")])
+        written = write([START, Usage(10, 5, 2, 1, 3), StreamEnd("stop_sequence", "stop", "END")])
         usage = {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15, "reasoningTokens": 3}
-        assert said[-1]["messageMetadata"] == {
+        assert written[-1]["messageMetadata"] == {
             "finishReason": "stop_sequence",
             "rawFinishReason": "stop",
             "stopSequence": "END",
@@ -137,10 +137,10 @@ class TestMessage:
 
     def test_steps(self) -> None:
         text = [TextStart(), TextDelta("a"), TextEnd()]
-        said = write([START, *text, StepEnd(1), *text, StreamEnd()])
+        written = write([START, *text, StepEnd(1), *text, StreamEnd()])
         step = ["start-step", "text-start", "text-delta", "text-end", "finish-step"]
-        assert [part["type"] for part in said] == ["start", *step, *step, "finish"]
-        assert [part["id"] for part in said if part["type"] == "text-end"] == ["text-1", "text-2"]
+        assert [part["type"] for part in written] == ["start", *step, *step, "finish"]
+        assert [part["id"] for part in written if part["type"] == "text-end"] == ["text-1", "text-2"]
 
     def test_keep_alive(self) -> None:
         assert make().feed([KeepAlive(), KeepAlive("x")]) == b": keep-alive\n\n: x\n\n"
@@ -164,13 +164,13 @@ class TestText:
         assert inside([TextStart(), TextEnd()]) == []
 
     def test_state_without_text(self) -> None:
-        said = [{"type": "text-start", "id": "text-1"}, {"type": "text-end", "id": "text-1", **PACKED}]
-        assert inside([TextStart(), TextEnd(SIGNED)]) == said
+        written = [{"type": "text-start", "id": "text-1"}, {"type": "text-end", "id": "text-1", **PACKED}]
+        assert inside([TextStart(), TextEnd(SIGNED)]) == written
 
     def test_refusal(self) -> None:
         mark = {"providerMetadata": {"streamglot": {"refusal": True}}}
-        said = inside([TextStart(refusal=True), TextDelta("no"), TextEnd()])
-        assert said[0] == {"type": "text-start", "id": "text-1", **mark}
+        written = inside([TextStart(refusal=True), TextDelta("no"), TextEnd()])
+        assert written[0] == {"type": "text-start", "id": "text-1", **mark}
 
     def test_reasoning(self) -> None:
         mark = {"providerMetadata": {"streamglot": {"summary": True}}}
@@ -190,7 +190,7 @@ class TestText:
 
     def test_sources(self) -> None:
         native = Echo("elsewhere", {"n": 1})
-        said = inside(
+        written = inside(
             [
                 *(
                     TextStart(),
@@ -203,7 +203,7 @@ class TestText:
             ]
         )
         place = {"providerMetadata": {"streamglot": {"start": 0, "end": 2, "citedText": "ab"}}}
-        assert said[2:] == [
+        assert written[2:] == [
             {"type": "source-url", "sourceId": "source-1", "url": "http://x", "title": "X", **place},
             {
                 "type": "source-document",
@@ -237,8 +237,8 @@ class TestText:
         ]
 
     def test_an_offset_that_the_client_refuses_is_left_out(self) -> None:
-        said = inside([TextStart(), TextDelta("a"), Citation("http://x", start=-1, end=-1), TextEnd()])
-        assert set(said[-1]["citations"][0]) == {"source"}
+        written = inside([TextStart(), TextDelta("a"), Citation("http://x", start=-1, end=-1), TextEnd()])
+        assert set(written[-1]["citations"][0]) == {"source"}
 
     def test_a_source_without_a_name_is_counted(self) -> None:
         box = make()
@@ -246,18 +246,18 @@ class TestText:
         assert box.lost == {"Citation": 1}
 
     def test_the_first_words_stand_for_a_title(self) -> None:
-        said = inside([Citation(cited_text="long " * 40)])[0]
-        assert (said["type"], len(said["title"])) == ("source-document", 80)
+        written = inside([Citation(cited_text="long " * 40)])[0]
+        assert (written["type"], len(written["title"])) == ("source-document", 80)
 
     def test_files(self) -> None:
-        said = inside([Media("image/png", "AAAA"), Media("image/png", url="http://x")])
-        assert [part["url"] for part in said] == ["data:image/png;base64,AAAA", "http://x"]
+        written = inside([Media("image/png", "AAAA"), Media("image/png", url="http://x")])
+        assert [part["url"] for part in written] == ["data:image/png;base64,AAAA", "http://x"]
 
     def test_pieces_of_one_file_are_joined(self) -> None:
         pieces = [Media("audio/wav", "AA", id="q"), Media("audio/wav", "BB", id="q", transcript="hi")]
-        said = inside([*pieces, TextStart(), TextDelta("a"), TextEnd()])[-1]
+        written = inside([*pieces, TextStart(), TextDelta("a"), TextEnd()])[-1]
         metadata = {"providerMetadata": {"streamglot": {"transcript": "hi"}}}
-        assert said == {"type": "file", "url": "data:audio/wav;base64,AABB", "mediaType": "audio/wav", **metadata}
+        assert written == {"type": "file", "url": "data:audio/wav;base64,AABB", "mediaType": "audio/wav", **metadata}
 
 
 class TestCalls:
@@ -278,28 +278,28 @@ class TestCalls:
         assert inside([ToolCallStart("a", "f"), ToolCallEnd()])[-1]["input"] == {}
 
     def test_a_custom_call(self) -> None:
-        said = inside([ToolCallStart("a", "f", "custom"), ToolCallDelta("free {text"), ToolCallEnd()])
-        assert said[0]["inputEncoding"] == "text"
-        assert (said[-1]["type"], said[-1]["input"]) == ("tool-input-available", "free {text")
-        assert said[-1]["providerMetadata"] == {"streamglot": {"kind": "custom"}}
+        written = inside([ToolCallStart("a", "f", "custom"), ToolCallDelta("free {text"), ToolCallEnd()])
+        assert written[0]["inputEncoding"] == "text"
+        assert (written[-1]["type"], written[-1]["input"]) == ("tool-input-available", "free {text")
+        assert written[-1]["providerMetadata"] == {"streamglot": {"kind": "custom"}}
 
     def test_a_call_of_the_provider(self) -> None:
         native = Echo("elsewhere", {"n": 1})
-        said = inside([ToolCallStart("a", "f", "server", native), ToolCallEnd(), ToolResult("a", "hit", native=native)])
+        written = inside([ToolCallStart("a", "f", "server", native), ToolCallEnd(), ToolResult("a", "hit", native=native)])
         metadata = {"providerMetadata": {"streamglot": {"native": pack(native)}}}
         head = {"toolCallId": "a", "providerExecuted": True, "dynamic": True, **metadata}
-        assert said[1] == {"type": "tool-input-available", "toolName": "f", "input": {}, **head}
-        assert said[2] == {"type": "tool-output-available", "output": "hit", **head}
+        assert written[1] == {"type": "tool-input-available", "toolName": "f", "input": {}, **head}
+        assert written[2] == {"type": "tool-output-available", "output": "hit", **head}
 
     @pytest.mark.parametrize("text", ['{"a":', "[" * 5000, "nothing"])
     def test_arguments_that_are_not_json_are_not_run(self, text: str) -> None:
-        said = inside([ToolCallStart("a", "f"), ToolCallDelta(text), ToolCallEnd()])[-1]
-        assert (said["type"], said["input"]) == ("tool-input-error", text)
-        assert "not valid JSON" in said["errorText"]
+        written = inside([ToolCallStart("a", "f"), ToolCallDelta(text), ToolCallEnd()])[-1]
+        assert (written["type"], written["input"]) == ("tool-input-error", text)
+        assert "not valid JSON" in written["errorText"]
 
     def test_an_error_of_the_tool(self) -> None:
-        said = inside([ToolCallStart("a", "f"), ToolCallEnd(), ToolResult("a", "broke", True)])[-1]
-        assert said == {"type": "tool-output-error", "toolCallId": "a", "errorText": "broke", "dynamic": True}
+        written = inside([ToolCallStart("a", "f"), ToolCallEnd(), ToolResult("a", "broke", True)])[-1]
+        assert written == {"type": "tool-output-error", "toolCallId": "a", "errorText": "broke", "dynamic": True}
 
     def test_a_result_without_its_call_is_counted(self) -> None:
         box = make()
@@ -309,25 +309,25 @@ class TestCalls:
     def test_an_id_that_comes_again_gets_its_own_name(self) -> None:
         again = [ToolCallStart("a", "f"), ToolCallEnd(), ToolResult("a", "1")]
         none = [ToolCallStart("", "f"), ToolCallEnd()]
-        said = inside([*again, *again, *none, *none])
-        assert [part["toolCallId"] for part in said if part["type"] == "tool-input-start"] == ["a", "a-2", "call", "call-2"]
-        assert [part["toolCallId"] for part in said if part["type"] == "tool-output-available"] == ["a", "a-2"]
+        written = inside([*again, *again, *none, *none])
+        assert [part["toolCallId"] for part in written if part["type"] == "tool-input-start"] == ["a", "a-2", "call", "call-2"]
+        assert [part["toolCallId"] for part in written if part["type"] == "tool-output-available"] == ["a", "a-2"]
 
     def test_the_end_of_no_call_is_ignored(self) -> None:
         assert inside([ToolCallEnd()]) == []
 
     def test_approval(self) -> None:
         call = [ToolCallStart("a", "f"), ToolCallEnd()]
-        said = inside([*call, asking(Approval("q", "a", "May I?")), asking(Approval("p", "a"))])
-        assert said[2:] == [
+        written = inside([*call, asking(Approval("q", "a", "May I?")), asking(Approval("p", "a"))])
+        assert written[2:] == [
             {"type": "tool-approval-request", "approvalId": "q", "toolCallId": "a", "reason": "May I?"},
             {"type": "tool-approval-request", "approvalId": "p", "toolCallId": "a"},
         ]
 
-    def test_approval_of_a_call_that_the_client_was_not_told_of(self) -> None:
-        said = inside([asking(Approval("q", "a", name="rm", arguments='{"path": "/"}'))])
+    def test_approval_of_a_call_that_the_client_has_not_seen(self) -> None:
+        written = inside([asking(Approval("q", "a", name="rm", arguments='{"path": "/"}'))])
         call = {"toolCallId": "a", "toolName": "rm", "providerExecuted": True, "dynamic": True}
-        assert said == [
+        assert written == [
             {"type": "tool-input-start", **call},
             {"type": "tool-input-delta", "toolCallId": "a", "inputTextDelta": '{"path": "/"}'},
             {"type": "tool-input-available", **call, "input": {"path": "/"}},
@@ -350,12 +350,12 @@ class TestOwnParts:
         ],
     )
     def test_as_they_are(self, part: dict[str, Any]) -> None:
-        said = write([START, Extra("vercel_ui", part), StreamEnd()])
-        assert said[1] == part
+        written = write([START, Extra("vercel_ui", part), StreamEnd()])
+        assert written[1] == part
 
     def test_without_what_would_break_them(self) -> None:
-        said = write([START, Extra("vercel_ui", {"type": "data-x", "data": 1, "id": None}), StreamEnd()])
-        assert said[1] == {"type": "data-x", "data": 1}
+        written = write([START, Extra("vercel_ui", {"type": "data-x", "data": 1, "id": None}), StreamEnd()])
+        assert written[1] == {"type": "data-x", "data": 1}
 
     @pytest.mark.parametrize(
         "event",
@@ -377,10 +377,10 @@ class TestErrors:
     ERROR = StreamError("upstream_truncated", "it broke off", retryable=True)
 
     def test_an_error_is_a_part_and_a_finish(self) -> None:
-        said = write([START, TextStart(), TextDelta("a"), TextEnd(), Usage(1), self.ERROR])
+        written = write([START, TextStart(), TextDelta("a"), TextEnd(), Usage(1), self.ERROR])
         error = {"code": "upstream_truncated", "origin": "upstream", "retryable": True, "status": 502}
         metadata = {"finishReason": "error", "error": error, "usage": {"inputTokens": 1}}
-        assert said[-3:] == [
+        assert written[-3:] == [
             {"type": "text-end", "id": "text-1"},
             {"type": "error", "errorText": "it broke off"},
             {"type": "finish", "finishReason": "error", "messageMetadata": metadata},
@@ -394,9 +394,9 @@ class TestErrors:
 
     def test_a_call_that_was_truncated_is_not_run(self) -> None:
         broken = [START, ToolCallStart("a", "f"), ToolCallDelta('{"x'), ToolCallEnd(complete=False)]
-        said = write([*broken, StreamEnd("length")])
-        assert (said[4]["type"], said[4]["input"]) == ("tool-input-error", '{"x')
-        assert "broke off" in said[4]["errorText"]
+        written = write([*broken, StreamEnd("length")])
+        assert (written[4]["type"], written[4]["input"]) == ("tool-input-error", '{"x')
+        assert "broke off" in written[4]["errorText"]
         assert [part["type"] for part in write([*broken, self.ERROR])[3:]] == ["tool-input-delta", "error", "finish"]
 
     def test_pieces_of_a_medium_that_never_ended_are_lost(self) -> None:
@@ -413,8 +413,8 @@ class TestErrors:
         ],
     )
     def test_events_that_stop_are_an_error(self, events: list[Event], kinds: list[str]) -> None:
-        said = [part["type"] for part in write([START, *events])]
-        assert said == ["start", "start-step", *kinds, "error", "finish"]
+        written = [part["type"] for part in write([START, *events])]
+        assert written == ["start", "start-step", *kinds, "error", "finish"]
 
     def test_http_error(self) -> None:
         assert error_body(self.ERROR) == {"error": {"message": "it broke off", "code": "upstream_truncated"}}
@@ -483,11 +483,11 @@ class TestRequest:
             dialect("vercel_ui").build_request(parse({}))
 
     def test_plain_messages(self) -> None:
-        said = messages_of({"role": "system", "content": "Be kind"}, {"role": "user", "content": ""})
-        assert said == [Message("system", [TextPart("Be kind")]), Message("user", [])]
+        written = messages_of({"role": "system", "content": "Be kind"}, {"role": "user", "content": ""})
+        assert written == [Message("system", [TextPart("Be kind")]), Message("user", [])]
 
     def test_files(self) -> None:
-        said = messages_of(
+        written = messages_of(
             user(
                 {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AAAA", "filename": "a.png"},
                 {"type": "file", "mediaType": "image", "url": "http://x"},
@@ -495,7 +495,7 @@ class TestRequest:
                 {"type": "data-mine", "data": 1},
             )
         )
-        assert said[0].parts == [
+        assert written[0].parts == [
             MediaPart("image/png", "AAAA", filename="a.png"),
             MediaPart("image/*", url="http://x"),
             MediaPart("application/pdf", file_id="f-1"),
@@ -504,7 +504,7 @@ class TestRequest:
     def test_each_step_is_a_turn(self) -> None:
         native = Echo("elsewhere", {"n": 1})
         metadata = {"streamglot": {"echo": pack(SIGNED), "summary": True, "redacted": True}}
-        said = messages_of(
+        written = messages_of(
             assistant(
                 {"type": "step-start"},
                 {"type": "reasoning", "text": "hm", "providerMetadata": metadata},
@@ -524,7 +524,7 @@ class TestRequest:
                 {"type": "custom", "kind": "p.q"},
             )
         )
-        assert said == [
+        assert written == [
             Message(
                 "assistant",
                 [
@@ -575,8 +575,8 @@ class TestRequest:
         ],
     )
     def test_a_denied_call_is_answered(self, state: str, approval: dict[str, Any] | None, words: str) -> None:
-        said = messages_of(assistant(call(state, approval=approval)))
-        assert said[1].parts == [ToolResultPart("c", [TextPart(words)], True, "f")]
+        written = messages_of(assistant(call(state, approval=approval)))
+        assert written[1].parts == [ToolResultPart("c", [TextPart(words)], True, "f")]
 
     def test_a_question_expires_with_the_next_user_message(self) -> None:
         question = assistant(call("approval-requested", approval={"id": "q"}))

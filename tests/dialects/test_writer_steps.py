@@ -111,8 +111,8 @@ def test_agents_are_shown_the_steps() -> None:
 
 @pytest.mark.parametrize("dialect", ["gemini", "openai_chat"])
 def test_steps_of_another_choice_are_kept_apart_too(dialect: str) -> None:
-    spoken: list[Event] = [StreamStart(), *TEXT, *(Choice(1, event) for event in (*TEXT, StepEnd(1), *TEXT, StreamEnd()))]  # type: ignore[arg-type]  # none of them is a Choice
-    assert collect(read(dialect, written(dialect, [*spoken, StreamEnd()]))).choices[1].text == "hi\n\nhi"
+    events: list[Event] = [StreamStart(), *TEXT, *(Choice(1, event) for event in (*TEXT, StepEnd(1), *TEXT, StreamEnd()))]  # type: ignore[arg-type]  # none of them is a Choice
+    assert collect(read(dialect, written(dialect, [*events, StreamEnd()]))).choices[1].text == "hi\n\nhi"
 
 
 def test_a_step_without_text_needs_no_break() -> None:

@@ -67,8 +67,8 @@ def test_the_server_extra_has_the_command_line_and_the_gateway(environment: Get)
 
 def test_the_module_can_be_run(environment: Get) -> None:
     server = environment("server")
-    said = succeed(str(server.python), "-m", "streamglot", "--version", cwd=server.folder)
-    assert said == server.streamglot("--version").stdout
+    output = succeed(str(server.python), "-m", "streamglot", "--version", cwd=server.folder)
+    assert output == server.streamglot("--version").stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

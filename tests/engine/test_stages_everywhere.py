@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import Shell, said
+from cli.shell import Shell, text_answer
 from gateway.running import running
 from streamglot import Client, Upstream, collect
 from streamglot.config import load
@@ -49,7 +49,7 @@ class Broken(Observer):
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     shell = Shell(tmp_path)
-    shell.tape("talk", said("hello ", "world"))
+    shell.tape("talk", text_answer("hello ", "world"))
     (tmp_path / "plugin_of_test.py").write_text(PLUGIN)
     config = tmp_path / "streamglot.toml"
     config.write_text(
@@ -73,7 +73,7 @@ def test_through_the_gateway(shell: Shell) -> None:
         assert answer.json()["choices"][0]["message"]["content"] == "HELLO WORLD"
         streamed = gateway.ask("/v1/chat/completions", {**body, "stream": True})
         assert b"HELLO" in streamed.body
-        gateway.said(lambda line: line.get("event") == "observer_failed")
+        gateway.log_line(lambda line: line.get("event") == "observer_failed")
     assert seen(shell) == "end HELLO WORLD hi please\n" * 2
 
 

@@ -50,7 +50,7 @@ def test_messages_come_out_whole_with_the_name_of_their_event() -> None:
     assert frames(frame(b"1", EVENT) * 3) == [Frame(b"1", "chunk")] * 3
 
 
-def test_nothing_at_all_is_nothing() -> None:
+def test_empty_input_gives_no_frames() -> None:
     box = AwsEventStream()
     assert [*box.feed(b""), *box.close()] == []
     assert box.error is None

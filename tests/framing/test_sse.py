@@ -66,7 +66,7 @@ def test_an_event_without_its_blank_line_is_still_returned() -> None:
     assert frames(b"data: 2\n") == [Frame(b"2")]
 
 
-def test_nothing_gives_nothing() -> None:
+def test_empty_input_gives_no_events() -> None:
     assert frames(b"") == frames(b"\n\n\n") == []
 
 
@@ -89,7 +89,7 @@ def test_a_limit_keeps_what_came_before_it(limit: dict[str, int], data: bytes) -
     assert all(box.error and box.error.code == f"limit_{next(iter(limit))}" for box in boxes)
 
 
-def test_writing() -> None:
+def test_events_are_written_as_frames() -> None:
     assert event(b"{}") == b"data: {}\n\n"
     assert event(b"{}", b"ping") == b"event: ping\ndata: {}\n\n"
     assert comment("a\nb\r\nc") == b": a b c\n\n"

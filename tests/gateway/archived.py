@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from gateway.running import Running
 from store.turns import answer
 from streamglot.messages import Request, Response
-from streamglot.store import Finished, Started, Store, StoreSettings, Turn, Wanted
-from waiting import PATIENCE
+from streamglot.store import Finished, SessionHints, Started, Store, StoreSettings, Turn
+from waiting import WAIT_SECONDS
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def inside(gateway: Running, work: Coroutine[Any, Any, T]) -> T:
     """Does this in the loop of the gateway, with its own store."""
     ticker = gateway.gateway._ticker
     assert ticker is not None
-    return asyncio.run_coroutine_threadsafe(work, ticker.get_loop()).result(PATIENCE)
+    return asyncio.run_coroutine_threadsafe(work, ticker.get_loop()).result(WAIT_SECONDS)
 
 
 def store_of(gateway: Running) -> Store:
@@ -50,12 +50,12 @@ async def keep(
     store: Store, request: Request, response: Response | None = None, *, caller: str = "", name: str = "", **more: Any
 ) -> Turn:
     """A whole turn. What ``Started`` does not know is of its end; without an ending it is that of the response."""
-    session = await store.find_session(Wanted(caller=caller, name=name), request)
+    session = await store.find_session(SessionHints(caller=caller, name=name), request)
     start = {field: more.pop(field) for field in Started.__struct_fields__ if field in more}
     turn = store.start(session, Started(**{"caller": caller, "model": request.model, "request": request, **start}))
     for direction, at, data in more.pop("frames", ()):
         turn.frame(direction, at, data)
-    said = response or answer("yes")
-    ending = more.pop("ending", "error" if said.error else said.choices[0].stop_reason)
-    turn.finish(Finished(ending=ending, response=said, upstream="one", upstream_dialect="anthropic", **more))
+    answered = response or answer("yes")
+    ending = more.pop("ending", "error" if answered.error else answered.choices[0].stop_reason)
+    turn.finish(Finished(ending=ending, response=answered, upstream="one", upstream_dialect="anthropic", **more))
     return turn

@@ -13,7 +13,7 @@ from gateway.upstream import HostileUpstream, hostile
 UPSTREAM_DIALECTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "openai_completions")
 PREFIX = {"openai_chat": "/v1", "openai_responses": "/v1", "gemini": "/v1beta", "openai_completions": "/v1"}
 PATIENT = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
-"""No machine is so slow that these pass, and no test waits for so long."""
+"""Timeouts that no test reaches, even on a slow machine."""
 HASTY = {**PATIENT, "first_byte": 0.5}
 """For upstreams that say nothing at all."""
 RESTLESS = {**PATIENT, "idle": 0.4}
@@ -36,7 +36,7 @@ def upstream() -> Iterator[HostileUpstream]:
 
 @pytest.fixture(scope="session")
 def gateway(upstream: HostileUpstream) -> Iterator[Running]:
-    """Never rests from its upstreams: the tests make them fail all the time."""
+    """The circuit breaker never opens: the tests make them fail all the time."""
     upstreams = upstreams_at(upstream.url, breaker={"failures": 1_000_000})
     for name in UPSTREAM_DIALECTS:
         upstreams[f"hasty_{name}"] = {**upstreams[name], "timeouts": HASTY}

@@ -14,7 +14,7 @@ from google import genai
 from google.genai import types
 
 from gateway.dialect_clients import SCHEMA
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 Asked = Callable[[str, str, bool], Reading]
 USER: Any = {"role": "user", "content": "q"}
@@ -22,7 +22,7 @@ CHAT_TOOLS: Any = [{"type": "function", "function": {"name": name, "parameters":
 
 
 def openai_client(url: str, retries: int = 0) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="k-openai", max_retries=retries, timeout=PATIENCE)
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="k-openai", max_retries=retries, timeout=WAIT_SECONDS)
 
 
 def openai_chat(url: str, model: str, stream: bool) -> Reading:
@@ -76,7 +76,7 @@ def openai_responses(url: str, model: str, stream: bool) -> Reading:
 
 
 def anthropic_client(url: str, retries: int = 0) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=url, api_key="k-anthropic", max_retries=retries, timeout=PATIENCE)
+    return anthropic.Anthropic(base_url=url, api_key="k-anthropic", max_retries=retries, timeout=WAIT_SECONDS)
 
 
 def anthropic_messages(url: str, model: str, stream: bool) -> Reading:
@@ -104,7 +104,7 @@ def anthropic_messages(url: str, model: str, stream: bool) -> Reading:
 
 
 def gemini_client(url: str) -> genai.Client:
-    return genai.Client(api_key="k-gemini", http_options=types.HttpOptions(base_url=url, timeout=round(PATIENCE * 1000)))
+    return genai.Client(api_key="k-gemini", http_options=types.HttpOptions(base_url=url, timeout=round(WAIT_SECONDS * 1000)))
 
 
 def gemini(url: str, model: str, stream: bool) -> Reading:
@@ -140,7 +140,7 @@ def gemini(url: str, model: str, stream: bool) -> Reading:
 
 
 def ollama_client(url: str) -> ollama.Client:
-    return ollama.Client(host=url, timeout=httpx.Timeout(PATIENCE))
+    return ollama.Client(host=url, timeout=httpx.Timeout(WAIT_SECONDS))
 
 
 def ollama_chat(url: str, model: str, stream: bool) -> Reading:

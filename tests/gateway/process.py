@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.worker_client import asked
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
 COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
@@ -49,9 +49,9 @@ class Served:
             command = [*COMMAND, "--config", str(config), "--port", "0", *options]
             self.process = subprocess.Popen(command, stderr=sink, env=kept)
         until(lambda: self._listens() or self.process.poll() is not None, lambda: f"it did not start: {self.log.read_text()}")
-        told = self._listens()
-        assert told, f"it ended: {self.log.read_text()}"
-        self.port = int(told[1])
+        listening = self._listens()
+        assert listening, f"it ended: {self.log.read_text()}"
+        self.port = int(listening[1])
         until(self._answers, lambda: f"it does not answer: {self.log.read_text()}")
 
     def _answers(self) -> bool:
@@ -73,15 +73,15 @@ class Served:
         return [int(word) for word in children.split()]
 
     def events(self) -> list[dict[str, Any]]:
-        """What the store said in the log."""
+        """The log lines of the store."""
         lines = (line for line in self.log.read_text().splitlines() if line.startswith('{"event":"store_'))
         return [json.loads(line) for line in lines]
 
-    def told(self, event: str) -> dict[str, Any]:
+    def log_line(self, event: str) -> dict[str, Any]:
         def found() -> list[dict[str, Any]]:
             return [line for line in self.events() if line["event"] == event]
 
-        until(found, lambda: f"{event} was not said: {self.log.read_text()[-2000:]}")
+        until(found, lambda: f"{event} was not logged: {self.log.read_text()[-2000:]}")
         return found()[-1]
 
     def metric(self, name: str) -> float:
@@ -93,11 +93,11 @@ class Served:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE)
+        self.process.wait(WAIT_SECONDS)
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(PATIENCE)
+        return self.process.wait(WAIT_SECONDS)
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def serving(folder: Path, upstream: str, store: str, *options: str, valkey: str 
         if served.process.poll() is None:
             served.process.terminate()
             try:
-                served.process.wait(PATIENCE)
+                served.process.wait(WAIT_SECONDS)
             except subprocess.TimeoutExpired:
                 served.process.kill()
                 raise

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 
 class RawClient:
@@ -18,7 +18,7 @@ class RawClient:
         self.socket = socket.socket()
         if receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.socket.settimeout(PATIENCE)
+        self.socket.settimeout(WAIT_SECONDS)
         self.socket.connect(("127.0.0.1", port))
 
     def post(self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None) -> None:

@@ -16,7 +16,7 @@ from streamglot.config import Config, LoadedConfig, load
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.http.server import Server
 from streamglot.gateway.serve import listen, worker
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 
 class Answer(Struct):
@@ -43,7 +43,7 @@ class Running:
 
     def ask(self, path: str, body: object = None, headers: Mapping[str, str] | None = None, method: str = "") -> Answer:
         """One request over a connection of its own, its answer read to the end."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
         try:
             data = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
             kind = {"content-type": "application/json"} if data is not None else {}
@@ -55,9 +55,9 @@ class Running:
 
     def line(self, request_id: str) -> Mapping[str, Any]:
         """The line of the log about this request."""
-        return self.said(lambda line: line.get("request_id") == request_id and "ending" in line)
+        return self.log_line(lambda line: line.get("request_id") == request_id and "ending" in line)
 
-    def said(self, what: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
+    def log_line(self, what: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
         until(lambda: any(map(what, self.lines)), lambda: f"no such line: {self.lines}")
         return next(filter(what, self.lines))
 
@@ -89,5 +89,5 @@ def running(
         yield Running(gateway, server, port, lines)
     finally:
         server.stop()
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
         assert not thread.is_alive(), "the gateway did not stop"

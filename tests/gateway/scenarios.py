@@ -34,7 +34,7 @@ def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more
     return {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice], **more}
 
 
-def said(text: str) -> dict[str, Any]:
+def text_chunk(text: str) -> dict[str, Any]:
     return chunk({"content": text})
 
 
@@ -62,9 +62,9 @@ def usage(prompt: int, completion: int, **details: Any) -> dict[str, Any]:
 
 DONE = "[DONE]"
 END = chunk({}, "stop")
-PLAIN = sse(chunk({"role": "assistant", "content": ""}), said("Hello"), said(" world"), END, usage(5, 2), DONE)
+PLAIN = sse(chunk({"role": "assistant", "content": ""}), text_chunk("Hello"), text_chunk(" world"), END, usage(5, 2), DONE)
 WEATHER = called(0, "call_a", "weather", '{"city":"Paris"}')
-TEXT_AND_CALL = sse(said("Let me look."), calls(called(0, "call_a", "weather", "")), calls(called(0, arguments='{"ci')))
+TEXT_AND_CALL = sse(text_chunk("Let me look."), calls(called(0, "call_a", "weather", "")), calls(called(0, arguments='{"ci')))
 TEXT_AND_CALL += sse(calls(called(0, arguments='ty":"Paris"}')), chunk({}, "tool_calls"), DONE)
 LONG = "x" * 100_000
 
@@ -202,7 +202,7 @@ SCENARIOS: dict[str, Scenario] = {
     "crlf": Scenario(streamed(PLAIN.replace(b"\n", b"\r\n")), "Hello world"),
     "cr_only": Scenario(streamed(PLAIN.replace(b"\n", b"\r")), "Hello world"),
     "bytes": Scenario(streamed(*byte_by_byte(PLAIN)), "Hello world"),
-    "bytes_of_characters": Scenario(streamed(*byte_by_byte(sse(said("日本語"), said("🎈"), END, DONE))), "日本語🎈"),
+    "bytes_of_characters": Scenario(streamed(*byte_by_byte(sse(text_chunk("日本語"), text_chunk("🎈"), END, DONE))), "日本語🎈"),
     "no_space": Scenario(streamed(PLAIN.replace(b"data: ", b"data:")), "Hello world"),
     "comments": Scenario(
         streamed(b": OPENROUTER PROCESSING\n\n", PLAIN.replace(b"\n\n", b"\n\n: still here\n\n")), "Hello world"
@@ -210,32 +210,32 @@ SCENARIOS: dict[str, Scenario] = {
     "ids_and_retries": Scenario(streamed(b"retry: 100\n\nid: 7\n\n", PLAIN), "Hello world"),
     "bom": Scenario(streamed(b"\xef\xbb\xbf" + PLAIN), "Hello world"),
     "lines_of_data": Scenario(streamed(PLAIN.replace(b',"choices"', b',\ndata: "choices"')), "Hello world"),
-    "line_separators": Scenario(streamed(sse(said("a\u2028b\u0085c"), END, DONE)), "a\u2028b\u0085c"),
+    "line_separators": Scenario(streamed(sse(text_chunk("a\u2028b\u0085c"), END, DONE)), "a\u2028b\u0085c"),
     "slowly": Scenario(streamed(*[one for part in PLAIN.split(b"\n\n") for one in (part + b"\n\n", Pause(0.03))]), "Hello world"),
     "compressed": Scenario(
         [head(content_encoding="gzip", connection="close"), gzip.compress(PLAIN), Cut()], "Hello world", usage=(5, 2, None)
     ),
-    "one_long_line": Scenario(streamed(sse(said(LONG), END, DONE)), LONG),
+    "one_long_line": Scenario(streamed(sse(text_chunk(LONG), END, DONE)), LONG),
     # --- endings
-    "text_in_the_finish": Scenario(streamed(sse(said("Hello"), chunk({"content": " world"}, "stop"), DONE)), "Hello world"),
+    "text_in_the_finish": Scenario(streamed(sse(text_chunk("Hello"), chunk({"content": " world"}, "stop"), DONE)), "Hello world"),
     "all_in_one": Scenario(
         streamed(sse(calls(WEATHER, finish="tool_calls", role="assistant", content="Let me look."), DONE)),
         "Let me look.",
         calls=CALL,
         finish="tool_calls",
     ),
-    "no_done": Scenario(streamed(sse(said("Hello"), END)), "Hello"),
-    "quoted_done": Scenario(streamed(sse(said("Hello"), END, '"[DONE]"')), "Hello"),
-    "after_done": Scenario(streamed(sse(said("Hello"), END, DONE, said("ghost"))), "Hello"),
-    "open_after_done": Scenario([head(connection="close"), sse(said("Hello"), END, DONE), Hang()], "Hello"),
+    "no_done": Scenario(streamed(sse(text_chunk("Hello"), END)), "Hello"),
+    "quoted_done": Scenario(streamed(sse(text_chunk("Hello"), END, '"[DONE]"')), "Hello"),
+    "after_done": Scenario(streamed(sse(text_chunk("Hello"), END, DONE, text_chunk("ghost"))), "Hello"),
+    "open_after_done": Scenario([head(connection="close"), sse(text_chunk("Hello"), END, DONE), Hang()], "Hello"),
     "silent_after_finish": Scenario(
-        [head(connection="close"), sse(said("Hello"), END), Hang()], "Hello", via="restless_openai_chat"
+        [head(connection="close"), sse(text_chunk("Hello"), END), Hang()], "Hello", via="restless_openai_chat"
     ),
-    "length": Scenario(streamed(sse(said("Hello"), chunk({}, "length"), DONE)), "Hello", finish="length"),
-    "filtered": Scenario(streamed(sse(said("Hello"), chunk({}, "content_filter"), DONE)), "Hello", finish="content_filter"),
-    "usage_after_finish": Scenario(streamed(sse(said("Hello"), END, usage(9, 4), DONE)), "Hello", usage=(9, 4, None)),
+    "length": Scenario(streamed(sse(text_chunk("Hello"), chunk({}, "length"), DONE)), "Hello", finish="length"),
+    "filtered": Scenario(streamed(sse(text_chunk("Hello"), chunk({}, "content_filter"), DONE)), "Hello", finish="content_filter"),
+    "usage_after_finish": Scenario(streamed(sse(text_chunk("Hello"), END, usage(9, 4), DONE)), "Hello", usage=(9, 4, None)),
     "cached_usage": Scenario(
-        streamed(sse(said("Hello"), END, usage(100, 4, prompt_tokens_details={"cached_tokens": 80}), DONE)),
+        streamed(sse(text_chunk("Hello"), END, usage(100, 4, prompt_tokens_details={"cached_tokens": 80}), DONE)),
         "Hello",
         usage=(100, 4, 80),
     ),
@@ -329,19 +329,21 @@ SCENARIOS: dict[str, Scenario] = {
         finish="tool_calls",
     ),
     "text_after_call": Scenario(
-        streamed(sse(calls(WEATHER), said("I asked."), chunk({}, "tool_calls"), DONE)),
+        streamed(sse(calls(WEATHER), text_chunk("I asked."), chunk({}, "tool_calls"), DONE)),
         "I asked.",
         calls=CALL,
         finish="tool_calls",
     ),
     # --- reasoning and what models write into their text
-    "reasoning_content": Scenario(streamed(sse(chunk({"reasoning_content": "Hm."}), said("Hello"), END, DONE)), "Hello", "Hm."),
-    "delta_reasoning": Scenario(streamed(sse(chunk({"reasoning": "Hm."}), said("Hello"), END, DONE)), "Hello", "Hm."),
+    "reasoning_content": Scenario(
+        streamed(sse(chunk({"reasoning_content": "Hm."}), text_chunk("Hello"), END, DONE)), "Hello", "Hm."
+    ),
+    "delta_reasoning": Scenario(streamed(sse(chunk({"reasoning": "Hm."}), text_chunk("Hello"), END, DONE)), "Hello", "Hm."),
     "reasoning_twice": Scenario(
         streamed(
             sse(
                 chunk({"reasoning": "Hm.", "reasoning_details": [{"type": "reasoning.text", "text": "Hm.", "index": 0}]}),
-                said("Hello"),
+                text_chunk("Hello"),
                 END,
                 DONE,
             )
@@ -350,56 +352,69 @@ SCENARIOS: dict[str, Scenario] = {
         "Hm.",
     ),
     "reasoning_text_call": Scenario(
-        streamed(sse(chunk({"reasoning_content": "Hm."}), said("Let me look."), calls(WEATHER), chunk({}, "tool_calls"), DONE)),
+        streamed(
+            sse(chunk({"reasoning_content": "Hm."}), text_chunk("Let me look."), calls(WEATHER), chunk({}, "tool_calls"), DONE)
+        ),
         "Let me look.",
         "Hm.",
         CALL,
         "tool_calls",
     ),
     "thinking-split": Scenario(
-        streamed(sse(said("<thi"), said("nk>Hm"), said(".</th"), said("ink>Hello"), END, DONE)), "Hello", "Hm."
+        streamed(sse(text_chunk("<thi"), text_chunk("nk>Hm"), text_chunk(".</th"), text_chunk("ink>Hello"), END, DONE)),
+        "Hello",
+        "Hm.",
     ),
     "thinking-repeated": Scenario(
-        streamed(sse(said("<think>One.</think>Hello<think>"), said("Two.</think> world"), END, DONE)), "Hello world", "One.Two."
+        streamed(sse(text_chunk("<think>One.</think>Hello<think>"), text_chunk("Two.</think> world"), END, DONE)),
+        "Hello world",
+        "One.Two.",
     ),
     "in_band_call": Scenario(
         streamed(
-            sse(said("Let me look.<tool_"), said('call>{"name":"weather","arguments":{"city":"Paris"}}</tool_call>'), END, DONE)
+            sse(
+                text_chunk("Let me look.<tool_"),
+                text_chunk('call>{"name":"weather","arguments":{"city":"Paris"}}</tool_call>'),
+                END,
+                DONE,
+            )
         ),
         "Let me look.",
         calls=CALL,
         finish="tool_calls",
         via="hermes",
     ),
-    "no_tool_of_ours": Scenario(streamed(sse(said("<b>bold</b> and 1 < 2"), END, DONE)), "<b>bold</b> and 1 < 2", via="hermes"),
+    "no_tool_of_ours": Scenario(
+        streamed(sse(text_chunk("<b>bold</b> and 1 < 2"), END, DONE)), "<b>bold</b> and 1 < 2", via="hermes"
+    ),
     # --- broken in the middle
-    "eof_in_text": Scenario(unfinished(sse(said("Hello"))), "Hello", error="ended without the end"),
+    "eof_in_text": Scenario(unfinished(sse(text_chunk("Hello"))), "Hello", error="ended without the end"),
     "eof_in_arguments": Scenario(
-        unfinished(sse(said("Let me look."), calls(called(0, "call_a", "weather", '{"ci')))),
+        unfinished(sse(text_chunk("Let me look."), calls(called(0, "call_a", "weather", '{"ci')))),
         "Let me look.",
         error="ended without the end",
     ),
-    "eof_in_a_frame": Scenario(unfinished(sse(said("Hello")), b'data: {"choices":[{"del'), "Hello", error="ended"),
-    "reset_in_text": Scenario(unfinished(sse(said("Hello")), end=Reset()), "Hello", error="broke"),
+    "eof_in_a_frame": Scenario(unfinished(sse(text_chunk("Hello")), b'data: {"choices":[{"del'), "Hello", error="ended"),
+    "reset_in_text": Scenario(unfinished(sse(text_chunk("Hello")), end=Reset()), "Hello", error="broke"),
     "chunks_without_end": Scenario(
-        [head(transfer_encoding="chunked"), b"5000\r\n" + sse(said("Hello")), Cut()], "Hello", error="broke"
+        [head(transfer_encoding="chunked"), b"5000\r\n" + sse(text_chunk("Hello")), Cut()], "Hello", error="broke"
     ),
     "error_in_the_middle": Scenario(
-        streamed(sse(said("Hello"), {"error": {"message": "the model is on fire", "code": 500}})),
+        streamed(sse(text_chunk("Hello"), {"error": {"message": "the model is on fire", "code": 500}})),
         "Hello",
         error="on fire",
     ),
     "error_field": Scenario(
-        unfinished(sse(said("Hello")), b'error: {"message": "the model is on fire"}\n\n'),
+        unfinished(sse(text_chunk("Hello")), b'error: {"message": "the model is on fire"}\n\n'),
         "Hello",
         error="on fire",
     ),
     "silent_in_the_middle": Scenario(
-        [head(connection="close"), sse(said("Hello")), Hang()], "Hello", error="silent", via="restless_openai_chat"
+        [head(connection="close"), sse(text_chunk("Hello")), Hang()], "Hello", error="silent", via="restless_openai_chat"
     ),
-    "not_json": Scenario(streamed(sse(said("Hello"), "{nonsense")), "Hello", error="JSON"),
+    "not_json": Scenario(streamed(sse(text_chunk("Hello"), "{nonsense")), "Hello", error="JSON"),
     "done_in_arguments": Scenario(
-        streamed(sse(said("Let me look."), calls(called(0, "call_a", "weather", '{"ci')), DONE)),
+        streamed(sse(text_chunk("Let me look."), calls(called(0, "call_a", "weather", '{"ci')), DONE)),
         "Let me look.",
         error="DONE",
     ),

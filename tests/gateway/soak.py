@@ -28,7 +28,7 @@ from sqlalchemy import func, select
 
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.running import Answer
-from gateway.scenarios import DONE, END, said, usage
+from gateway.scenarios import DONE, END, text_chunk, usage
 from gateway.upstream import head, piece, sse
 from streamglot.store import Database, schema
 from waiting import soon
@@ -103,7 +103,7 @@ async def _play(kind: str, writer: asyncio.StreamWriter) -> bool:
     if kind == "large":
         return await _play_large(writer)
     for number in range(CHUNKS):
-        writer.write(piece(sse(said(WORDS))))
+        writer.write(piece(sse(text_chunk(WORDS))))
         await writer.drain()
         if number == CHUNKS // 2 and kind == "extensions":
             await _flood(writer, b"5;")
@@ -131,7 +131,7 @@ async def _play(kind: str, writer: asyncio.StreamWriter) -> bool:
 async def _play_large(writer: asyncio.StreamWriter) -> bool:
     """As fast as it is taken."""
     for _ in range(LARGE_CHUNKS):
-        writer.write(piece(sse(said(LARGE_WORDS))))
+        writer.write(piece(sse(text_chunk(LARGE_WORDS))))
         await writer.drain()
     writer.write(piece(sse(END, usage(5, LARGE_CHUNKS), DONE)) + b"0\r\n\r\n")
     await writer.drain()

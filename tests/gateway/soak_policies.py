@@ -2,9 +2,8 @@
 
     python -m gateway.soak_policies STREAMS JUDGE_SECONDS        (from the folder tests)
 
-Text before the calls must reach the client while the judge is still busy, every stream must end as its upstream or its verdicts mean
-it, and the memory must be back where it was after the first wave.
-"""
+Text before the calls must reach the client while the judge is still busy, every stream must end as its upstream or its verdicts
+mean it, and the memory must be back where it was after the first wave."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
-from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, said, usage
+from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, text_chunk, usage
 from gateway.soak import SERVE, Watched, _parsed
 from gateway.upstream import head, piece, sse
 from streamglot.policies import FORWARD, Needs, Piece, Policy, block, refuse
@@ -72,7 +71,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             request = await reader.readuntil(b"\r\n\r\n")
             length = next(int(line[15:]) for line in request.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             body = msgspec.json.decode(await reader.readexactly(length))
-            writer.write(head(transfer_encoding="chunked") + piece(sse(said(TEXT))) + piece(weather + other))
+            writer.write(head(transfer_encoding="chunked") + piece(sse(text_chunk(TEXT))) + piece(weather + other))
             await writer.drain()
             if body["model"] == "cut":
                 break

@@ -1,4 +1,4 @@
-"""A gateway that keeps what was said, and a look into what it kept."""
+"""A gateway with a store, and queries of that store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> byte
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
 
-def said(*words: str | Step) -> Any:
+def text_script(*words: str | Step) -> Any:
     """A chat upstream that says these words and ends."""
     steps = [chunk({"content": word}) if isinstance(word, str) else word for word in words]
     return streamed(*steps, chunk({}, "stop", usage=USAGE), sse("[DONE]"))

@@ -52,13 +52,13 @@ FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
 
 @pytest.fixture(scope="module")
 def gateway(upstream: HostileUpstream) -> Iterator[Running]:
-    said = (
+    frames = (
         ("agents__spawn", '{"a": 1}'),
         ("apply_patch", json.dumps({"input": PATCH})),
         ("tool_search", '{"query": "x"}'),
         ("exec", "{}"),
     )
-    upstream.scripts["agent-tools"] = streamed(sse(*calls(*said), FINISH, DONE))
+    upstream.scripts["agent-tools"] = streamed(sse(*calls(*frames), FINISH, DONE))
     upstream.scripts["agent-cut"] = unfinished(sse(*calls(("exec", '{"cmd": "rm -rf'))))
     upstream.scripts["agent-broken"] = streamed(sse(*calls(("exec", '{"cmd": "l')), FINISH, DONE))
     chat = upstreams_at(upstream.url)["openai_chat"]
@@ -104,7 +104,7 @@ def test_a_tool_that_only_a_provider_has_can_not_be_demanded(gateway: Running, u
 
 
 @pytest.mark.parametrize("model", ["chat/agent-cut", "chat/agent-broken"])
-def test_half_a_call_is_never_told_as_done(gateway: Running, model: str) -> None:
+def test_half_a_call_is_never_reported_as_done(gateway: Running, model: str) -> None:
     kinds = [frame["type"] for frame in frames(gateway.ask("/v1/responses", {**BODY, "model": model}).body)]
     assert kinds[-1] == "response.failed"
     assert not [kind for kind in kinds if kind.endswith(".done")]
@@ -120,9 +120,9 @@ def test_arguments_that_are_not_json_are_an_error_of_their_own(gateway: Running)
     assert (whole.status, whole.json()["error"]["code"]) == (502, "tool_call_parse_error")
 
 
-def test_custom_tools_in_words(gateway: Running, upstream: HostileUpstream) -> None:
-    said = {"name": "apply_patch", "arguments": {"input": PATCH}}
-    chunk = {"choices": [{"index": 0, "delta": {"content": f"<tool_call>\n{json.dumps(said)}\n</tool_call>"}}]}
+def test_custom_tools_are_sent_as_text(gateway: Running, upstream: HostileUpstream) -> None:
+    expected = {"name": "apply_patch", "arguments": {"input": PATCH}}
+    chunk = {"choices": [{"index": 0, "delta": {"content": f"<tool_call>\n{json.dumps(expected)}\n</tool_call>"}}]}
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     upstream.scripts["agent-words"] = streamed(sse(chunk, end, DONE))
     answer = gateway.ask("/v1/responses", {**BODY, "model": "words/agent-words"})

@@ -16,7 +16,7 @@ from gateway.archived import database, with_store
 from gateway.dialect_clients import body_of
 from gateway.process import serving
 from gateway.running import Answer, Running, running
-from gateway.stored_turns import said
+from gateway.stored_turns import text_script
 from gateway.upstream import HostileUpstream
 from gateway.worker_client import Line, at_once
 from streamglot import ConfigError
@@ -64,7 +64,7 @@ async def nothing(_: Store) -> None:
 # --- a database that loses its keys
 
 
-def test_a_database_that_was_deleted_and_made_again_lets_nobody_in(tmp_path: Path) -> None:
+def test_replacing_the_database_does_not_open_the_gateway(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url)
     with running({"store": {"url": url}}) as gateway:
@@ -78,7 +78,7 @@ def test_a_database_that_was_deleted_and_made_again_lets_nobody_in(tmp_path: Pat
         assert "No key can pass" not in why(asked(gateway))
 
 
-def test_keys_that_were_removed_from_the_table_let_nobody_in(url: str) -> None:
+def test_removing_keys_from_the_table_does_not_open_the_gateway(url: str) -> None:
     secret = add(url)
     with running({"store": {"url": url}}) as gateway:
         assert asked(gateway, secret).status == 200
@@ -87,14 +87,14 @@ def test_keys_that_were_removed_from_the_table_let_nobody_in(url: str) -> None:
         assert asked(gateway).status == 401
 
 
-def test_a_start_with_a_store_that_had_keys_before_is_warned_of(tmp_path: Path) -> None:
+def test_a_store_that_had_keys_causes_a_warning_at_start(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url)
     remove(tmp_path)
     with running({"store": {"url": url}}) as gateway:
-        told = gateway.said(lambda line: line.get("event") == "no_valid_key")["message"]
-        assert "the store had keys before and has none now" in told
-        assert 'set server.authentication = "none"' in told
+        message = gateway.log_line(lambda line: line.get("event") == "no_valid_key")["message"]
+        assert "the store had keys before and has none now" in message
+        assert 'set server.authentication = "none"' in message
         for key in ("", secret):
             assert "`streamglot keys add NAME`" in why(asked(gateway, key))
 
@@ -123,7 +123,7 @@ def test_a_worker_that_starts_later_asks_for_keys_too(upstream: HostileUpstream,
     folder = tmp_path / "store"
     folder.mkdir()
     url = database(folder)
-    upstream.scripts["locked"] = said("word")
+    upstream.scripts["locked"] = text_script("word")
     add(url)
 
     async def drive() -> None:
@@ -166,9 +166,9 @@ def test_after_the_only_key_was_revoked_the_answer_says_how_to_go_on(tmp_path: P
     revoke(url)
     with running({"store": {"url": url}}) as gateway:
         for key in ("", secret):
-            told = why(asked(gateway, key))
-            assert "none is valid: the only one was revoked" in told
-            assert "`streamglot keys add NAME`" in told
+            message = why(asked(gateway, key))
+            assert "none is valid: the only one was revoked" in message
+            assert "`streamglot keys add NAME`" in message
         second = add(url, "second")
         until(lambda: asked(gateway, second).status == 200)
 
@@ -180,7 +180,7 @@ def config_of(path: Path, server: str, url: str = "none") -> None:
     path.write_text(f'[server]\ndiscover = false\n{server}\n[store]\nurl = "{url}"\n')
 
 
-def test_a_reload_without_keys_does_not_let_everybody_in(tmp_path: Path) -> None:
+def test_a_reload_without_keys_does_not_open_the_gateway(tmp_path: Path) -> None:
     path = tmp_path / "streamglot.toml"
     config_of(path, f'keys = [{{ name = "a", hash = "{digest_of("sesame")}" }}]')
     with running(path=path) as gateway:
@@ -196,14 +196,14 @@ def test_a_reload_without_keys_does_not_let_everybody_in(tmp_path: Path) -> None
         assert asked(gateway).status == 401
 
 
-def test_the_setting_lets_everybody_on_this_machine_in(tmp_path: Path) -> None:
+def test_the_setting_admits_requests_without_a_key_on_loopback(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url)
     with running({"store": {"url": url}, "server": {"authentication": "none"}}) as gateway:
         assert [asked(gateway, key).status for key in ("", secret, "wrong")] == [200, 200, 200]
 
 
-def test_the_setting_asks_for_keys_where_there_is_none(tmp_path: Path) -> None:
+def test_the_setting_requires_keys_even_if_none_exists(tmp_path: Path) -> None:
     with running({"store": {"url": database(tmp_path)}, "server": {"authentication": "required"}}) as gateway:
         assert 'server.authentication is "required"' in why(asked(gateway))
 
@@ -215,7 +215,7 @@ def test_the_setting_asks_for_keys_where_there_is_none(tmp_path: Path) -> None:
         ({"authentication": "none", "host": "::", "keys": []}, "without keys"),
     ],
 )
-def test_nobody_from_outside_comes_in_without_a_key(server: dict[str, Any], says: str) -> None:
+def test_remote_requests_need_a_key(server: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Gateway(LoadedConfig(Config(server=ServerConfig(**server), store=StoreConfig(url="none"))), {})
 
@@ -226,14 +226,14 @@ def test_the_same_key_twice_is_refused() -> None:
         Gateway(LoadedConfig(Config(server=ServerConfig(keys=keys))), {})
 
 
-def test_before_the_store_was_asked_nobody_comes_in() -> None:
+def test_requests_are_refused_until_the_store_was_read() -> None:
     doorkeeper = Authenticator(ServerConfig(), {}, StoredCallers())
     assert doorkeeper.asks
     with pytest.raises(Exception, match="asks for a key"):
         doorkeeper.admit({})
 
 
-def test_a_reload_while_all_keys_are_revoked_is_taken(tmp_path: Path) -> None:
+def test_a_reload_succeeds_while_all_keys_are_revoked(tmp_path: Path) -> None:
     """The gateway stays closed, so there is nothing to refuse."""
     url = database(tmp_path)
     add(url)
@@ -280,5 +280,5 @@ def test_the_rule_for_required_keys(
     stored, revoked, had_keys = store
     found = authentication(ServerConfig(**server), stored=stored, revoked=revoked, had_keys=had_keys)
     assert (found.asked, found.usable) == (asked, usable)
-    assert says in found.says
+    assert says in found.summary
     assert bool(found.step) is not usable

@@ -18,7 +18,7 @@ from gateway.archived import inside, store_of, with_store
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.process import Served, serving
 from gateway.running import Answer, Running
-from gateway.stored_turns import USAGE, chunk, keeping, kept, said
+from gateway.stored_turns import USAGE, chunk, keeping, kept, text_script
 from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, whole
 from gateway.worker_client import Line, at_once
 from store.turns import answer, ask, take, user
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 
 def fresh(upstream: HostileUpstream, script: Any) -> str:
-    """A model that nobody has asked yet, which answers with this script."""
+    """A new model name that answers with this script."""
     name = f"budget-{next(_numbers)}"
     upstream.scripts[name] = script
     return name
@@ -77,7 +77,7 @@ def spent(url: str, name: str = "me") -> int:
 
 def test_parallel_requests_share_what_is_left(upstream: HostileUpstream, url: str) -> None:
     go_on = threading.Event()
-    model = fresh(upstream, said("word", Until(go_on)))
+    model = fresh(upstream, text_script("word", Until(go_on)))
     secret = key(url, budget_tokens=100)
     with keeping(upstream, url) as gateway:
         done: list[tuple[int, bytes]] = []
@@ -108,7 +108,7 @@ def test_a_reservation_of_a_request_that_failed_is_given_back(upstream: HostileU
 
 
 def test_a_request_that_is_larger_than_what_is_left_is_refused(upstream: HostileUpstream, url: str) -> None:
-    model = fresh(upstream, said("word"))
+    model = fresh(upstream, text_script("word"))
     secret = key(url, budget_tokens=100)
     with keeping(upstream, url) as gateway:
         large = asking(f"openai_chat/{model}", messages=[{"role": "user", "content": "word " * 200}])
@@ -121,7 +121,7 @@ def test_a_request_that_is_larger_than_what_is_left_is_refused(upstream: Hostile
 
 def test_tokens_per_minute_are_reserved_too(upstream: HostileUpstream, url: str) -> None:
     go_on = threading.Event()
-    model = fresh(upstream, said("word", Until(go_on)))
+    model = fresh(upstream, text_script("word", Until(go_on)))
     secret = key(url, tokens_per_minute=100)
     with keeping(upstream, url) as gateway:
         first: list[Answer] = []
@@ -175,7 +175,7 @@ def test_a_whole_answer_is_stopped_too(upstream: HostileUpstream, url: str) -> N
 
 
 def test_what_others_of_the_key_use_stops_a_stream(upstream: HostileUpstream, url: str) -> None:
-    model = fresh(upstream, said("first", Hang()))
+    model = fresh(upstream, text_script("first", Hang()))
     secret = key(url, budget_tokens=2_000)
     with keeping(upstream, url) as gateway:
         answers: list[Answer] = []
@@ -211,7 +211,7 @@ def test_large_pieces_count_by_their_length(upstream: HostileUpstream, url: str)
 
 def test_usage_counts_before_it_is_in_the_database(upstream: HostileUpstream, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
-    model = fresh(upstream, said("word"))
+    model = fresh(upstream, text_script("word"))
     secret = key(url, budget_tokens=21)
     with keeping(upstream, url) as gateway:
         locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
@@ -244,14 +244,14 @@ def test_negative_usage_makes_no_budget_larger(upstream: HostileUpstream, url: s
 
 def test_embeddings_count(upstream: HostileUpstream, url: str) -> None:
     vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
-    told: list[dict[str, Any]] = [{"prompt_tokens": 40, "total_tokens": 40}, {"prompt_tokens": -7}, {}]
-    model = fresh(upstream, [whole({"object": "list", "data": [vector], "usage": usage}) for usage in told])
+    usages: list[dict[str, Any]] = [{"prompt_tokens": 40, "total_tokens": 40}, {"prompt_tokens": -7}, {}]
+    model = fresh(upstream, [whole({"object": "list", "data": [vector], "usage": usage}) for usage in usages])
     secret = key(url, budget_tokens=100, tokens_per_minute=1_000)
     with keeping(upstream, url) as gateway:
         body = {"model": f"openai_chat/{model}", "input": ["word " * 20] * 2}  # about 58 tokens
         statuses = [gateway.ask("/v1/embeddings", body, {"x-api-key": secret}).status for _ in range(3)]
         assert statuses == [200, 200, 429]
-        line = gateway.said(lambda line: line.get("dialect") == "embeddings")
+        line = gateway.log_line(lambda line: line.get("dialect") == "embeddings")
         assert (line["input_tokens"], line["ending"], line["key"]) == (40, "end", "me")
         turns = kept(url, lambda found: len(found) == 2 and all(turn.ending for turn in found))
     assert [turn.usage.input_tokens if turn.usage else None for turn in turns] == [40, 58]
@@ -294,7 +294,7 @@ def of_workers(served: Served, count: int) -> None:
 
 def test_two_workers_share_a_budget(upstream: HostileUpstream, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
-    model = fresh(upstream, said("word"))
+    model = fresh(upstream, text_script("word"))
     secret = key(url, budget_tokens=100)
 
     async def drive() -> None:
@@ -311,7 +311,7 @@ def test_two_workers_share_a_budget(upstream: HostileUpstream, tmp_path: Path) -
 
 def test_streams_at_once_are_counted_over_all_workers(upstream: HostileUpstream, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
-    model = fresh(upstream, said("first", Hang()))
+    model = fresh(upstream, text_script("first", Hang()))
     secret = key(url, concurrent=4)
 
     async def drive() -> None:

@@ -14,7 +14,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
-from gateway.stored_turns import USAGE, chunk, keeping, kept, said
+from gateway.stored_turns import USAGE, chunk, keeping, kept, text_script
 from gateway.upstream import Hang, HostileUpstream, Step, Until, sse, streamed, unfinished, whole
 from streamglot.engine.tokens import estimate, estimated_usage
 from streamglot.gateway.auth.authenticator import digest_of
@@ -66,14 +66,14 @@ def url(tmp_path: Path) -> str:
 # --- limits of a key
 
 
-def test_hanging_up_before_the_end_is_counted(upstream: HostileUpstream) -> None:
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+def test_a_disconnect_before_the_end_is_counted(upstream: HostileUpstream) -> None:
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
         hung_up(gateway, asking("slow"))
         assert refused(gateway)
 
 
-def test_hanging_up_before_the_first_word_is_counted_too(upstream: HostileUpstream) -> None:
+def test_a_disconnect_before_the_first_text_is_counted(upstream: HostileUpstream) -> None:
     upstream.scripts["thinks"] = [Hang()]
     with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
         client = RawClient(gateway.port)
@@ -85,20 +85,20 @@ def test_hanging_up_before_the_first_word_is_counted_too(upstream: HostileUpstre
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_upstream_that_never_says_it_is_counted(upstream: HostileUpstream, stream: bool) -> None:
+def test_usage_that_the_upstream_does_not_report_is_estimated(upstream: HostileUpstream, stream: bool) -> None:
     upstream.scripts["silent"] = streamed(chunk({"content": LONG}), chunk({}, "stop"), sse("[DONE]"))
     with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
         body = {"model": "openai_chat/silent", "stream": stream, "messages": [{"role": "user", "content": "q"}]}
         answer = gateway.ask(CHAT, body, {"x-api-key": KEY, "x-request-id": "done"})
         assert answer.status == 200
-        assert b'"usage":{' not in answer.body  # the client is told what the upstream said
+        assert b'"usage":{' not in answer.body  # the client gets the upstream's own usage
         assert gateway.line("done")["output_tokens"] is None
         assert refused(gateway)
 
 
 def test_requests_that_no_upstream_answered_cost_nothing(upstream: HostileUpstream) -> None:
     upstream.scripts["refused"] = whole({"error": {"message": "no"}}, 404)
-    upstream.scripts["told"] = said("hello")
+    upstream.scripts["told"] = text_script("hello")
     with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
         for number in range(3):
             answer = gateway.ask(CHAT, asking("refused"), {"x-api-key": KEY, "x-request-id": f"{number}"})
@@ -142,7 +142,7 @@ def test_the_kept_usage_is_marked_as_an_estimate(upstream: HostileUpstream, url:
 
 
 def test_reported_usage_is_stored_unchanged(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said(LONG)
+    upstream.scripts["told"] = text_script(LONG)
     with keeping(upstream, url) as gateway:
         assert gateway.ask(CHAT, asking("told")).status == 200
         (turn,) = kept(url)
@@ -150,7 +150,7 @@ def test_reported_usage_is_stored_unchanged(upstream: HostileUpstream, url: str)
     assert turn.usage == TokenCounts(3, 4, raw=USAGE)
 
 
-def test_a_count_of_the_beginning_is_not_that_of_the_end(upstream: HostileUpstream, url: str) -> None:
+def test_a_usage_report_at_the_start_is_not_final(upstream: HostileUpstream, url: str) -> None:
     """Some upstreams count the input at the start, and the first token of the output with it."""
     usage = {"input_tokens": 777, "output_tokens": 1, "cache_read_input_tokens": 0}
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage}
@@ -171,7 +171,7 @@ def test_a_count_of_the_beginning_is_not_that_of_the_end(upstream: HostileUpstre
 def test_a_budget_counts_estimates(upstream: HostileUpstream, url: str) -> None:
     most = 4 + round(len(LONG) / 3.6) + 1  # the estimate of what is asked, and of one word
     secret = with_store(url, lambda store: store.keys.add("spender", budget_tokens=most, budget_seconds=86_400.0))[1]
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     upstream.scripts["refused"] = whole({"error": {"message": "no"}}, 404)
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
@@ -183,7 +183,7 @@ def test_a_budget_counts_estimates(upstream: HostileUpstream, url: str) -> None:
         assert gateway.ask(CHAT, body, {"x-api-key": secret}).json()["error"]["code"] == "budget_exceeded"
 
 
-def test_the_cache_does_not_tell_estimates(upstream: HostileUpstream, url: str) -> None:
+def test_cached_answers_have_no_estimated_usage(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["silent"] = streamed(chunk({"content": "word"}), chunk({}, "stop"), sse("[DONE]"))
     routes = [{"models": ["cached"], "to": [{"upstream": "openai_chat", "model": "silent"}], "cache_seconds": 600.0}]
     with keeping(upstream, url, routes=routes) as gateway:

@@ -10,13 +10,13 @@ import pytest
 from gateway.conftest import HASTY, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.running import running
-from gateway.scenarios import PLAIN, SCENARIOS, TEXT_AND_CALL, said
+from gateway.scenarios import PLAIN, SCENARIOS, TEXT_AND_CALL, text_chunk
 from gateway.upstream import Cut, Hang, HostileUpstream, Reset, Script, sse, streamed, unfinished, whole
 from streamglot import ConfigError
 from streamglot.upstream import connection
 from streamglot.upstream.routes import Route, Routes, Target
 from streamglot.upstream.settings import Upstream
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 BUSY = whole({"error": {"message": "busy"}}, 503)
 FINE = streamed(PLAIN)
@@ -54,7 +54,7 @@ def test_permanent_errors_are_not_retried(upstream: HostileUpstream, status: int
     assert len(upstream.requests(model)) == 1
 
 
-def test_attempts_are_bounded_and_grow_apart(upstream: HostileUpstream) -> None:
+def test_attempts_are_limited_and_their_delays_grow(upstream: HostileUpstream) -> None:
     upstream.scripts["bounded"] = BUSY
     with running({"upstreams": upstreams_at(upstream.url, attempts=4, pause=0.1)}) as gateway:
         answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/bounded"))
@@ -84,7 +84,7 @@ def test_retry_after_is_respected(upstream: HostileUpstream) -> None:
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 def test_nothing_is_tried_again_once_an_event_has_left(upstream: HostileUpstream, client: str) -> None:
     model = f"left-{client}"
-    upstream.scripts[model] = [unfinished(sse(said("Hello"))), FINE]
+    upstream.scripts[model] = [unfinished(sse(text_chunk("Hello"))), FINE]
     with running({"upstreams": upstreams_at(upstream.url, attempts=3, pause=0.01)}) as gateway:
         found = asked(gateway, client, f"openai_chat/{model}")
     assert found.text == "Hello"
@@ -128,7 +128,7 @@ def test_a_bad_request_does_not_use_the_fallback(upstream: HostileUpstream) -> N
 
 
 def test_no_fallback_once_an_event_has_left(upstream: HostileUpstream) -> None:
-    upstream.scripts["first-model"] = unfinished(sse(said("Hello")))
+    upstream.scripts["first-model"] = unfinished(sse(text_chunk("Hello")))
     before = len(upstream.requests("second-model"))
     with running({"upstreams": two(upstream), "routes": [route()]}) as gateway:
         found = asked(gateway, "anthropic", "ours")
@@ -162,7 +162,7 @@ def test_client_errors_do_not_open_the_circuit_breaker(upstream: HostileUpstream
         assert [asked(gateway, "openai_chat", "openai_chat/refusing").status for _ in range(4)] == [400] * 4
 
 
-def test_names_are_changed_on_the_way(upstream: HostileUpstream) -> None:
+def test_model_names_are_mapped_for_the_upstream(upstream: HostileUpstream) -> None:
     upstream.scripts["theirs"] = streamed(TEXT_AND_CALL)
     chat = {**upstreams_at(upstream.url)["openai_chat"], "models": {"ours": "theirs"}}
     with running({"server": {"fallback_model": "none"}, "upstreams": {"mine": chat}}) as gateway:
@@ -173,7 +173,7 @@ def test_names_are_changed_on_the_way(upstream: HostileUpstream) -> None:
         assert gateway.ask("/v1/models/nothing").status == 404
 
 
-def test_weights_share_the_requests() -> None:
+def test_requests_are_distributed_by_weight() -> None:
     upstreams = [Upstream(name=name, base_url="http://x") for name in ("a", "b")]
     routes = Routes(upstreams, [Route(["*"], [Target("a", weight=1), Target("b", weight=3)])])
     chosen = [routes.find("m", lambda point=point: point / 100)[0].upstream.name for point in range(100)]  # type: ignore[misc]
@@ -182,7 +182,7 @@ def test_weights_share_the_requests() -> None:
 
 
 @pytest.mark.parametrize("targets", [[], [Target("a", weight=-1)], [Target("a", weight=0)], [Target("nobody")]])
-def test_a_route_to_nowhere_is_refused(targets: list[Target]) -> None:
+def test_a_route_without_an_upstream_is_refused(targets: list[Target]) -> None:
     with pytest.raises(ConfigError):
         Routes([Upstream(name="a", base_url="http://x")], [Route(["*"], targets)])
 
@@ -198,7 +198,7 @@ def test_a_narrow_pattern_takes_precedence_over_a_wide_one() -> None:
 @pytest.mark.parametrize("cut", ["whole", "end_comes_later"])
 def test_connections_are_used_again(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch, cut: str) -> None:
     """The client has its answer before the upstream has ended its own: only after that can the connection be used again."""
-    monkeypatch.setattr(connection, "DRAIN_SECONDS", PATIENCE)
+    monkeypatch.setattr(connection, "DRAIN_SECONDS", WAIT_SECONDS)
     model = f"pooled-{cut}"
     upstream.scripts[model] = FINE if cut == "end_comes_later" else [b"".join(step for step in FINE if isinstance(step, bytes))]
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
@@ -211,7 +211,7 @@ def test_connections_are_used_again(upstream: HostileUpstream, monkeypatch: pyte
 def test_a_connection_that_was_closed_meanwhile_costs_no_attempt(
     upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "DRAIN_SECONDS", PATIENCE)
+    monkeypatch.setattr(connection, "DRAIN_SECONDS", WAIT_SECONDS)
     upstream.scripts["stale"] = [FINE, [Cut()], FINE]
     with running({"upstreams": upstreams_at(upstream.url, attempts=1)}) as gateway:
         for name in ("fresh", "stale"):

@@ -9,7 +9,7 @@ import pytest
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, said, usage
+from gateway.scenarios import DONE, END, text_chunk, usage
 from gateway.upstream import HostileUpstream, sse, streamed
 from streamglot.errors import BadCall
 
@@ -20,7 +20,7 @@ BAD_CALLS: tuple[BadCall, ...] = ("incomplete", "text", "error")
 @pytest.fixture(scope="module")
 def named(upstream: HostileUpstream) -> Iterator[Running]:
     """One upstream for each value of ``bad_call``, and one that leaves it out."""
-    upstream.scripts["half-call"] = streamed(sse(said(HALF[:20]), said(HALF[20:]), END, usage(5, 2), DONE))
+    upstream.scripts["half-call"] = streamed(sse(text_chunk(HALF[:20]), text_chunk(HALF[20:]), END, usage(5, 2), DONE))
     chat = {**upstreams_at(upstream.url, breaker={"failures": 1_000_000})["openai_chat"], "inband": "hermes"}
     upstreams = {name: {**chat, "bad_call": name} for name in BAD_CALLS}
     with running({"upstreams": {**upstreams, "default": chat}}) as gateway:

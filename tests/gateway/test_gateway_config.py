@@ -13,7 +13,7 @@ import pytest
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import asked, body_of, path_of, understood
 from gateway.running import Answer, Running, running
-from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import HostileUpstream, Until, sse, streamed
 from streamglot import ConfigError
 from streamglot.cli.app import run
@@ -25,7 +25,7 @@ from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.upstream import discovery
 from streamglot.upstream.discovery import discover
 from streamglot.upstream.providers import PROVIDERS, Provider
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 SECRET = "sk-very-secret-0123456789"
 FILE = """
@@ -57,7 +57,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_file_variables_and_command_line(file: Path) -> None:
+def test_settings_come_from_file_environment_and_command_line(file: Path) -> None:
     environment = {
         "MINE_API_KEY": SECRET,
         "STREAMGLOT_SERVER__WORKERS": "3",
@@ -87,7 +87,9 @@ def test_file_variables_and_command_line(file: Path) -> None:
     assert "123456" not in str(rows)
 
 
-def test_the_command_shows_it(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_the_configuration(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("MINE_API_KEY", SECRET)
     assert exit_status(lambda: run(["config", "show", "--config", str(file)])) == 0
     shown = capsys.readouterr().out
@@ -98,7 +100,7 @@ def test_the_command_shows_it(file: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("[server\n", "TOML"),
         ("[server]\nprot = 1\n", "prot"),
@@ -134,10 +136,10 @@ def test_the_command_shows_it(file: Path, monkeypatch: pytest.MonkeyPatch, capsy
         ("[[routes]]\nmodels = ['x']\nto = [{ upstream = 'replay', weight = inf }]\n", "weight is inf"),
     ],
 )
-def test_invalid_settings_are_refused_with_the_reason(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_settings_are_refused_with_the_reason(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=reason):
         load(path, {})
 
 
@@ -187,15 +189,15 @@ def written(path: Path, upstream: HostileUpstream, models: str, more: str = "") 
     )
 
 
-def told(gateway: Running) -> list[str]:
+def reload_events(gateway: Running) -> list[str]:
     """What the log says of reading again; lines about requests may come in between."""
     return [line["event"] for line in gateway.lines if str(line.get("event")).startswith("reload")]
 
 
-def test_reading_it_again_drops_no_stream(upstream: HostileUpstream, tmp_path: Path) -> None:
+def test_a_reload_drops_no_stream(upstream: HostileUpstream, tmp_path: Path) -> None:
     path = tmp_path / "streamglot.toml"
     go_on = threading.Event()
-    upstream.scripts["reload-a"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    upstream.scripts["reload-a"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     upstream.scripts["reload-b"] = streamed(PLAIN)
     written(path, upstream, '["reload-a"]')
     with running(path=path) as gateway:
@@ -210,13 +212,13 @@ def test_reading_it_again_drops_no_stream(upstream: HostileUpstream, tmp_path: P
         assert asked(gateway, "openai_chat", "reload-b").status == 404
         written(path, upstream, '["reload-b"]')
         gateway.gateway.reload()
-        assert told(gateway) == ["reloaded"]
+        assert reload_events(gateway) == ["reloaded"]
         assert asked(gateway, "openai_chat", "reload-b").text == "Hello world"
         assert asked(gateway, "openai_chat", "reload-a").status == 404
         for number, bad in enumerate(("[server", "[server]\nhost = '0.0.0.0'", "[server]\nport = 'x'"), 1):
             path.write_text(bad)
             gateway.gateway.reload()
-            assert told(gateway) == ["reloaded"] + ["reload_failed"] * number
+            assert reload_events(gateway) == ["reloaded"] + ["reload_failed"] * number
             assert asked(gateway, "openai_chat", "reload-b").text == "Hello world"
         go_on.set()
         thread.join()
@@ -239,17 +241,17 @@ def test_a_configuration_that_fails_changes_nothing(upstream: HostileUpstream, t
         ):
             written(path, upstream, '["x"]', bad)
             gateway.gateway.reload()
-            assert told(gateway)[-1] == "reload_failed", bad
+            assert reload_events(gateway)[-1] == "reload_failed", bad
             assert gateway.gateway.loaded is before
             assert asked(gateway, "openai_chat", "replay", x_api_key="sesame").status == 200
             assert asked(gateway, "openai_chat", "replay").status == 401
         path.unlink()
         gateway.gateway.reload()
-        assert told(gateway)[-1] == "reload_failed"
+        assert reload_events(gateway)[-1] == "reload_failed"
         assert asked(gateway, "openai_chat", "replay").status == 401
 
 
-def test_a_fault_of_our_own_while_reading_it_again_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_during_a_reload_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "streamglot.toml"
     path.write_text("[server]\ndiscover = false\nlog_content = true\n")
     with running(path=path) as gateway:
@@ -259,12 +261,12 @@ def test_a_fault_of_our_own_while_reading_it_again_is_reported(tmp_path: Path, m
 
         monkeypatch.setattr("streamglot.gateway.app.ContentLog", fail)
         gateway.gateway.reload()
-        line = gateway.said(lambda line: line.get("event") == "reload_failed")
+        line = gateway.log_line(lambda line: line.get("event") == "reload_failed")
         assert line["message"] == "ZeroDivisionError: a fault"
         assert asked(gateway, "openai_chat", "replay").status == 200
 
 
-def test_reading_it_again_forgets_nothing_of_a_key(upstream: HostileUpstream, tmp_path: Path) -> None:
+def test_a_reload_keeps_the_counters_of_a_key(upstream: HostileUpstream, tmp_path: Path) -> None:
     path = tmp_path / "streamglot.toml"
     key = f'keys = [{{ name = "a", hash = "{digest_of("sesame")}", requests_per_minute = 2 }}]'
     written(path, upstream, '["x"]', key)
@@ -314,7 +316,7 @@ class _Local(BaseHTTPRequestHandler):
 
 
 def test_servers_on_this_machine_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "PROBE_SECONDS", PATIENCE)
+    monkeypatch.setattr(discovery, "PROBE_SECONDS", WAIT_SECONDS)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Local)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     base = f"http://127.0.0.1:{server.server_address[1]}"

@@ -16,7 +16,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.raw import raw
 from gateway.running import Running, running
-from gateway.scenarios import PLAIN, said
+from gateway.scenarios import PLAIN, text_chunk
 from gateway.upstream import HostileUpstream, Until, head, sse, streamed
 from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.app import Gateway
@@ -43,7 +43,7 @@ def test_a_connection_serves_many_requests(gateway: Running) -> None:
             assert answer.lower().count(b"content-length") == 1
 
 
-def test_a_body_in_pieces(gateway: Running) -> None:
+def test_a_chunked_body_is_read(gateway: Running) -> None:
     with raw(gateway.port) as one:
         one.send(b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS + b"\r\n")
         for byte in BODY:
@@ -61,7 +61,7 @@ def test_pipelined_requests_are_answered(gateway: Running) -> None:
     assert answer.count(b"Hello world") == 3
 
 
-def test_a_client_that_asks_whether_it_may_go_on(gateway: Running) -> None:
+def test_expect_continue_is_answered(gateway: Running) -> None:
     with raw(gateway.port) as one:
         one.send(b"POST /v1/chat/completions HTTP/1.1\r\nexpect: 100-continue\r\n" + HEADERS + b"\r\n")
         assert one.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 100 ")
@@ -90,7 +90,7 @@ def test_an_idle_connection_is_closed(upstream: HostileUpstream, monkeypatch: py
             pass
 
 
-def test_the_name_of_a_field_is_no_header(gateway: Running, upstream: HostileUpstream) -> None:
+def test_an_invalid_header_name_is_refused(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["named"] = streamed(PLAIN)
     body = body_of("anthropic", "openai_chat/named", False)
     body["odd\r\nx-evil: 1"] = 1
@@ -131,7 +131,7 @@ def test_other_asgi_servers_serve_the_gateway(upstream: HostileUpstream) -> None
             assert b"world" in answer
 
 
-def test_lines_of_the_log_leave_together_and_none_stays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_are_written_in_batches_and_none_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
     log = Log()
     log({"line": 1})
     assert capsys.readouterr().err == '{"line":1}\n', "at once where no loop runs"
@@ -148,14 +148,14 @@ def test_lines_of_the_log_leave_together_and_none_stays(capsys: pytest.CaptureFi
     asyncio.run(some())
 
 
-def test_a_line_of_the_log_does_not_wait_for_another(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_line_does_not_wait_for_another(capsys: pytest.CaptureFixture[str]) -> None:
     async def one() -> str:
         Log()({"line": 1})
-        said = ""
-        while not said:
+        output = ""
+        while not output:
             await asyncio.sleep(0.005)
-            said = capsys.readouterr().err
-        return said
+            output = capsys.readouterr().err
+        return output
 
     assert asyncio.run(asyncio.wait_for(one(), 20)) == '{"line":1}\n'
 
@@ -174,7 +174,12 @@ def test_the_time_and_the_size_of_headers_are_not_those_of_what_follows(
 ) -> None:
     """Through ASGI as well: a body that is larger than headers may be, and an answer that takes longer than they may."""
     monkeypatch.setattr(HTTPProtocol, "head_seconds", 0.5)
-    upstream.scripts["long"] = [head(), sse(said("Hello")), Until(go_on := threading.Event()), sse(said(" world"), "[DONE]")]
+    upstream.scripts["long"] = [
+        head(),
+        sse(text_chunk("Hello")),
+        Until(go_on := threading.Event()),
+        sse(text_chunk(" world"), "[DONE]"),
+    ]
     body = body_of("openai_chat", "openai_chat/long")
     body["messages"][0]["content"] = "x" * 300_000
     data = msgspec.json.encode(body)

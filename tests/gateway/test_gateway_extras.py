@@ -18,7 +18,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, path_of, understood
 from gateway.raw import raw
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, PLAIN, SCENARIOS, TEXT_AND_CALL, answer, said
+from gateway.scenarios import DONE, END, PLAIN, SCENARIOS, TEXT_AND_CALL, answer, text_chunk
 from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, unfinished, whole
 from streamglot.gateway.api.openapi import description
 
@@ -51,7 +51,7 @@ def test_every_address_is_described(gateway: Running) -> None:
     assert "https://" not in page, "nothing is fetched from elsewhere"
 
 
-def test_the_page(gateway: Running) -> None:
+def test_the_page_is_served(gateway: Running) -> None:
     """Its files hold nothing of this gateway; tests/web has what it does."""
     found = gateway.ask("/")
     assert found.headers["content-type"].startswith("text/html")
@@ -83,9 +83,9 @@ def test_an_unknown_path_is_refused(gateway: Running) -> None:
     assert error["type"] == "error"
 
 
-def test_metrics(gateway: Running, upstream: HostileUpstream) -> None:
+def test_metrics_are_served(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["measured"] = streamed(PLAIN)
-    upstream.scripts["measured-cut"] = unfinished(sse(said("Hello")))
+    upstream.scripts["measured-cut"] = unfinished(sse(text_chunk("Hello")))
     for model in ("measured", "measured-cut"):
         asked(gateway, "openai_chat", f"openai_chat/{model}", x_request_id=model)
         gateway.line(model)
@@ -104,9 +104,9 @@ def test_metrics(gateway: Running, upstream: HostileUpstream) -> None:
     assert 'streamglot_upstream_open{upstream="openai_chat"} 0.0' in gateway.ask("/metrics").body.decode()
 
 
-def test_a_line_of_the_log(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_request_has_a_log_line(gateway: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
-    upstream.scripts["logged"] = streamed(sse(said("Hello secret words")), Until(go_on), sse(END, DONE))
+    upstream.scripts["logged"] = streamed(sse(text_chunk("Hello secret words")), Until(go_on), sse(END, DONE))
     with raw(gateway.port) as one:
         one.post("/v1/messages", body_of("anthropic", "openai_chat/logged"), {"x-request-id": "log-1"})
         one.read_until(b"secret words")
@@ -208,7 +208,7 @@ def test_an_answer_is_cached(caching: Running, upstream: HostileUpstream, client
 
 
 def test_broken_answers_are_not_cached(caching: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["kept-broken"] = unfinished(sse(said("Hello")))
+    upstream.scripts["kept-broken"] = unfinished(sse(text_chunk("Hello")))
     for _ in range(2):
         assert asked(caching, "openai_chat", "kept-broken").error is not None
     assert len(upstream.requests("kept-broken")) == 2
@@ -225,7 +225,7 @@ def test_expired_answers_are_not_served(caching: Running, upstream: HostileUpstr
 def test_the_cache_is_bounded(upstream: HostileUpstream) -> None:
     route = {"models": ["bound*"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 60}
     for number in range(6):
-        upstream.scripts[f"bound-{number}"] = streamed(sse(said("x" * 1000), END, DONE))
+        upstream.scripts[f"bound-{number}"] = streamed(sse(text_chunk("x" * 1000), END, DONE))
     with running({"server": {"cache_bytes": 5000}, "upstreams": upstreams_at(upstream.url), "routes": [route]}) as gateway:
         for number in range(6):
             asked(gateway, "openai_chat", f"bound-{number}")
@@ -251,16 +251,16 @@ def test_cached_answers_are_not_shared_between_keys(upstream: HostileUpstream) -
 
 
 def test_contents_are_logged_when_asked_for(upstream: HostileUpstream) -> None:
-    upstream.scripts["content"] = streamed(sse(said("Write to bob@example.org, key sk-abcdefghijklmnopqrstuv"), END, DONE))
-    upstream.scripts["content-cut"] = unfinished(sse(said("Half an answer")))
+    upstream.scripts["content"] = streamed(sse(text_chunk("Write to bob@example.org, key sk-abcdefghijklmnopqrstuv"), END, DONE))
+    upstream.scripts["content-cut"] = unfinished(sse(text_chunk("Half an answer")))
     settings = {"log_content": True, "redact": [r"[\w.]+@[\w.]+"]}
     with running({"server": settings, "upstreams": upstreams_at(upstream.url)}) as gateway:
         asked(gateway, "anthropic", "openai_chat/content", x_request_id="c1")
-        line = gateway.said(lambda line: line.get("event") == "content")
+        line = gateway.log_line(lambda line: line.get("event") == "content")
         assert "Write to ••••, key ••••" in line["answered"]
         assert '"text":"q"' in line["asked"]
         asked(gateway, "anthropic", "openai_chat/content-cut", x_request_id="c2")
-        partial = gateway.said(lambda line: line.get("event") == "content" and line["request_id"] == "c2")
+        partial = gateway.log_line(lambda line: line.get("event") == "content" and line["request_id"] == "c2")
         assert "Half an answer" in partial["answered"], "the partial answer is kept in the log"
         assert partial["error"] == "upstream_truncated"
 
@@ -269,9 +269,9 @@ def test_contents_are_logged_when_asked_for(upstream: HostileUpstream) -> None:
 
 
 @pytest.mark.parametrize("client", ["openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "agui"])
-def test_tools_as_words(upstream: HostileUpstream, client: str) -> None:
+def test_tools_are_sent_as_text(upstream: HostileUpstream, client: str) -> None:
     call = '<tool_call>{"name":"weather","arguments":{"city":"Paris"}}</tool_call>'
-    upstream.scripts["wordy"] = streamed(sse(said("Let me look."), said(call[:20]), said(call[20:]), END, DONE))
+    upstream.scripts["wordy"] = streamed(sse(text_chunk("Let me look."), text_chunk(call[:20]), text_chunk(call[20:]), END, DONE))
     wordy = {**upstreams_at(upstream.url)["openai_chat"], "tools": "prompt", "inband": "hermes"}
     with running({"upstreams": {"wordy": wordy}}) as gateway:
         found = asked(gateway, client, "wordy/wordy", True, ("weather",))
@@ -282,7 +282,7 @@ def test_tools_as_words(upstream: HostileUpstream, client: str) -> None:
     assert "<tool_call>" in body["messages"][0]["content"]
 
 
-def test_tools_as_words_need_a_notation(upstream: HostileUpstream) -> None:
+def test_tools_as_text_need_a_known_notation(upstream: HostileUpstream) -> None:
     wordy = {**upstreams_at(upstream.url)["openai_chat"], "tools": "prompt"}
     with running({"upstreams": {"wordy": wordy}}) as gateway:
         found = asked(gateway, "openai_chat", "wordy/unheard-of", True, ("weather",))
@@ -324,7 +324,7 @@ def test_tls_is_verified(certificate: tuple[Path, Path]) -> None:
         assert len(secure.requests("sealed")) == 1
 
 
-def test_a_proxy(upstream: HostileUpstream) -> None:
+def test_requests_go_through_a_proxy(upstream: HostileUpstream) -> None:
     upstream.scripts["proxied"] = streamed(PLAIN)
     mine = {**upstreams_at("http://somewhere.invalid")["openai_chat"], "proxy": upstream.url}
     with running({"upstreams": {"mine": mine}}) as gateway:

@@ -16,7 +16,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, un
 from gateway.official import USER
 from gateway.raw import RawClient
 from gateway.running import Running, running
-from gateway.scenarios import PLAIN, said
+from gateway.scenarios import PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, sse, streamed, unfinished, whole
 from streamglot import ConfigError
 from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
@@ -53,7 +53,7 @@ def locked(upstream: HostileUpstream) -> Iterator[Running]:
     ],
 )
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
-def test_every_way_to_show_a_key(locked: Running, client: str, headers: dict[str, str]) -> None:
+def test_keys_are_accepted_in_every_header(locked: Running, client: str, headers: dict[str, str]) -> None:
     assert locked.ask(path_of(client, "replay"), body_of(client, "replay"), headers).status == 200
 
 
@@ -61,7 +61,7 @@ def test_every_way_to_show_a_key(locked: Running, client: str, headers: dict[str
     "headers", [{}, {"authorization": "Bearer wrong"}, {"x-api-key": "wrong"}, {"authorization": f"Basic {KEY}"}]
 )
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
-def test_no_key_or_a_wrong_one(locked: Running, client: str, headers: dict[str, str]) -> None:
+def test_requests_without_a_valid_key_are_refused(locked: Running, client: str, headers: dict[str, str]) -> None:
     found = understood(client, locked.ask(path_of(client, "replay"), body_of(client, "replay"), headers))
     assert found.status == 401
     assert found.error is not None
@@ -79,7 +79,7 @@ def test_the_key_in_the_address(locked: Running) -> None:
     assert locked.ask(f"/v1beta/models?key={KEY}").status == 200
 
 
-def test_the_clients_show_their_keys(locked: Running) -> None:
+def test_official_clients_authenticate(locked: Running) -> None:
     assert openai.OpenAI(base_url=f"{locked.url}/v1", api_key=KEY).chat.completions.create(model="replay", messages=[USER]).id
     assert anthropic.Anthropic(base_url=locked.url, api_key=KEY).messages.create(model="replay", max_tokens=9, messages=[USER]).id
     bearer = anthropic.Anthropic(base_url=locked.url, auth_token=KEY)
@@ -120,7 +120,7 @@ def test_requests_per_minute() -> None:
 
 
 def test_streams_at_once(upstream: HostileUpstream) -> None:
-    upstream.scripts["endless"] = unfinished(sse(said("Hello")), end=Hang())
+    upstream.scripts["endless"] = unfinished(sse(text_chunk("Hello")), end=Hang())
     keys = [{"name": "one", "hash": digest_of(KEY), "concurrent": 1}]
     with running({"server": {"keys": keys}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         client = RawClient(gateway.port)
@@ -145,7 +145,7 @@ def test_tokens_per_minute() -> None:
         assert "tokens per minute" in second.json()["error"]["message"]
 
 
-def test_a_minute_passes() -> None:
+def test_rate_limits_recover_after_a_minute() -> None:
     caller = Caller(KeyConfig(name="a", requests_per_minute=60))
     for _ in range(60):
         caller.check("m", 100.0)
@@ -185,12 +185,12 @@ def secretive(upstream: HostileUpstream) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
-def test_secrets_do_not_come_out_with_errors(secretive: Running, upstream: HostileUpstream, client: str) -> None:
-    told = {
+def test_errors_contain_no_secrets(secretive: Running, upstream: HostileUpstream, client: str) -> None:
+    errors = {
         "error": {"message": f"wrong key {SECRET}, token another-secret-value", "type": "invalid_request_error", "detail": SECRET}
     }
-    upstream.scripts["telling"] = whole(told, 401)
-    upstream.scripts["telling-late"] = streamed(sse(said("Hello"), {"error": {"message": f"wrong key {SECRET}"}}))
+    upstream.scripts["telling"] = whole(errors, 401)
+    upstream.scripts["telling-late"] = streamed(sse(text_chunk("Hello"), {"error": {"message": f"wrong key {SECRET}"}}))
     for model in ("telling", "telling-late"):
         answer = secretive.ask(path_of(client, f"openai_chat/{model}"), body_of(client, f"openai_chat/{model}"))
         assert SECRET.encode() not in answer.body
@@ -234,7 +234,7 @@ def test_a_key_of_ours_is_not_passed_on(upstream: HostileUpstream) -> None:
     assert [seen.headers.get("authorization") for seen in upstream.requests("kept")] == [None, "Bearer client-own-key"]
 
 
-def test_a_secret_in_an_address_stays_there(upstream: HostileUpstream) -> None:
+def test_a_secret_in_an_address_is_not_shown(upstream: HostileUpstream) -> None:
     base = upstream.url.replace("127.0.0.1", "127.0.0.2").replace("://", f"://user:{SECRET}@")
     upstream.scripts["addressed"] = [Hang()]
     limits = {"connect": 0.5, "first_byte": 0.5}  # whichever passes first

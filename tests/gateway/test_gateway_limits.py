@@ -14,10 +14,10 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.raw import RawClient, raw
 from gateway.running import Answer, Running, running
-from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Pause, head, sse, streamed
 from streamglot.gateway.http.protocol import HTTPProtocol
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 CHAT = "/v1/chat/completions"
 
@@ -31,8 +31,8 @@ def fine(gateway: Running) -> None:
 
 
 def occupied(gateway: Running, model: str, upstream: HostileUpstream, count: int = 1, **headers: str) -> list[Any]:
-    """So many streams that stay open."""
-    upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+    """The number of streams that stay open."""
+    upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
     held = []
     for _ in range(count):
         one = raw(gateway.port)
@@ -53,7 +53,7 @@ def released(held: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
-def test_too_many_at_once(full: Running, client: str) -> None:
+def test_too_many_concurrent_requests_are_refused(full: Running, client: str) -> None:
     answer = full.ask(path_of(client, "replay"), body_of(client, "replay"))
     found = understood(client, answer)
     assert found.status == 429
@@ -72,7 +72,7 @@ def full(upstream: HostileUpstream) -> Any:
 
 
 def test_a_waiting_request_gets_the_next_slot(upstream: HostileUpstream) -> None:
-    settings = {"server": {"concurrent": 1, "wait": PATIENCE}, "upstreams": upstreams_at(upstream.url)}
+    settings = {"server": {"concurrent": 1, "wait": WAIT_SECONDS}, "upstreams": upstreams_at(upstream.url)}
     with running(settings) as gateway, ThreadPoolExecutor() as pool:
         held = occupied(gateway, "occupied-once", upstream)
         waiting = pool.submit(asked, gateway, "openai_chat", "replay")
@@ -82,7 +82,7 @@ def test_a_waiting_request_gets_the_next_slot(upstream: HostileUpstream) -> None
         assert waiting.result().text == "You said: q"
 
 
-def test_too_many_for_one_upstream(upstream: HostileUpstream) -> None:
+def test_too_many_requests_for_one_upstream_are_refused(upstream: HostileUpstream) -> None:
     """The others are not disturbed, and a fallback takes over."""
     upstreams = upstreams_at(upstream.url, concurrent=1)
     route = {"models": ["ours"], "to": [{"upstream": "openai_chat"}], "fallbacks": [{"upstream": "replay"}]}
@@ -99,7 +99,7 @@ def test_too_many_for_one_upstream(upstream: HostileUpstream) -> None:
         assert asked(gateway, "openai_chat", "openai_chat/none").status == 404, "the upstream is asked again"
 
 
-def test_too_many_for_one_key(upstream: HostileUpstream) -> None:
+def test_too_many_requests_of_one_key_are_refused(upstream: HostileUpstream) -> None:
     from streamglot.gateway.auth.authenticator import digest_of
 
     keys = [{"name": "a", "hash": digest_of("key-of-a"), "concurrent": 1}, {"name": "b", "hash": digest_of("key-of-b")}]
@@ -115,7 +115,7 @@ def test_too_many_for_one_key(upstream: HostileUpstream) -> None:
 # --- bodies
 
 
-def test_a_body_of_ten_megabytes(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_body_of_ten_megabytes_is_accepted(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["ten"] = streamed(PLAIN)
     body = body_of("openai_chat", "openai_chat/ten")
     body["messages"] = [{"role": "user", "content": "x" * 10_000_000}]
@@ -125,12 +125,12 @@ def test_a_body_of_ten_megabytes(gateway: Running, upstream: HostileUpstream) ->
 
 
 @pytest.mark.parametrize("client", ["openai_chat", "anthropic", "gemini", "ollama"])
-@pytest.mark.parametrize("length", ["said", "unsaid"])
-def test_a_body_that_is_too_large(small: Running, client: str, length: str) -> None:
+@pytest.mark.parametrize("length", ["declared", "chunked"])
+def test_a_body_above_the_limit_is_refused(small: Running, client: str, length: str) -> None:
     data = b'{"x":"' + b"x" * 2_000_000 + b'"}'
     with raw(small.port) as one:
         start = f"POST {path_of(client, 'replay')} HTTP/1.1\r\nhost: localhost\r\n".encode()
-        if length == "said":
+        if length == "declared":
             one.send(start + b"content-length: %d\r\n\r\n" % len(data) + data)
         else:
             one.send(start + b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
@@ -147,7 +147,7 @@ def small() -> Any:
         yield gateway
 
 
-def test_a_body_of_one_byte_a_second() -> None:
+def test_a_slow_body_times_out() -> None:
     with running({"server": {"body_seconds": 2.0}}) as gateway, raw(gateway.port) as one:
         one.send(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
         fine(gateway)
@@ -169,7 +169,7 @@ def hurried(gateway: Running, start: bytes) -> Iterator[RawClient]:
             yield one
 
 
-def test_headers_of_one_byte_a_second(gateway: Running) -> None:
+def test_slow_headers_time_out(gateway: Running) -> None:
     with hurried(gateway, b"POST /v1/mess") as one:
         one.send(b"ages HTTP/1.1\r\nho")
         fine(gateway)
@@ -178,7 +178,7 @@ def test_headers_of_one_byte_a_second(gateway: Running) -> None:
     assert b"headers_too_slow" in answer
 
 
-def test_a_client_that_says_nothing(gateway: Running) -> None:
+def test_a_silent_client_is_disconnected(gateway: Running) -> None:
     with hurried(gateway, b"") as one:
         assert one.read_all() == b""
 
@@ -188,7 +188,7 @@ def test_a_client_that_says_nothing(gateway: Running) -> None:
     [b"", b"nonsense", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"model": 1}', b'{"messages": 7, "input": 7, "contents": 7}'],
 )
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
-def test_a_body_that_makes_no_sense(gateway: Running, client: str, body: bytes) -> None:
+def test_an_invalid_body_is_refused(gateway: Running, client: str, body: bytes) -> None:
     found = understood(client, gateway.ask(path_of(client, "replay"), body))
     assert found.status in (400, 404)
     assert found.error
@@ -197,7 +197,7 @@ def test_a_body_that_makes_no_sense(gateway: Running, client: str, body: bytes) 
 # --- headers and broken HTTP
 
 
-def test_ten_thousand_headers(gateway: Running) -> None:
+def test_too_many_headers_are_refused(gateway: Running) -> None:
     with raw(gateway.port) as one:
         one.send(
             b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\n"
@@ -211,7 +211,7 @@ def test_ten_thousand_headers(gateway: Running) -> None:
 
 
 @pytest.mark.parametrize("size", [100_000, 1_000_000])
-def test_one_large_header(gateway: Running, size: int) -> None:
+def test_a_header_above_the_limit_is_refused(gateway: Running, size: int) -> None:
     with raw(gateway.port) as one:
         one.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-large: " + b"y" * size)
         answer = one.read_until(b"}}")
@@ -231,7 +231,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_http(gateway: Running, name: str) -> None:
+def test_invalid_http_is_refused(gateway: Running, name: str) -> None:
     with raw(gateway.port) as one:
         one.send(BROKEN[name])
         answer = one.read_until(b"}")
@@ -241,7 +241,7 @@ def test_broken_http(gateway: Running, name: str) -> None:
     fine(gateway)
 
 
-def test_several_requests_on_one_line(gateway: Running) -> None:
+def test_pipelined_requests_on_one_connection_are_answered(gateway: Running) -> None:
     """Keep-alive, and requests that come before the answer to the one before."""
     request = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with raw(gateway.port) as one:
@@ -255,20 +255,20 @@ def test_several_requests_on_one_line(gateway: Running) -> None:
         assert b'{"status":"ok"}' in one.read_until(b'{"status":"ok"}')
 
 
-def test_a_line_of_a_hundred_kilobytes_in_and_out(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_line_of_a_hundred_kilobytes_passes(gateway: Running, upstream: HostileUpstream) -> None:
     words = "word " * 20_000
-    upstream.scripts["long-line"] = streamed(sse(said(words), END, DONE))
+    upstream.scripts["long-line"] = streamed(sse(text_chunk(words), END, DONE))
     for client in CLIENT_DIALECTS:
         assert asked(gateway, client, "openai_chat/long-line").text == words
 
 
-def test_a_long_question(gateway: Running) -> None:
+def test_a_long_prompt_is_accepted(gateway: Running) -> None:
     body = {"model": "replay", "messages": [{"role": "user", "content": "q" * 100_000}]}
     assert gateway.ask(CHAT, body).json()["choices"][0]["message"]["content"] == "You said: " + "q" * 100_000
 
 
-def test_many_at_once(gateway: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["many"] = streamed(sse(said("Hello")), Pause(0.2), sse(said(" world"), END, DONE))
+def test_many_concurrent_requests_are_answered(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["many"] = streamed(sse(text_chunk("Hello")), Pause(0.2), sse(text_chunk(" world"), END, DONE))
     answers: list[Answer] = []
 
     def one(client: str) -> None:
@@ -287,7 +287,7 @@ def test_many_at_once(gateway: Running, upstream: HostileUpstream) -> None:
 def test_a_client_that_hangs_up_is_noticed_however_large_its_body_was(upstream: HostileUpstream, size: int) -> None:
     """Not by a failed sign of life: there is none here."""
     model = f"gone-after-{size}"
-    upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
     body = {**body_of("openai_chat", f"openai_chat/{model}"), "messages": [{"role": "user", "content": "x" * size}]}
     config = {"server": {"keep_alive_seconds": 3600}, "upstreams": upstreams_at(upstream.url)}
     with running(config) as gateway, raw(gateway.port) as client:

@@ -41,7 +41,7 @@ def test_pages_of_other_origins_are_refused(gateway: Running, origin: str) -> No
     assert gateway.ask(CHAT, None, {**headers, "access-control-request-method": "POST"}, method="OPTIONS").status == 403
 
 
-def test_a_browser_that_asks_first(gateway: Running) -> None:
+def test_a_cors_preflight_is_answered(gateway: Running) -> None:
     headers = {
         "origin": "http://localhost:3000",
         "access-control-request-method": "POST",
@@ -56,7 +56,7 @@ def test_a_browser_that_asks_first(gateway: Running) -> None:
         assert answer.headers["access-control-allow-private-network"] == "true"
 
 
-def test_pages_that_are_named() -> None:
+def test_configured_origins_are_allowed() -> None:
     with running({"server": {"origins": ["https://app.example/"]}}) as gateway:
         assert gateway.ask(CHAT, body_of("openai_chat", "replay"), {"origin": "https://app.example"}).status == 200
         assert gateway.ask(CHAT, body_of("openai_chat", "replay"), {"origin": "https://other.example"}).status == 403
@@ -68,7 +68,7 @@ def test_an_error_can_be_read_by_the_page(gateway: Running) -> None:
     assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
 
 
-def test_with_keys_the_gateways_own_pages_may() -> None:
+def test_with_keys_the_own_origin_is_allowed() -> None:
     keys = [{"name": "a", "hash": digest_of("sesame")}]
     with running({"server": {"keys": keys}}) as gateway:
         own = {"origin": "https://gateway.example", "host": "gateway.example"}

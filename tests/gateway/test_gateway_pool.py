@@ -7,7 +7,7 @@ from typing import Any
 
 from streamglot.upstream.connection import Connection
 from streamglot.upstream.response import UpstreamResponse
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -32,7 +32,7 @@ class Line(asyncio.Transport):
         return 0
 
 
-def test_giving_up_an_answer_that_is_whole_leaves_the_next_request_alone() -> None:
+def test_cancelling_a_complete_answer_keeps_the_connection_usable() -> None:
     async def test() -> None:
         idle: list[Connection] = []
         connection = Connection(idle.append, lambda lost: None)
@@ -49,13 +49,13 @@ def test_giving_up_an_answer_that_is_whole_leaves_the_next_request_alone() -> No
         assert first.cancelled()
         assert not line.cut
         connection.data_received(WHOLE)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             assert await (await second).read() == b"hello"
 
     asyncio.run(test())
 
 
-def test_giving_up_an_answer_that_has_not_come_hangs_up() -> None:
+def test_cancelling_a_pending_answer_closes_the_connection() -> None:
     async def test() -> None:
         connection = Connection(lambda idle: None, lambda lost: None)
         line = Line()

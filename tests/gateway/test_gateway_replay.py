@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_recordings(folder: Path) -> None:
+def test_recordings_are_replayed(folder: Path) -> None:
     upstreams = {"tape": {"base_url": f"file:{folder}"}, "fast": {"base_url": f"file:{folder}", "options": {"speed": 0}}}
     with running({"upstreams": upstreams}) as gateway:
         for client in CLIENT_DIALECTS:
@@ -54,7 +54,7 @@ def test_recordings(folder: Path) -> None:
     assert recordings(Upstream(base_url="file:/nowhere")) == []
 
 
-def test_recordings_of_another_dialect(folder: Path) -> None:
+def test_recordings_of_another_dialect_are_translated(folder: Path) -> None:
     (folder / "claude.sse").write_bytes(anthropic(*TEXT, *stopped("end_turn")))
     with running({"upstreams": {"tape": {"base_url": f"file:{folder}", "dialect": "anthropic"}}}) as gateway:
         assert asked(gateway, "openai_chat", "tape/claude").text == SCENARIOS["anthropic_all"].text
@@ -86,7 +86,7 @@ def test_an_internal_error_is_reported_in_every_dialect() -> None:
             assert found.error is not None
             assert "internal error of the gateway" in found.error
             assert "ZeroDivision" not in found.error
-        line = gateway.said(lambda line: line.get("event") == "fault")
+        line = gateway.log_line(lambda line: line.get("event") == "fault")
         assert "ZeroDivisionError" in line["trace"]
         assert "sk-secret" not in line["trace"]
         assert gateway.ask("/v1/models/x").status == 500
@@ -116,21 +116,21 @@ def test_a_hang_up_is_noticed_on_other_asgi_servers() -> None:
     body = msgspec.json.encode(body_of("openai_chat", "replay"))
 
     async def asked_by(patient: bool) -> list[Any]:
-        """What a client was sent that waits for the end, or leaves when it has heard the first of it."""
+        """The messages sent to a client that waits for the end, or that disconnects after the first one."""
         sent: list[Any] = []
-        heard = asyncio.Event()
+        disconnected = asyncio.Event()
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Any:
             if messages:
                 return messages.pop()
-            await heard.wait()
+            await disconnected.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             sent.append(message)
             if message.get("body") and not patient:
-                heard.set()
+                disconnected.set()
 
         async with gateway.running():
             await gateway(dict(scope), receive, send)

@@ -21,10 +21,10 @@ import pytest
 
 from gateway.dialect_clients import body_of
 from gateway.raw import raw
-from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
 from streamglot.gateway.auth.authenticator import digest_of
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
 COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
@@ -38,7 +38,7 @@ class Process:
         self.log = log
 
     def ask(self, path: str, body: Any = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
         try:
             connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
             answer = connection.getresponse()
@@ -47,7 +47,7 @@ class Process:
             connection.close()
 
     def wait_for(self, words: str) -> None:
-        until(lambda: words in self.log.read_text(), lambda: f"{words!r} was not said: {self.log.read_text()}")
+        until(lambda: words in self.log.read_text(), lambda: f"{words!r} was not logged: {self.log.read_text()}")
 
 
 def environment() -> dict[str, str]:
@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False) -> Iterator[Process]:
-    """``signalled``: it is told to read its configuration again, over and over until it answers."""
+    """``signalled``: it receives SIGHUP repeatedly until it answers."""
     path = tmp_path / "streamglot.toml"
     path.write_text(config)
     log = tmp_path / "log"
@@ -69,9 +69,9 @@ def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False)
             lambda: LISTENS.search(log.read_text()) or process.poll() is not None,
             lambda: f"it did not start: {log.read_text()}",
         )
-        told = LISTENS.search(log.read_text())
-        assert told, f"it ended: {log.read_text()}"
-        served = Process(process, int(told[1]), log)
+        listening = LISTENS.search(log.read_text())
+        assert listening, f"it ended: {log.read_text()}"
+        served = Process(process, int(listening[1]), log)
         while signalled and process.poll() is None and refuses(served.port):
             process.send_signal(signal.SIGHUP)
         until(lambda: not refuses(served.port))
@@ -81,7 +81,7 @@ def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False)
         if process.poll() is None:
             process.terminate()
             try:
-                process.wait(PATIENCE)
+                process.wait(WAIT_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
@@ -94,7 +94,7 @@ def settings(upstream: HostileUpstream, models: str = '["*"]', server: str = "")
 
 def test_a_hang_up_signal_reads_the_configuration_again(upstream: HostileUpstream, tmp_path: Path) -> None:
     go_on = threading.Event()
-    upstream.scripts["hup-a"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    upstream.scripts["hup-a"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     upstream.scripts["hup-b"] = streamed(PLAIN)
     with serving(tmp_path, settings(upstream, '["hup-a"]')) as served:
         with raw(served.port) as one:
@@ -168,7 +168,7 @@ def test_a_bad_configuration_ends_no_process(tmp_path: Path, bad: str, workers: 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_sigterm_stops_the_gateway(upstream: HostileUpstream, tmp_path: Path, number: signal.Signals) -> None:
-    upstream.scripts["term"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["term"] = [head(), sse(text_chunk("Hello")), Hang()]
     with serving(tmp_path, settings(upstream, server="shutdown_seconds = 0.3")) as served, raw(served.port) as one:
         one.post(CHAT, body_of("openai_chat", "term"))
         one.read_until(b"Hello")
@@ -177,12 +177,12 @@ def test_sigterm_stops_the_gateway(upstream: HostileUpstream, tmp_path: Path, nu
         rest = one.read_until(b"[DONE]")
         assert b"shutting down" in rest
         assert b"shutting_down" in rest
-        assert served.process.wait(PATIENCE) in (0, -number, 128 + number)
+        assert served.process.wait(WAIT_SECONDS) in (0, -number, 128 + number)
 
 
 def test_a_terminal_stops_all_workers_properly(upstream: HostileUpstream, tmp_path: Path) -> None:
-    """Ctrl-C goes to every process of the terminal's group at once, and each stream has its proper end all the same."""
-    upstream.scripts["ctrl"] = [head(), sse(said("Hello")), Hang()]
+    """Ctrl-C goes to every process of the terminal's group at once, and still each stream ends properly."""
+    upstream.scripts["ctrl"] = [head(), sse(text_chunk("Hello")), Hang()]
     with serving(tmp_path, settings(upstream, server="shutdown_seconds = 0.3"), "--workers", "2") as served, ExitStack() as open:
         until(lambda: len(children_of(served.process.pid)) == 2)
         clients = [open.enter_context(raw(served.port)) for _ in range(8)]
@@ -192,7 +192,7 @@ def test_a_terminal_stops_all_workers_properly(upstream: HostileUpstream, tmp_pa
         os.killpg(served.process.pid, signal.SIGINT)
         for client in clients:
             assert b"shutting_down" in client.read_until(b"[DONE]")
-        assert served.process.wait(PATIENCE) == 0
+        assert served.process.wait(WAIT_SECONDS) == 0
 
 
 def refuses(port: int) -> bool:
@@ -206,7 +206,7 @@ def refuses(port: int) -> bool:
 def test_an_idle_gateway_stops_at_once(tmp_path: Path) -> None:
     with serving(tmp_path, "[server]\nshutdown_seconds = 3600\n") as served:
         served.process.terminate()
-        served.process.wait(PATIENCE)
+        served.process.wait(WAIT_SECONDS)
 
 
 def test_workers_share_one_socket(upstream: HostileUpstream, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_workers_share_one_socket(upstream: HostileUpstream, tmp_path: Path) -> 
         assert served.ask(CHAT, body_of("openai_chat", "worked", False))[0] == 200
         children = children_of(served.process.pid)
         served.process.terminate()
-        assert served.process.wait(PATIENCE) == 0
+        assert served.process.wait(WAIT_SECONDS) == 0
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
@@ -249,7 +249,9 @@ def children_of(process: int) -> list[int]:
 def refused(tmp_path: Path, config: str, *options: str) -> str:
     path = tmp_path / "streamglot.toml"
     path.write_text(config)
-    done = subprocess.run([*COMMAND, "--config", str(path), *options], capture_output=True, env=environment(), timeout=PATIENCE)
+    done = subprocess.run(
+        [*COMMAND, "--config", str(path), *options], capture_output=True, env=environment(), timeout=WAIT_SECONDS
+    )
     assert done.returncode == 2, done
     assert b"Traceback" not in done.stderr
     return done.stderr.decode()

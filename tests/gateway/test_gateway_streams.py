@@ -14,12 +14,12 @@ from gateway.conftest import PATIENT, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.raw import raw
 from gateway.running import Answer, Running, running
-from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, said
+from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Pause, Script, Until, head, piece, sse, streamed
 from streamglot.gateway import app
 from waiting import until
 
-# --- the client hangs up: the upstream is let go long before any limit of time would do it
+# --- the client disconnects: the upstream request is cancelled long before any timeout
 
 
 @pytest.mark.parametrize("rudely", [False, True], ids=["fin", "reset"])
@@ -48,7 +48,7 @@ def test_a_hang_up_in_the_middle_stops_the_upstream(
     gateway: Running, upstream: HostileUpstream, client: str, stream: bool
 ) -> None:
     model = f"gone-middle-{client}-{stream}"
-    upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
     with raw(gateway.port) as one:
         one.post(
             path_of(client, f"openai_chat/{model}", stream),
@@ -70,11 +70,11 @@ def begun(gateway: Running, request_id: str) -> None:
     until(lambda: any(one.record.request_id == request_id and one.record.reads for one in list(live)))
 
 
-def test_while_the_answer_before_it_is_still_being_drained(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_hang_up_while_the_previous_answer_drains_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
     """The first upstream lingers after its last word, so its call ends when the connection is another call's already."""
     hang_up = threading.Event()
     upstream.scripts["lingering"] = streamed(PLAIN, Until(hang_up))
-    upstream.scripts["gone-next"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["gone-next"] = [head(), sse(text_chunk("Hello")), Hang()]
     with raw(gateway.port) as one:
         path = path_of("openai_chat", "openai_chat/lingering", True)
         one.post(path, body_of("openai_chat", "openai_chat/lingering", True), {"x-request-id": "lingering"})
@@ -88,7 +88,7 @@ def test_while_the_answer_before_it_is_still_being_drained(gateway: Running, ups
     assert gateway.line("gone-next")["ending"] == "client_gone"
 
 
-def test_while_it_waits_for_the_next_attempt(upstream: HostileUpstream) -> None:
+def test_a_hang_up_during_a_retry_delay_ends_the_request(upstream: HostileUpstream) -> None:
     upstream.scripts["gone-pause"] = [head(503, content_length="0", retry_after="8")]
     with (
         running({"upstreams": upstreams_at(upstream.url, attempts=5)}) as gateway,
@@ -102,7 +102,7 @@ def test_while_it_waits_for_the_next_attempt(upstream: HostileUpstream) -> None:
     assert len(upstream.requests("gone-pause")) == 1
 
 
-def test_with_a_large_body_that_stopped_the_reading(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_hang_up_with_a_large_body_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["gone-large"] = [Hang()]
     body = body_of("openai_chat", "openai_chat/gone-large")
     body["messages"] = [{"role": "user", "content": "x" * 2_000_000}]
@@ -129,7 +129,7 @@ def test_a_hang_up_stops_forwarded_requests(gateway: Running, upstream: HostileU
 
 
 def test_a_client_that_stops_reading_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
-    part = piece(sse(*[said("x" * 1000) for _ in range(60)]))
+    part = piece(sse(*[text_chunk("x" * 1000) for _ in range(60)]))
     script: Script = [head(transfer_encoding="chunked"), *[part] * 1000, piece(sse(END, DONE)), b"0\r\n\r\n"]
     upstream.scripts["slow-reader"] = script
     with raw(gateway.port, 4096) as one:
@@ -147,7 +147,7 @@ def test_a_client_that_stops_reading_stops_the_upstream(gateway: Running, upstre
 
 
 def test_a_client_that_never_reads_is_disconnected(upstream: HostileUpstream) -> None:
-    part = piece(sse(*[said("x" * 1000) for _ in range(60)]))
+    part = piece(sse(*[text_chunk("x" * 1000) for _ in range(60)]))
     upstream.scripts["no-reader"] = [head(transfer_encoding="chunked"), *[part] * 500, b"0\r\n\r\n"]
     with (
         running({"server": {"stall_seconds": 0.3}, "upstreams": upstreams_at(upstream.url)}) as gateway,
@@ -159,7 +159,7 @@ def test_a_client_that_never_reads_is_disconnected(upstream: HostileUpstream) ->
 
 
 def test_a_deadline_ends_a_stream_that_nobody_reads(upstream: HostileUpstream) -> None:
-    part = piece(sse(*[said("x" * 1000) for _ in range(60)]))
+    part = piece(sse(*[text_chunk("x" * 1000) for _ in range(60)]))
     upstream.scripts["late-reader"] = [head(transfer_encoding="chunked"), *[part] * 500, b"0\r\n\r\n"]
     limits = {**PATIENT, "total": 0.4}
     with running({"upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway, raw(gateway.port, 4096) as one:
@@ -174,7 +174,7 @@ def test_a_deadline_ends_a_stream_that_nobody_reads(upstream: HostileUpstream) -
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 @pytest.mark.parametrize("name", ["keep-alive-text", "keep-alive-call"])
-def test_silence_is_filled_between_frames(upstream: HostileUpstream, quiet: Running, client: str, name: str) -> None:
+def test_keep_alives_are_sent_between_frames(upstream: HostileUpstream, quiet: Running, client: str, name: str) -> None:
     """Before the first event, in a block and between blocks: whatever fills it must be read over by the client."""
     body = PLAIN if name == "keep-alive-text" else TEXT_AND_CALL
     frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
@@ -210,8 +210,8 @@ def test_an_error_after_a_keep_alive_is_in_the_stream(upstream: HostileUpstream,
         assert "429" in found.error
 
 
-def test_the_whole_answer_may_not_take_too_long(upstream: HostileUpstream) -> None:
-    upstream.scripts["endless"] = [head(), *[step for _ in range(2000) for step in (sse(said("x")), Pause(0.05))]]
+def test_the_total_timeout_ends_an_answer(upstream: HostileUpstream) -> None:
+    upstream.scripts["endless"] = [head(), *[step for _ in range(2000) for step in (sse(text_chunk("x")), Pause(0.05))]]
     limits = {**PATIENT, "total": 1.0}
     with running({"upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
         found = asked(gateway, "anthropic", "openai_chat/endless")
@@ -233,9 +233,9 @@ def streaming(gateway: Running, client: str, model: str, answers: dict[str, Answ
     return thread
 
 
-def test_it_ends_when_the_streams_have_ended(upstream: HostileUpstream) -> None:
+def test_shutdown_waits_for_running_streams(upstream: HostileUpstream) -> None:
     go_on = threading.Event()
-    upstream.scripts["finishing"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    upstream.scripts["finishing"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     answers: dict[str, Answer] = {}
     with running({"server": {"shutdown_seconds": 60}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         threads = [streaming(gateway, client, "openai_chat/finishing", answers) for client in ("openai_chat", "anthropic")]
@@ -250,12 +250,12 @@ def test_it_ends_when_the_streams_have_ended(upstream: HostileUpstream) -> None:
 
 
 def test_after_the_deadline_streams_end_with_an_error(upstream: HostileUpstream) -> None:
-    upstream.scripts["unending"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["unending"] = [head(), sse(text_chunk("Hello")), Hang()]
     answers: dict[str, Answer] = {}
     with running({"server": {"shutdown_seconds": 0.3}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         threads = [streaming(gateway, client, "openai_chat/unending", answers) for client in CLIENT_DIALECTS]
         until(lambda: sum(one.record.reads for one in list(gateway.gateway._live)) == len(CLIENT_DIALECTS))
-        with raw(gateway.port) as kept:  # a connection that is open already may still ask, and is told
+        with raw(gateway.port) as kept:  # a connection that is open already may still send a request, and gets the error
             kept.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert b"200" in kept.read_until(b"}")
     for thread in threads:
@@ -280,7 +280,7 @@ def test_no_exchange_slot_or_task_is_leaked(gateway: Running) -> None:
 
 
 def test_keep_alives_do_not_hide_the_silence_of_an_upstream(upstream: HostileUpstream) -> None:
-    upstream.scripts["silent-long"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["silent-long"] = [head(), sse(text_chunk("Hello")), Hang()]
     limits = {**PATIENT, "idle": 0.9}
     with running({"server": {"keep_alive_seconds": 0.1}, "upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
         for client in ("openai_chat", "gemini"):

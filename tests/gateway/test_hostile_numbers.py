@@ -13,7 +13,7 @@ import pytest
 from gateway.conftest import PATIENT, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Script, Seen, head, sse, streamed, whole
 from streamglot.engine.content_log import ContentLog
 from streamglot.engine.record import ID_CHARS, ExchangeRecord, clean_id
@@ -46,7 +46,12 @@ def used(prompt: Any, completion: Any) -> dict[str, Script]:
     }
     return {
         "openai_chat": streamed(
-            sse(said("Hello"), END, {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}}, DONE)
+            sse(
+                text_chunk("Hello"),
+                END,
+                {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}},
+                DONE,
+            )
         ),
         "openai_completions": streamed(
             sse(
@@ -89,7 +94,7 @@ def used(prompt: Any, completion: Any) -> dict[str, Script]:
 def test_usage_below_zero_does_not_stop_the_clock(upstream: HostileUpstream, dialect: str) -> None:
     """Timeouts, keep-alives and metrics go on: all of them hang on one periodic task."""
     upstream.scripts["below"] = used(-5, -(10**30))[dialect]
-    upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
     upstreams = upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.6})
     with running({"server": {"keep_alive_seconds": 0.1}, "upstreams": upstreams}) as gateway:
         for client in CLIENT_DIALECTS:
@@ -108,7 +113,7 @@ def test_usage_below_zero_does_not_stop_the_clock(upstream: HostileUpstream, dia
 def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
     upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
     with running({"upstreams": upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.4})}) as gateway:
         core = gateway.gateway
 
@@ -129,7 +134,7 @@ def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
 def test_a_failing_deadline_check_does_not_affect_other_exchanges(
     upstream: HostileUpstream,
 ) -> None:
-    upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
     with running({"upstreams": upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.4})}) as gateway:
         core = gateway.gateway
 
@@ -208,7 +213,7 @@ def test_retry_after_in_headers(headers: dict[str, str], seconds: float | None) 
 
 
 @pytest.mark.parametrize(
-    ("said_by_upstream", "seconds"),
+    ("sent_by_upstream", "seconds"),
     [
         (5, 5.0),
         (float("inf"), LONGEST_RETRY),
@@ -221,9 +226,9 @@ def test_retry_after_in_headers(headers: dict[str, str], seconds: float | None) 
         ([], None),
     ],
 )
-def test_retry_after_in_an_error_object(said_by_upstream: Any, seconds: float | None) -> None:
-    assert retry_after_of(UpstreamRefused("x", detail={"retry_after": said_by_upstream})) == seconds
-    assert retry_after_of(UpstreamRefused("x", retry_after=said_by_upstream)) == seconds
+def test_retry_after_in_an_error_object(sent_by_upstream: Any, seconds: float | None) -> None:
+    assert retry_after_of(UpstreamRefused("x", detail={"retry_after": sent_by_upstream})) == seconds
+    assert retry_after_of(UpstreamRefused("x", retry_after=sent_by_upstream)) == seconds
     assert retry_after_of(StreamglotError("x")) is None
 
 
@@ -258,7 +263,7 @@ def test_every_odd_refusal_is_an_answer(gateway: Running, upstream: HostileUpstr
         for script in (
             whole(body, 429),
             streamed(b"data: " + body + b"\n\n"),
-            streamed(sse(said("Hello")), b"data: " + body + b"\n\n"),
+            streamed(sse(text_chunk("Hello")), b"data: " + body + b"\n\n"),
         ):
             upstream.scripts["odd-body"] = script
             answer = gateway.ask(path_of(client, "openai_chat/odd-body"), body_of(client, "openai_chat/odd-body"))
@@ -382,14 +387,14 @@ def test_routes_know_one_name_for_a_model() -> None:
 # --- headers that are passed on
 
 
-def test_headers_that_no_header_can_be_are_refused() -> None:
+def test_invalid_header_values_are_refused() -> None:
     check_headers({"anthropic-beta": "a, b\tc é"})
     for value in ("a\r\nb: c", "a\0", "a\x7f", "€"):
         with pytest.raises(RequestError, match="anthropic-beta"):
             check_headers({"anthropic-beta": value})
 
 
-def test_the_id_of_a_request_can_stand_in_a_header(gateway: Running, upstream: HostileUpstream) -> None:
+def test_request_ids_are_valid_header_values(gateway: Running, upstream: HostileUpstream) -> None:
     assert clean_id("a b\r\nc: d\0é") == "abc:d"
     assert len(clean_id("x" * 10**6)) == ID_CHARS
     upstream.scripts["ids"] = whole({"data": []})
@@ -400,7 +405,7 @@ def test_the_id_of_a_request_can_stand_in_a_header(gateway: Running, upstream: H
 # --- metrics
 
 
-def test_error_codes_of_upstreams_are_no_labels(gateway: Running, upstream: HostileUpstream) -> None:
+def test_upstream_error_codes_are_not_used_as_metric_labels(gateway: Running, upstream: HostileUpstream) -> None:
     def refuse(seen: Seen) -> Script:
         number = len(upstream.requests(seen.body["model"]))
         error = {"message": "x", "code": f"made_up_{number}", "type": f"Made.Up-{number}"}
@@ -410,7 +415,7 @@ def test_error_codes_of_upstreams_are_no_labels(gateway: Running, upstream: Host
     before = {line.partition(" ")[0] for line in gateway.ask("/metrics").body.decode().splitlines()}
     for _ in range(30):
         answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/inventive"))
-        assert b"made_up_" in answer.body, "the client is told"
+        assert b"made_up_" in answer.body, "the client gets the error"
     after = {line.partition(" ")[0] for line in gateway.ask("/metrics").body.decode().splitlines()}
     assert not [line for line in after if "made_up" in line.lower()]
     assert len(after - before) < 10
@@ -462,7 +467,7 @@ def test_a_log_that_cannot_be_written_does_not_end_the_task(monkeypatch: pytest.
     assert len(logs._encoded({"odd": object(), "long": "x" * 10**6})) < 2 * logs.REPR_CHARS
 
 
-def test_a_background_task_of_the_gateway_that_fails_is_told_without_secrets(upstream: HostileUpstream) -> None:
+def test_a_failed_background_task_is_logged_without_secrets(upstream: HostileUpstream) -> None:
     key = "zq-9f8e7d6c5b4a-0123456789"
     with running({"upstreams": upstreams_at(upstream.url, key=key)}) as gateway:
         done = threading.Event()
@@ -477,6 +482,6 @@ def test_a_background_task_of_the_gateway_that_fails_is_told_without_secrets(ups
         loop = gateway.gateway._ticker.get_loop()
         loop.call_soon_threadsafe(lambda: gateway.gateway.spawn("example", failing()))
         until(done.is_set)
-        line = gateway.said(lambda line: line.get("event") == "task_failed")
+        line = gateway.log_line(lambda line: line.get("event") == "task_failed")
     assert line["task"] == "example"
     assert key not in str(line)

@@ -11,7 +11,7 @@ from gateway.upstream import HostileUpstream
 
 TEXT_ONLY = ("openai_completions",)
 TEXT_MOVES = ("anthropic",)
-"""Text may not stand behind a call there: it is folded into a block that may."""
+"""That dialect allows no text after a call: it is folded into a block that may."""
 NO_FINISH = ("agui", "vercel_ui")
 NO_USAGE = ("agui", "vercel_ui")
 NO_CACHED = ("ollama",)
@@ -53,7 +53,7 @@ def check(found: Understood, scenario: Scenario, client: str, stream: bool) -> N
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_streams(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
+def test_scenarios_are_streamed(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
     scenario = SCENARIOS[name]
     upstream.scripts[name] = scenario.script
     check(asked(gateway, client, f"{scenario.via}/{name}", True, TOOLS), scenario, client, True)
@@ -61,8 +61,8 @@ def test_streams(gateway: Running, upstream: HostileUpstream, name: str, client:
 
 @pytest.mark.parametrize("client", [name for name in CLIENT_DIALECTS if name not in STREAMS_ONLY])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_whole_answers(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
-    """A client that wants the answer whole, and an upstream that streams all the same."""
+def test_scenarios_are_answered_without_streaming(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
+    """A client without streaming, and an upstream that streams nevertheless."""
     scenario = SCENARIOS[name]
     upstream.scripts[name] = scenario.script
     check(asked(gateway, client, f"{scenario.via}/{name}", False, TOOLS), scenario, client, False)

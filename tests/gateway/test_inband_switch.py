@@ -10,7 +10,7 @@ import pytest
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of, path_of, understood
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, said
+from gateway.scenarios import DONE, END, text_chunk
 from gateway.upstream import HostileUpstream, sse, streamed
 
 FORMATS = ("qwen3_coder", "hermes", "auto")
@@ -19,14 +19,14 @@ FORMATS = ("qwen3_coder", "hermes", "auto")
 @pytest.fixture(scope="module")
 def named(upstream: HostileUpstream) -> Iterator[Running]:
     """One upstream for each of these formats, whose model no profile knows."""
-    upstream.scripts["unheard-of"] = streamed(sse(said("One."), said("</think>"), said("Two."), END, DONE))
+    upstream.scripts["unheard-of"] = streamed(sse(text_chunk("One."), text_chunk("</think>"), text_chunk("Two."), END, DONE))
     chat = upstreams_at(upstream.url)["openai_chat"]
     with running({"upstreams": {name: {**chat, "inband": name} for name in FORMATS}}) as gateway:
         yield gateway
 
 
 THOUGHT = ("One.", "Two.")
-SAID = ("", "One.Two.")
+ANSWERED = ("", "One.Two.")
 
 
 @pytest.mark.parametrize(
@@ -34,18 +34,18 @@ SAID = ("", "One.Two.")
     [
         ("qwen3_coder", "openai_chat", {}, THOUGHT),
         ("qwen3_coder", "openai_chat", {"reasoning_effort": "high"}, THOUGHT),
-        ("qwen3_coder", "openai_chat", {"reasoning_effort": "none"}, SAID),
-        ("qwen3_coder", "openai_chat", {"reasoning": {"enabled": False}}, SAID),
-        ("qwen3_coder", "openai_chat", {"reasoning": {"max_tokens": 0}}, SAID),
-        ("qwen3_coder", "openai_chat", {"chat_template_kwargs": {"enable_thinking": False}}, SAID),
-        ("qwen3_coder", "anthropic", {"thinking": {"type": "disabled"}}, SAID),
-        ("hermes", "openai_chat", {}, SAID),
-        ("hermes", "openai_chat", {"reasoning_effort": "high"}, SAID),
+        ("qwen3_coder", "openai_chat", {"reasoning_effort": "none"}, ANSWERED),
+        ("qwen3_coder", "openai_chat", {"reasoning": {"enabled": False}}, ANSWERED),
+        ("qwen3_coder", "openai_chat", {"reasoning": {"max_tokens": 0}}, ANSWERED),
+        ("qwen3_coder", "openai_chat", {"chat_template_kwargs": {"enable_thinking": False}}, ANSWERED),
+        ("qwen3_coder", "anthropic", {"thinking": {"type": "disabled"}}, ANSWERED),
+        ("hermes", "openai_chat", {}, ANSWERED),
+        ("hermes", "openai_chat", {"reasoning_effort": "high"}, ANSWERED),
         ("hermes", "openai_chat", {"chat_template_kwargs": {"thinking": True}}, THOUGHT),
-        ("hermes", "openai_chat", {"chat_template_kwargs": {"thinking": "yes"}}, SAID),
+        ("hermes", "openai_chat", {"chat_template_kwargs": {"thinking": "yes"}}, ANSWERED),
         ("hermes", "openai_chat", {"chat_template_kwargs": {"enable_thinking": True}, "reasoning_effort": "none"}, THOUGHT),
         # A field that only the client's own dialect has does not reach this upstream.
-        ("hermes", "ollama", {"chat_template_kwargs": {"thinking": True}}, SAID),
+        ("hermes", "ollama", {"chat_template_kwargs": {"thinking": True}}, ANSWERED),
         # Without a format there is nothing to look for.
         ("auto", "openai_chat", {"chat_template_kwargs": {"thinking": True}}, ("", "One.</think>Two.")),
     ],

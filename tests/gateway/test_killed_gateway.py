@@ -1,4 +1,4 @@
-"""The gateway is killed, or told to stop, in the middle of 200 streams: what ended is kept whole, what did not is kept as that,
+"""The gateway is killed or stopped in the middle of 200 streams: what ended is kept whole, what did not is kept as that,
 nothing is kept twice; and a stream that ended can be had again from the gateway that comes after."""
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def speaking(upstream: HostileUpstream) -> HostileUpstream:
     """Answers in the words of the question: ``told`` to the end, ``held`` only half of it."""
 
     def answer(seen: Seen, *held: Hang) -> Script:
-        said = [chunk({"content": word}) for word in words(seen.body["messages"][0]["content"])]
-        return streamed(*said[:10], *held, *said[10:], chunk({}, "stop", usage=USAGE), sse("[DONE]"))
+        chunks = [chunk({"content": word}) for word in words(seen.body["messages"][0]["content"])]
+        return streamed(*chunks[:10], *held, *chunks[10:], chunk({}, "stop", usage=USAGE), sse("[DONE]"))
 
     upstream.scripts["told"] = answer
     upstream.scripts["held"] = lambda seen: answer(seen, Hang())
@@ -135,7 +135,7 @@ def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, 
     assert not any(client.ended for client in held)
 
     with serving(tmp_path, speaking.url, url) as served:
-        assert served.told("store_recovered")["interrupted"] >= HELD
+        assert served.log_line("store_recovered")["interrupted"] >= HELD
         found = asyncio.run(kept(url))
         assert [turns for turns in found.values() if len(turns) > 1] == [], "twice"
         for client in [*whole, *(one for one in busy if 0 < one.ended < due)]:

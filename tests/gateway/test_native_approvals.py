@@ -14,15 +14,20 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import SCHEMA, body_of, path_of, understood
 from gateway.official import openai_client
 from gateway.running import Running, running
-from gateway.scenarios import DONE, PARIS, called, calls, chunk, said, usage
+from gateway.scenarios import DONE, PARIS, called, calls, chunk, text_chunk, usage
 from gateway.upstream import HostileUpstream, sse, streamed
 
 CALL = streamed(
-    sse(said("Let me look."), calls(called(0, "call_a", "weather", '{"city":"Paris"}'), finish="tool_calls"), usage(5, 2), DONE)
+    sse(
+        text_chunk("Let me look."),
+        calls(called(0, "call_a", "weather", '{"city":"Paris"}'), finish="tool_calls"),
+        usage(5, 2),
+        DONE,
+    )
 )
 TWO_CALLS = streamed(
     sse(
-        said("Let me look."),
+        text_chunk("Let me look."),
         calls(called(0, "call_a", "weather", '{"city":"Paris"}'), called(1, "call_b", "time", '{"tz":"UTC"}')),
         chunk({}, "tool_calls"),
         DONE,
@@ -94,7 +99,7 @@ def test_a_user_decides_with_the_openai_client(asking: Running, upstream: Hostil
     (call,) = second.output
     assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "weather", PARIS)
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "22 degrees"}
-    upstream.scripts["m"] = streamed(sse(said("Warm."), chunk({}, "stop"), DONE))
+    upstream.scripts["m"] = streamed(sse(text_chunk("Warm."), chunk({}, "stop"), DONE))
     third = final([*history, call.model_dump(exclude_none=True), result])
     assert third.output_text == "Warm."
     roles = [message["role"] for message in upstream.requests("m")[-1].body["messages"]]

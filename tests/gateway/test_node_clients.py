@@ -13,7 +13,7 @@ import pytest
 from clients.node import NodeClients, missing
 from gateway.conftest import upstreams_at
 from gateway.running import Running, running
-from gateway.scenarios import PARIS, SCENARIOS, said
+from gateway.scenarios import PARIS, SCENARIOS, text_chunk
 from gateway.upstream import HostileUpstream, Script, sse, streamed, unfinished, whole
 
 PATHS = {"ag-ui": "/agui", "ai-6": "/ui", "ai-7": "/ui"}
@@ -78,8 +78,8 @@ def test_tools_and_reasoning(
 FAULTS: dict[str, Script] = {
     "refused": whole({"error": {"message": "no, sorry"}}, 400),
     "busy": whole({"error": {"message": "no, sorry"}}, 503),
-    "truncated": unfinished(sse(said("Hello"))),
-    "error": streamed(sse(said("Hello"), {"error": {"message": "no, sorry"}})),
+    "truncated": unfinished(sse(text_chunk("Hello"))),
+    "error": streamed(sse(text_chunk("Hello"), {"error": {"message": "no, sorry"}})),
 }
 
 

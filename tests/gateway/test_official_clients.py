@@ -13,7 +13,7 @@ from google.genai import errors
 
 from gateway.official import OFFICIAL, USER, anthropic_client, gemini_client, openai_client
 from gateway.running import Running
-from gateway.scenarios import PARIS, SCENARIOS, TEXT, lines, message, said
+from gateway.scenarios import PARIS, SCENARIOS, TEXT, lines, message, text_chunk
 from gateway.scenarios import anthropic as messages_of
 from gateway.scenarios import gemini as candidate
 from gateway.upstream import Cut, Hang, HostileUpstream, Script, head, sse, streamed, unfinished, whole
@@ -168,20 +168,20 @@ def test_a_fault_before_the_first_byte(
 
 MIDDLE: dict[str, dict[str, Script]] = {
     "truncation": {
-        "openai_chat": unfinished(sse(said("Hello"))),
+        "openai_chat": unfinished(sse(text_chunk("Hello"))),
         "anthropic": unfinished(messages_of(*TEXT)),
         "gemini": unfinished(sse(candidate({"text": "Hello"}))),
         "ollama": unfinished(lines(message(content="Hello"))),
     },
     "error": {
-        "openai_chat": streamed(sse(said("Hello"), {"error": {"message": "on fire", "code": 500}})),
+        "openai_chat": streamed(sse(text_chunk("Hello"), {"error": {"message": "on fire", "code": 500}})),
         "anthropic": streamed(messages_of(*TEXT, ("error", {"error": {"type": "api_error", "message": "on fire"}}))),
         "gemini": streamed(
             sse(candidate({"text": "Hello"}), {"error": {"code": 500, "message": "on fire", "status": "INTERNAL"}})
         ),
         "ollama": streamed(lines(message(content="Hello"), {"error": "on fire"}), media_type="application/x-ndjson"),
     },
-    "silence": {"restless_openai_chat": [head(), sse(said("Hello")), Hang()]},
+    "silence": {"restless_openai_chat": [head(), sse(text_chunk("Hello")), Hang()]},
 }
 IN_STREAM: dict[str, tuple[type[Exception], ...]] = {
     "openai": (openai.APIError,),

@@ -16,10 +16,10 @@ from gateway.archived import with_store
 from gateway.dialect_clients import body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
-from gateway.stored_turns import chunk, keeping, kept, said
+from gateway.stored_turns import chunk, keeping, kept, text_script
 from gateway.upstream import HostileUpstream, Until, sse, streamed, whole
 from streamglot.gateway.observe.live import MAX_WATCHERS
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 CHAT = path_of("openai_chat", "m")
 KEYS = [{"name": name, "hash": sha256(name.encode()).hexdigest()} for name in ("ada", "bob")]
@@ -38,7 +38,7 @@ def states(
     gateway: Running, headers: dict[str, str] | None = None, path: str = "/overview/events"
 ) -> Generator[dict[str, Any], None, None]:
     """The states that a watcher is sent."""
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
     try:
         connection.request("GET", path, headers=headers or {})
         answer = connection.getresponse()
@@ -51,7 +51,7 @@ def states(
 
 
 def test_a_running_stream_is_seen_and_stopped(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
         client.post(CHAT, body_of("openai_chat", "openai_chat/slow"), {"x-request-id": "watched"})
@@ -76,7 +76,7 @@ def test_a_running_stream_is_seen_and_stopped(upstream: HostileUpstream, url: st
 
 def test_errors_are_counted_and_link_to_their_turns(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["refused"] = whole({"error": {"message": "no such <b>model</b>"}}, 404)
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
         for model in ("refused", "told", "told"):
             gateway.ask(CHAT, body_of("openai_chat", f"openai_chat/{model}"))
@@ -103,8 +103,8 @@ def test_embeddings_are_counted_too(upstream: HostileUpstream, url: str) -> None
 
 
 def test_a_key_sees_its_own_exchanges_alone(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["told"] = text_script("Hello")
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url, server={"keys": KEYS}) as gateway:
         assert gateway.ask("/overview").status == 401
         gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"), bearer("ada"))
@@ -121,7 +121,7 @@ def test_a_key_sees_its_own_exchanges_alone(upstream: HostileUpstream, url: str)
         client.hang_up()
 
 
-def test_a_key_in_the_address_is_not_taken(upstream: HostileUpstream, url: str) -> None:
+def test_a_key_in_the_query_string_is_ignored(upstream: HostileUpstream, url: str) -> None:
     with keeping(upstream, url, server={"keys": KEYS}) as gateway:
         assert gateway.ask("/overview?key=ada").status == 401
         assert gateway.ask("/overview", headers=bearer("ada")).status == 200
@@ -160,7 +160,7 @@ def test_the_models_with_what_is_known_of_them(gateway: Running) -> None:
 
 
 def test_a_session_gets_another_title(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
         answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"))
         kept(url)
@@ -174,9 +174,9 @@ def test_a_session_gets_another_title(upstream: HostileUpstream, url: str) -> No
         assert gateway.ask("/sessions/ses_none", {"title": "a"}, method="PATCH").status == 404
 
 
-def test_a_session_is_removed_with_what_was_said(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+def test_a_session_is_removed_with_its_messages(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = text_script("Hello")
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"))
         kept(url)
@@ -197,7 +197,7 @@ def test_a_session_is_removed_with_what_was_said(upstream: HostileUpstream, url:
 
 
 def test_a_key_changes_its_own_sessions_alone(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url, server={"keys": KEYS}) as gateway:
         answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"), bearer("ada"))
         kept(url)
@@ -213,7 +213,7 @@ def test_nothing_is_changed_where_nothing_is_kept() -> None:
         assert gateway.ask("/sessions/x", method="DELETE").status == 404
 
 
-def test_approvals_are_told_as_they_come_and_go(upstream: HostileUpstream, url: str) -> None:
+def test_approvals_are_announced_and_withdrawn(upstream: HostileUpstream, url: str) -> None:
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "deploy", "arguments": "{}"}}
     upstream.scripts["held"] = streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), sse("[DONE]"))
     policies = [{"use": "human_approval", "tools": ["deploy"]}]

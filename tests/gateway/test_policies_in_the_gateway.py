@@ -10,14 +10,14 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of
 from gateway.judges import SCRIPTED, judged
 from gateway.running import Running, running
-from gateway.scenarios import DONE, WEATHER, calls, chunk, said, usage
+from gateway.scenarios import DONE, WEATHER, calls, chunk, text_chunk, usage
 from gateway.upstream import Hang, HostileUpstream, head, piece, sse, streamed, whole
 from streamglot.policies import refuse, retry
 
 SECRET = "AKIAIOSFODNN7EXAMPLE"
 BLOCKED = {"use": "block_patterns", "detectors": ["api_keys"], "action": "end", "message": "leaked"}
-CALL = streamed(sse(said("Let me look."), calls(WEATHER, finish="tool_calls"), usage(5, 2), DONE))
-SECOND = streamed(sse(said(" Without it."), chunk({}, "stop"), usage(7, 3), DONE))
+CALL = streamed(sse(text_chunk("Let me look."), calls(WEATHER, finish="tool_calls"), usage(5, 2), DONE))
+SECOND = streamed(sse(text_chunk(" Without it."), chunk({}, "stop"), usage(7, 3), DONE))
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def judging(upstream: HostileUpstream) -> Iterator[Running]:
 def test_a_stream_that_a_policy_ends_stops_the_upstream(judging: Running, upstream: HostileUpstream, dialect: str) -> None:
     """The upstream would go on for ever: it sees that the gateway hung up, and has sent nothing after that."""
     model = f"policy-leaks-{dialect}"
-    upstream.scripts[model] = [head(transfer_encoding="chunked"), piece(sse(said(f"It is {SECRET} of yours"))), Hang()]
+    upstream.scripts[model] = [head(transfer_encoding="chunked"), piece(sse(text_chunk(f"It is {SECRET} of yours"))), Hang()]
     understood = asked(judging, dialect, f"openai_chat/{model}", x_request_id=model)
     assert "leaked" in (understood.error or "")
     assert SECRET not in understood.text
@@ -68,7 +68,7 @@ def test_a_retry_that_no_upstream_takes_is_refused_with_its_message(
     assert line["ending"] == "content_filter"
 
 
-def test_a_header_tells_what_was_decided_before_the_first_byte(judging: Running, upstream: HostileUpstream) -> None:
+def test_a_header_reports_decisions_before_the_first_byte(judging: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["policy-told"], upstream.scripts["policy-untouched"] = CALL, SECOND
     body = body_of("openai_chat", "openai_chat/policy-told", stream=False)
     with judged({"weather": refuse(" No.", reason="never")}):

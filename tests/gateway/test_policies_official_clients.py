@@ -26,15 +26,15 @@ from gateway.official import (
     openai_client,
 )
 from gateway.running import Running, running
-from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, said, usage
+from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, text_chunk, usage
 from gateway.test_node_clients import CLIENTS, PATHS, SUMMARIES_ONLY
 from gateway.test_official_clients import IN_STREAM, arguments, family
 from gateway.upstream import Cut, Hang, HostileUpstream, head, piece, sse, streamed
 from streamglot.policies import refuse, rewrite
 from streamglot.policies.verdicts import Verdict
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
-BEGIN = sse(chunk({"reasoning_content": "Hm."}), said("Let me look."))
+BEGIN = sse(chunk({"reasoning_content": "Hm."}), text_chunk("Let me look."))
 WEATHER = sse(calls(called(0, "call_a", "weather", '{"city":')), calls(called(0, arguments='"Paris"}')))
 TIME = sse(calls(called(1, "call_b", "time", '{"tz":')), calls(called(1, arguments='"UTC"}')))
 TWO_CALLS = streamed(BEGIN, WEATHER, TIME, sse(chunk({}, "tool_calls"), usage(5, 9), DONE))
@@ -189,7 +189,7 @@ def event_texts(dialect: str, text: str, error: str) -> Callable[[str], Iterator
     def texts(url: str) -> Iterator[str]:
         body = json.dumps(body_of(dialect, "m")).encode()
         request = Request(url + path_of(dialect, "m"), body, {"content-type": "application/json"})
-        with urlopen(request, timeout=PATIENCE) as answer:
+        with urlopen(request, timeout=WAIT_SECONDS) as answer:
             for line in answer:
                 if line.startswith(b"data: {"):
                     event = json.loads(line[6:])
@@ -248,7 +248,7 @@ def test_the_client_hangs_up_while_a_call_is_judged(gateways: dict[str, Running]
 def test_the_upstream_breaks_off_while_a_call_is_held(
     gateways: dict[str, Running], upstream: HostileUpstream, client: str
 ) -> None:
-    """The client is told that the answer broke off, so it does not run the call, which it has."""
+    """The client gets an error, so it does not run the call that it has received."""
     upstream.scripts["m"] = [head(transfer_encoding="chunked"), piece(BEGIN + WEATHER + TIME[:-40]), Cut()]
     with judged(held=("weather",)) as script:
         texts = STREAMED[client](gateways["scripted"].url)

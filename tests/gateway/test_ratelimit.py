@@ -55,7 +55,7 @@ def test_no_two_keys_share_a_limit() -> None:
 
 
 @pytest.mark.usefixtures("shared")
-def test_a_ledger_that_is_full_shares_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_ledger_shares_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ratelimit, "PLACES", 4)
     places = [Account(f"{number}")._place for number in range(6)]
     assert sorted(places[:4]) == [0, 1, 2, 3]
@@ -99,7 +99,7 @@ def test_a_flag_stays_raised_for_processes_that_start_later() -> None:
     assert ratelimit.is_raised(ratelimit.KEYS_IN_USE)
 
 
-def test_alone_every_object_has_its_own_numbers() -> None:
+def test_without_sharing_every_object_has_its_own_counters() -> None:
     one, other = Account("key"), Account("key")
     one.add(OPEN, 1)
     assert (one.total(OPEN), other.total(OPEN)) == (1, 0)

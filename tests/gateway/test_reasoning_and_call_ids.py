@@ -1,4 +1,4 @@
-"""What the gateway does to reasoning and to the ids of calls between the upstream and the client."""
+"""Changes that the gateway makes to reasoning and to call ids."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of, path_of, understood
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, WEATHER, answer, calls, chunk, lines, said
+from gateway.scenarios import DONE, END, WEATHER, answer, calls, chunk, lines, text_chunk
 from gateway.upstream import HostileUpstream, sse, streamed, whole
 from streamglot import Client, Upstream, collect, reader
 from streamglot.events import ReasoningDelta
 from streamglot.messages import Message, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 
-IN_TEXT = sse(said('<tool_call>{"name":"weather","arguments":{"city":"Paris"}}</tool_call>'), END, DONE)
+IN_TEXT = sse(text_chunk('<tool_call>{"name":"weather","arguments":{"city":"Paris"}}</tool_call>'), END, DONE)
 OLLAMA_CALL = lines(
     {"message": {"role": "assistant", "tool_calls": [{"function": {"name": "weather", "arguments": {}}}]}, "done": False},
     {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop"},
@@ -85,7 +85,7 @@ def test_no_id_comes_twice_in_a_conversation_of_the_client(upstream: HostileUpst
 
 
 THOUGHT = sse(
-    *(chunk({"reasoning_content": piece}) for piece in ("Fir", "st. Sec", "ond one. Th", "ird")), said("Yes."), END, DONE
+    *(chunk({"reasoning_content": piece}) for piece in ("Fir", "st. Sec", "ond one. Th", "ird")), text_chunk("Yes."), END, DONE
 )
 
 
@@ -112,7 +112,7 @@ def test_reasoning_leaves_by_the_sentence_where_the_setting_says_so(
     assert (found.reasoning, found.text) == ("First. Second one. Third", "Yes.")
 
 
-TAGGED = sse(said("<think>One."), said("</think>"), said("Two."), END, DONE)
+TAGGED = sse(text_chunk("<think>One."), text_chunk("</think>"), text_chunk("Two."), END, DONE)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_the_flag_thinking_reaches_upstreams_of_other_dialects(
     gateway: Running, upstream: HostileUpstream, upstream_name: str, field: str, on: Any, off: Any
 ) -> None:
     upstream.scripts["switched"] = streamed(b"")
-    for said_by_client, expected in ((True, on), (False, off)):
-        body = {**body_of("openai_chat", f"{upstream_name}/switched"), "max_tokens": 9000, "thinking": said_by_client}
+    for sent_by_client, expected in ((True, on), (False, off)):
+        body = {**body_of("openai_chat", f"{upstream_name}/switched"), "max_tokens": 9000, "thinking": sent_by_client}
         gateway.ask(path_of("openai_chat", ""), body)
         assert upstream.requests("switched")[-1].body[field] == expected
 

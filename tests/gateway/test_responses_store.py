@@ -15,15 +15,15 @@ from openai.types.responses import Response as TheirResponse
 from gateway.archived import database, inside, keep, store_of, with_store
 from gateway.conftest import upstreams_at
 from gateway.running import Running, running
-from gateway.scenarios import COMPLETED, DONE, END, MESSAGE, PLAIN, responses, said
+from gateway.scenarios import COMPLETED, DONE, END, MESSAGE, PLAIN, responses, text_chunk
 from gateway.upstream import HostileUpstream, Until, sse, streamed
 from store.turns import answer, ask, assistant, call, result, thought, user
 from streamglot.dialects import dialect
 from streamglot.events import StreamError
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.messages import MediaPart, Message, Request, TextPart
-from streamglot.store import Finished, Started, Store, Wanted
-from waiting import PATIENCE, soon, until
+from streamglot.store import Finished, SessionHints, Started, Store
+from waiting import WAIT_SECONDS, soon, until
 
 RESPONSES = "openai_responses"
 KEYS = [{"name": "me", "hash": digest_of("mine")}, {"name": "you", "hash": digest_of("yours")}]
@@ -72,8 +72,10 @@ def raises(status: int, gateway: Running, work: Any) -> openai.APIStatusError:
 
 
 def test_a_stored_response_is_retrieved(gateway: Running) -> None:
-    wish = {"previous_response_id": "resp_before", "background": True, "conversation": "conv_1"}
-    kept(gateway, "resp_again", response=answer(thought("Hm."), "North.", call("c1", "look", "{}")), wish=wish)
+    client_options = {"previous_response_id": "resp_before", "background": True, "conversation": "conv_1"}
+    kept(
+        gateway, "resp_again", response=answer(thought("Hm."), "North.", call("c1", "look", "{}")), client_options=client_options
+    )
     found = client(gateway).responses.retrieve("resp_again")
     assert isinstance(found, TheirResponse)
     assert (found.id, found.status, found.model, found.output_text) == ("resp_again", "completed", "small", "North.")
@@ -81,17 +83,17 @@ def test_a_stored_response_is_retrieved(gateway: Running) -> None:
     assert found.usage is not None
     assert (found.usage.input_tokens, found.usage.output_tokens) == (25, 15)
     assert found.completed_at is not None
-    told = found.model_dump()
+    retrieved = found.model_dump()
     assert found.conversation is not None
-    assert found.conversation.id == wish.pop("conversation")
-    for name, value in {**BODY, **wish}.items():
+    assert found.conversation.id == client_options.pop("conversation")
+    for name, value in {**BODY, **client_options}.items():
         if name == "tools":
-            assert [tool["name"] for tool in told["tools"]] == ["look"]
+            assert [tool["name"] for tool in retrieved["tools"]] == ["look"]
         elif isinstance(value, dict) and name in ("reasoning", "text", "tool_choice"):
-            assert told[name].items() >= value.items()
+            assert retrieved[name].items() >= value.items()
         elif name != "input":
-            assert told[name] == value, name
-    assert client(gateway).responses.retrieve("resp_again").model_dump() == told  # the ids of its items too
+            assert retrieved[name] == value, name
+    assert client(gateway).responses.retrieve("resp_again").model_dump() == retrieved  # the ids of its items too
 
 
 @pytest.mark.parametrize(
@@ -121,9 +123,9 @@ def test_running_and_interrupted_responses_show_their_status(gateway: Running) -
     request = dialect(RESPONSES).parse_request(BODY)
 
     async def begin() -> Any:
-        session = await store.find_session(Wanted(caller="me"), request)
+        session = await store.find_session(SessionHints(caller="me"), request)
         started = Started(caller="me", request=request, dialect=RESPONSES, model="small", response_id="resp_runs")
-        started.wish = {"instructions": True}
+        started.client_options = {"instructions": True}
         return store.start(session, started)
 
     turn = inside(gateway, begin())
@@ -153,7 +155,7 @@ def test_unknown_and_foreign_responses_are_not_found(gateway: Running) -> None:
             assert repr(ident) in error.message
 
 
-def test_without_contents(tmp_path: Path) -> None:
+def test_responses_without_stored_content_are_refused(tmp_path: Path) -> None:
     url = database(tmp_path)
     request = dialect(RESPONSES).parse_request(BODY)
     with_store(url, lambda store: keep(store, request, dialect=RESPONSES, response_id="resp_bare"), content=False)
@@ -166,11 +168,11 @@ def test_without_contents(tmp_path: Path) -> None:
 
 
 async def _continued(store: Store, ident: str) -> str:
-    session = await store.find_session(Wanted(caller="me", response_id=ident), ask(user("and then?")))
+    session = await store.find_session(SessionHints(caller="me", response_id=ident), ask(user("and then?")))
     return session.previous
 
 
-def test_a_response_that_is_taken_back(gateway: Running) -> None:
+def test_a_deleted_response_is_not_found(gateway: Running) -> None:
     kept(gateway, "resp_taken")
     assert inside(gateway, _continued(store_of(gateway), "resp_taken"))
     deleted = gateway.ask("/v1/responses/resp_taken", headers={"x-api-key": "mine"}, method="DELETE")
@@ -197,12 +199,12 @@ def test_a_response_that_just_ended_here_is_found(gateway: Running) -> None:
 
 
 def test_a_response_that_just_ended_in_another_worker_is_found(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its client was told of the end by another worker, which has not written it yet."""
-    monkeypatch.setattr("streamglot.store.responses.ELSEWHERE_SECONDS", PATIENCE)
+    """Another worker sent the end to the client and has not written it yet."""
+    monkeypatch.setattr("streamglot.store.responses.ELSEWHERE_SECONDS", WAIT_SECONDS)
     request = dialect(RESPONSES).parse_request(BODY)
 
     async def elsewhere(store: Store) -> TheirResponse:
-        session = await store.find_session(Wanted(caller="me"), request)
+        session = await store.find_session(SessionHints(caller="me"), request)
         turn = store.start(session, Started(caller="me", request=request, dialect=RESPONSES, response_id="resp_late"))
         await store.writer.flush()
         asking = asyncio.create_task(asyncio.to_thread(client(gateway).responses.retrieve, "resp_late"))
@@ -240,11 +242,11 @@ def test_input_items_are_listed(gateway: Running) -> None:
     listed = client(gateway).responses.input_items.list("resp_items", order="asc", limit=100)
     kinds = [item.type for item in listed.data]
     assert kinds == ["message", "reasoning", "message", "function_call", "function_call_output", "message"]
-    told = [item.model_dump() for item in listed.data]
-    assert [part["type"] for part in told[0]["content"]] == ["input_text", "input_image"]
-    assert (told[2]["role"], told[2]["content"][0]["text"]) == ("assistant", "Looking.")
-    assert (told[3]["call_id"], told[4]["call_id"], told[4]["output"]) == ("c1", "c1", "a tree")
-    ids = [item["id"] for item in told]
+    items = [item.model_dump() for item in listed.data]
+    assert [part["type"] for part in items[0]["content"]] == ["input_text", "input_image"]
+    assert (items[2]["role"], items[2]["content"][0]["text"]) == ("assistant", "Looking.")
+    assert (items[3]["call_id"], items[4]["call_id"], items[4]["output"]) == ("c1", "c1", "a tree")
+    ids = [item["id"] for item in items]
     assert len(set(ids)) == 6
     pages: list[str] = [item.id or "" for item in client(gateway).responses.input_items.list("resp_items", limit=2)]
     assert pages == ids[::-1]  # the newest first, page after page, with the same ids
@@ -271,7 +273,7 @@ def same(given: TheirResponse, again: TheirResponse) -> None:
     assert again.model_copy(update={"completed_at": given.completed_at}).model_dump() == given.model_dump()
 
 
-def said_before(client: openai.OpenAI, ident: str) -> list[str]:
+def input_texts(client: openai.OpenAI, ident: str) -> list[str]:
     return [item.model_dump()["content"][0]["text"] for item in client.responses.input_items.list(ident, order="asc")]
 
 
@@ -289,7 +291,7 @@ def test_a_retrieved_response_equals_the_delivered_one(
         given = mine.responses.create(**asked)
     assert given.output_text
     same(given, mine.responses.retrieve(given.id))
-    assert said_before(mine, given.id) == ["Which way?"]
+    assert input_texts(mine, given.id) == ["Which way?"]
     raises(404, whole, lambda _: client(whole, "yours").responses.retrieve(given.id))
 
 
@@ -311,12 +313,12 @@ def test_responses_are_continued_and_deleted(whole: Running, upstream: HostileUp
     mine = client(whole)
     first = mine.responses.create(model="openai_chat/going", input="one", instructions="Be brief.")
     second = mine.responses.create(model="openai_chat/going", input="two", previous_response_id=first.id)
-    assert said_before(mine, second.id) == ["one", "Hello world", "two"]
+    assert input_texts(mine, second.id) == ["one", "Hello world", "two"]
     assert mine.responses.retrieve(second.id).instructions is None
     named = mine.responses.create(
         model="openai_chat/going", input="two", previous_response_id=first.id, extra_headers={"x-streamglot-session": "n"}
     )
-    assert said_before(mine, named.id) == ["one", "Hello world", "two"]
+    assert input_texts(mine, named.id) == ["one", "Hello world", "two"]
     mine.responses.delete(first.id)
     raises(404, whole, lambda mine: mine.responses.retrieve(first.id))
     assert mine.responses.retrieve(second.id).id == second.id
@@ -343,13 +345,13 @@ def test_a_conversation_is_shown_as_an_object(whole: Running, upstream: HostileU
 def test_a_system_message_of_the_input_stays_there(whole: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["told"] = streamed(PLAIN)
     mine = client(whole)
-    said: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which way?"}]
+    items: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which way?"}]
     given = mine.responses.create(
-        model="openai_chat/told", input=said, user="u1", extra_body={"safety_identifier": "s1"}, store=True
+        model="openai_chat/told", input=items, user="u1", extra_body={"safety_identifier": "s1"}, store=True
     )
     same(given, mine.responses.retrieve(given.id))
     assert (given.instructions, given.user, given.safety_identifier) == (None, "u1", "s1")
-    assert said_before(mine, given.id) == ["Be brief.", "Which way?"]
+    assert input_texts(mine, given.id) == ["Be brief.", "Which way?"]
 
 
 def test_a_whole_response_can_be_retrieved_as_a_stream(whole: Running, upstream: HostileUpstream) -> None:
@@ -380,7 +382,7 @@ def test_a_stream_that_is_no_longer_kept(gateway: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "reason"),
     [
         ({"background": True, "store": False}, "store: false"),
         ({"background": "yes"}, "background must be true or false"),
@@ -390,22 +392,22 @@ def test_a_stream_that_is_no_longer_kept(gateway: Running) -> None:
         ({"conversation": ""}, "conversation must be"),
     ],
 )
-def test_impossible_options_are_refused(whole: Running, upstream: HostileUpstream, more: dict[str, Any], told: str) -> None:
+def test_impossible_options_are_refused(whole: Running, upstream: HostileUpstream, more: dict[str, Any], reason: str) -> None:
     upstream.scripts["unasked"] = streamed(PLAIN)
     error = raises(400, whole, lambda mine: mine.responses.create(model="openai_chat/unasked", input="x", **more))
-    assert told in error.message
+    assert reason in error.message
     assert error.type == "invalid_request_error"
     assert not upstream.requests("unasked")
 
 
-def test_another_method(whole: Running) -> None:
+def test_other_methods_are_refused(whole: Running) -> None:
     answer = whole.ask("/v1/responses/resp_x", {}, {"x-api-key": "mine"}, method="PUT")
     assert (answer.status, answer.json()["error"]["type"]) == (405, "invalid_request_error")
 
 
 def test_a_running_response_whose_client_hangs_up(whole: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
-    upstream.scripts["slow"] = streamed(sse(said("Hello")), Until(go_on), sse(END, DONE))
+    upstream.scripts["slow"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(END, DONE))
     mine = client(whole)
     stream = mine.responses.create(model="openai_chat/slow", input="x", stream=True)
     ident = next(event.response.id for event in stream if event.type == "response.created")
@@ -415,9 +417,9 @@ def test_a_running_response_whose_client_hangs_up(whole: Running, upstream: Host
     go_on.set()
 
 
-def test_one_that_another_process_runs_is_cancelled(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_of_another_process_is_cancelled(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its stream may have ended before the end of its turn is in the database."""
-    monkeypatch.setattr("streamglot.gateway.api.responses.ENDED_SECONDS", PATIENCE)
+    monkeypatch.setattr("streamglot.gateway.api.responses.ENDED_SECONDS", WAIT_SECONDS)
     responses, looks = store_of(gateway).responses, []
     find = responses.find
 
@@ -430,16 +432,16 @@ def test_one_that_another_process_runs_is_cancelled(gateway: Running, monkeypatc
 
     async def elsewhere(store: Store) -> Any:
         request = dialect(RESPONSES).parse_request(BODY)
-        session = await store.find_session(Wanted(caller="me"), request)
+        session = await store.find_session(SessionHints(caller="me"), request)
         started = Started(caller="me", request=request, dialect=RESPONSES, model="small", response_id="resp_elsewhere")
-        started.wish = {"background": True}
+        started.client_options = {"background": True}
         turn = store.start(session, started)
         store.buffer.open(turn.id, "me", lambda: store.buffer.end(turn.id), lambda: None)
         await store.writer.flush()
-        told = asyncio.create_task(asyncio.to_thread(client(gateway).responses.cancel, "resp_elsewhere"))
-        await soon(lambda: len(looks) > 1 or told.done())
+        cancelling = asyncio.create_task(asyncio.to_thread(client(gateway).responses.cancel, "resp_elsewhere"))
+        await soon(lambda: len(looks) > 1 or cancelling.done())
         turn.finish(Finished(ending="cancelled", response=answer("Nor")))
-        return await told
+        return await cancelling
 
     found = with_store(gateway.gateway.loaded.config.store.url, elsewhere)
     assert (found.status, found.output_text) == ("cancelled", "Nor")

@@ -15,13 +15,13 @@ from wsproto.events import CloseConnection, Ping, Pong
 
 from gateway.conftest import upstreams_at
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import Cut, Hang, HostileUpstream, Until, sse, streamed, unfinished, whole
 from gateway.websocket_client import WebSocketClient, websocket
 from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.http.websocket import WebSocket
-from streamglot.gateway.responses_websocket import LANES, WAITING
+from streamglot.gateway.responses_websocket import MAX_LANES, WAITING
 from waiting import until
 
 FINE = streamed(PLAIN)
@@ -80,7 +80,7 @@ def test_several_responses_come_in_order_over_one_connection(gateway: Running) -
 
 def test_a_long_response_and_a_long_request_pass_whole(gateway: Running, upstream: HostileUpstream) -> None:
     long = "x" * 200_000
-    upstream.scripts["long"] = streamed(sse(said(long), END, DONE))
+    upstream.scripts["long"] = streamed(sse(text_chunk(long), END, DONE))
     with websocket(gateway.port) as client:
         client.create(model="up/long", input=long)
         assert text_of(client.response()) == long
@@ -137,7 +137,7 @@ def test_a_stored_response_can_be_continued_on_another_connection(upstream: Host
 
 
 def test_a_failed_response_cannot_be_continued(gateway: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["cut"] = unfinished(sse(said("Hel")), end=Cut())
+    upstream.scripts["cut"] = unfinished(sse(text_chunk("Hel")), end=Cut())
     with websocket(gateway.port) as client:
         client.create(model="up/cut")
         failed = client.response()[-1]
@@ -146,7 +146,7 @@ def test_a_failed_response_cannot_be_continued(gateway: Running, upstream: Hosti
         assert client.response()[-1]["error"]["code"] == "previous_response_not_found"
 
 
-def test_a_prewarmed_beginning_is_put_in_front(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_prewarmed_input_is_prepended(gateway: Running, upstream: HostileUpstream) -> None:
     before = len(upstream.requests("m"))
     with websocket(gateway.port) as client:
         client.create(generate=False, input=[{"type": "message", "role": "developer", "content": "Be brief."}])
@@ -163,7 +163,7 @@ def test_a_prewarmed_beginning_is_put_in_front(gateway: Running, upstream: Hosti
 
 def test_lanes_are_answered_at_the_same_time_and_named_on_every_event(gateway: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
-    upstream.scripts["slow"] = streamed(sse(said("slow")), Until(go_on), sse(END, DONE))
+    upstream.scripts["slow"] = streamed(sse(text_chunk("slow")), Until(go_on), sse(END, DONE))
     with websocket(gateway.port) as client:
         client.create(model="up/slow", stream_id="a")
         first = client.message()
@@ -180,9 +180,9 @@ def test_lanes_are_answered_at_the_same_time_and_named_on_every_event(gateway: R
 
 
 def test_lanes_and_what_waits_in_them_have_limits(gateway: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["hang"] = unfinished(sse(said("x")), end=Hang())
+    upstream.scripts["hang"] = unfinished(sse(text_chunk("x")), end=Hang())
     with websocket(gateway.port) as client:
-        for number in range(LANES):
+        for number in range(MAX_LANES):
             client.create(model="up/hang", stream_id=str(number))
         client.create(stream_id="one more")
         error = next(message for message in iter(client.message, None) if message["type"] == "error")
@@ -196,7 +196,7 @@ def test_lanes_and_what_waits_in_them_have_limits(gateway: Running, upstream: Ho
 
 def test_what_is_remembered_and_what_waits_have_limits_in_bytes(upstream: HostileUpstream) -> None:
     upstream.scripts["m"] = FINE
-    upstream.scripts["hang"] = unfinished(sse(said("x")), end=Hang())
+    upstream.scripts["hang"] = unfinished(sse(text_chunk("x")), end=Hang())
     with running(config(upstream.url, max_body_bytes=10_000)) as gateway, websocket(gateway.port) as client:
         ids = []
         for lane in "abc":
@@ -216,7 +216,7 @@ def test_what_is_remembered_and_what_waits_have_limits_in_bytes(upstream: Hostil
 
 def test_an_idle_lane_makes_room_for_another(gateway: Running) -> None:
     with websocket(gateway.port) as client:
-        for number in range(LANES + 3):
+        for number in range(MAX_LANES + 3):
             client.create(stream_id=f"lane {number}")
             assert client.response()[-1]["type"] == "response.completed"
 
@@ -277,7 +277,7 @@ def test_an_error_behind_signs_of_life_still_has_its_status(upstream: HostileUps
 
 def test_a_long_silence_repeats_that_the_response_is_in_progress(upstream: HostileUpstream) -> None:
     go_on = threading.Event()
-    upstream.scripts["slow"] = streamed(sse(said("slow")), Until(go_on), sse(END, DONE))
+    upstream.scripts["slow"] = streamed(sse(text_chunk("slow")), Until(go_on), sse(END, DONE))
     with running(config(upstream.url, keep_alive_seconds=0.01)) as gateway, websocket(gateway.port) as client:
         client.create(model="up/slow", stream_id="a")
         while client.message()["type"] != "response.output_text.delta":
@@ -316,7 +316,7 @@ def test_the_upgrade_is_guarded_like_a_post(upstream: HostileUpstream) -> None:
         with websocket(gateway.port, headers={"authorization": f"Bearer {key}"}) as client:
             client.create()
             assert text_of(client.response()) == "Hello world"
-        assert gateway.said(lambda line: line.get("key") == "a")
+        assert gateway.log_line(lambda line: line.get("key") == "a")
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_other_addresses_have_no_websocket(gateway: Running) -> None:
 
 
 def test_a_client_that_hangs_up_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["endless"] = unfinished(sse(said("x")), end=Hang())
+    upstream.scripts["endless"] = unfinished(sse(text_chunk("x")), end=Hang())
     for rudely in (False, True):
         with websocket(gateway.port) as client:
             client.create(model="up/endless")
@@ -384,7 +384,7 @@ def test_a_silent_client_is_pinged_and_then_given_up(gateway: Running, monkeypat
 
 def test_a_stopping_gateway_closes_idle_connections_and_lets_responses_end(upstream: HostileUpstream) -> None:
     go_on = threading.Event()
-    upstream.scripts["slow"] = streamed(sse(said("slow")), Until(go_on), sse(END, DONE))
+    upstream.scripts["slow"] = streamed(sse(text_chunk("slow")), Until(go_on), sse(END, DONE))
     with running(config(upstream.url)) as gateway, websocket(gateway.port) as idle, websocket(gateway.port) as busy:
         busy.create(model="up/slow")
         while busy.message()["type"] != "response.output_text.delta":
@@ -399,7 +399,7 @@ def test_a_stopping_gateway_closes_idle_connections_and_lets_responses_end(upstr
 
 
 def test_a_client_that_does_not_read_slows_the_upstream_down(gateway: Running, upstream: HostileUpstream) -> None:
-    piece = sse(said("x" * 60_000))
+    piece = sse(text_chunk("x" * 60_000))
     upstream.scripts["flood"] = streamed(*[piece] * 800, sse(END, DONE))
     client = WebSocketClient(gateway.port)
     try:
@@ -435,7 +435,7 @@ async def _never() -> Any:
 # --- hostile clients
 
 
-def test_whatever_comes_behind_the_upgrade_the_gateway_goes_on(gateway: Running) -> None:
+def test_any_bytes_after_the_upgrade_are_handled(gateway: Running) -> None:
     chance = random.Random(7)
     openings = (b"\x81", b"\x01", b"\x80", b"\x88", b"\x89", b"\x8a", b"\x82", b"\xf1", b"\x83", b"")
     for _ in range(150):

@@ -14,11 +14,11 @@ from gateway.archived import inside, store_of, with_store
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.raw import RawClient
 from gateway.running import Running
-from gateway.stored_turns import keeping, kept, said
+from gateway.stored_turns import keeping, kept, text_script
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.gateway.event_ids import EVENT_IDS, Elements, Frames, Lines
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 WORDS = tuple(f"word {number} – „ü“\n" for number in range(30))
 ARRAY = "/v1beta/models/{}:streamGenerateContent"
@@ -48,7 +48,7 @@ def asked_as(kind: str, model: str) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", kinds())
 def test_a_stream_goes_on_after_any_event(upstream: HostileUpstream, url: str, kind: str) -> None:
-    upstream.scripts["long"] = said(*WORDS)
+    upstream.scripts["long"] = text_script(*WORDS)
     with keeping(upstream, url) as gateway:
         path, body = asked_as(kind, "openai_chat/long")
         answer = gateway.ask(path, body)
@@ -73,7 +73,7 @@ def test_a_stream_goes_on_after_any_event(upstream: HostileUpstream, url: str, k
 
 
 def test_numbers_are_in_the_frames_where_clients_take_them(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["long"] = said(*WORDS)
+    upstream.scripts["long"] = text_script(*WORDS)
     with keeping(upstream, url) as gateway:
         for kind in ("agui", "vercel_ui"):
             frames = gateway.ask(*asked_as(kind, "openai_chat/long")).body.split(b"\n\n")[:-1]
@@ -87,8 +87,8 @@ def test_numbers_are_in_the_frames_where_clients_take_them(upstream: HostileUpst
 def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
     """The client hangs up in the middle; another one gets the rest, live, and both together have all of it."""
     go_on = threading.Event()
-    upstream.scripts[name] = said(*WORDS[:5], Until(go_on), *WORDS[5:])
-    upstream.scripts["whole"] = said(*WORDS)
+    upstream.scripts[name] = text_script(*WORDS[:5], Until(go_on), *WORDS[5:])
+    upstream.scripts["whole"] = text_script(*WORDS)
     with keeping(upstream, url) as gateway:
         path, body = asked_as(kind, f"openai_chat/{name}")
         client = RawClient(gateway.port)
@@ -102,7 +102,7 @@ def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstr
         reader = threading.Thread(target=lambda: results.append(gateway.ask(f"/v1/streams/{names[STREAM]}?after=3")))
         reader.start()
         go_on.set()
-        reader.join(PATIENCE)
+        reader.join(WAIT_SECONDS)
         whole = gateway.ask(f"/v1/streams/{names[STREAM]}")
         (answer,) = results
         numbering = EVENT_IDS[whole.headers["content-type"].partition(";")[0]]
@@ -118,7 +118,7 @@ def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstr
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_the_keep_field_is_not_sent_upstream(upstream: HostileUpstream, url: str, name: str, keep: bool) -> None:
-    upstream.scripts[name] = said("Hi")
+    upstream.scripts[name] = text_script("Hi")
     with keeping(upstream, url) as gateway:
         assert gateway.ask("/v1/chat/completions", {**body_of("openai_chat", f"openai_chat/{name}"), "keep": keep}).status == 200
         assert "keep" not in upstream.wait_for(name).body
@@ -136,7 +136,7 @@ def test_no_upstream_sees_the_name_of_the_session(upstream: HostileUpstream, url
 
 
 def test_a_whole_answer_is_kept_going_too(upstream: HostileUpstream, url: str, name: str) -> None:
-    upstream.scripts[name] = said("first", Until(go_on := threading.Event()), " second")
+    upstream.scripts[name] = text_script("first", Until(go_on := threading.Event()), " second")
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
         client.post("/v1/chat/completions?keep=true", body_of("openai_chat", f"openai_chat/{name}", False))
@@ -149,7 +149,7 @@ def test_a_whole_answer_is_kept_going_too(upstream: HostileUpstream, url: str, n
         assert (turn.ending, turn.response.choices[0].text) == ("end", "first second")
 
 
-def test_a_whole_answer_that_fails_when_nobody_listens(upstream: HostileUpstream, url: str, name: str) -> None:
+def test_a_failed_answer_is_stored_without_its_client(upstream: HostileUpstream, url: str, name: str) -> None:
     upstream.scripts[name] = [Until(go_on := threading.Event()), *whole({"error": {"message": "no"}}, status=400)]
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
@@ -162,7 +162,7 @@ def test_a_whole_answer_that_fails_when_nobody_listens(upstream: HostileUpstream
 
 
 def test_without_keep_a_hang_up_stops_the_upstream(upstream: HostileUpstream, url: str, name: str) -> None:
-    upstream.scripts[name] = said("first", Until(threading.Event()))
+    upstream.scripts[name] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
         client.post("/v1/chat/completions", body_of("openai_chat", f"openai_chat/{name}"))
@@ -178,7 +178,7 @@ def test_without_keep_a_hang_up_stops_the_upstream(upstream: HostileUpstream, ur
 
 @pytest.mark.parametrize("kind", kinds())
 def test_a_stream_whose_process_was_killed_ends_with_an_error(upstream: HostileUpstream, url: str, kind: str) -> None:
-    upstream.scripts["long"] = said(*WORDS)
+    upstream.scripts["long"] = text_script(*WORDS)
     with keeping(upstream, url) as gateway:
         whole = gateway.ask(*asked_as(kind, "openai_chat/long"))
         numbering = EVENT_IDS[whole.headers["content-type"].partition(";")[0]]
@@ -213,15 +213,15 @@ def test_a_stream_whose_process_was_killed_ends_with_an_error(upstream: HostileU
 
 @pytest.mark.parametrize("kind", kinds())
 def test_a_stream_is_stopped_properly(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
-    upstream.scripts[name] = said("first", Until(threading.Event()))
+    upstream.scripts[name] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         path, body = asked_as(kind, f"openai_chat/{name}")
         client = RawClient(gateway.port)
         client.post(path, body)
         came = client.read_until(b"first")
         stream = came.split(b"x-streamglot-stream: ")[1].split(b"\r\n")[0].decode()
-        told = gateway.ask(f"/v1/streams/{stream}/stop", {})
-        assert told.json()["ended"] is True
+        reply = gateway.ask(f"/v1/streams/{stream}/stop", {})
+        assert reply.json()["ended"] is True
         client.read_until(b"0\r\n\r\n")
         upstream.wait_for(name, lambda seen: seen.closed)
         (turn,) = kept(url)
@@ -240,59 +240,59 @@ def test_a_stream_is_stopped_properly(upstream: HostileUpstream, url: str, name:
 def background(gateway: Running, model: str, **more: Any) -> dict[str, Any]:
     answer = gateway.ask("/v1/responses", {"model": f"openai_chat/{model}", "input": "q", "background": True, **more})
     assert answer.status == 200, answer.body
-    told: dict[str, Any] = answer.json()
-    return told
+    reply: dict[str, Any] = answer.json()
+    return reply
 
 
 def response(gateway: Running, ident: str) -> dict[str, Any]:
     answer = gateway.ask(f"/v1/responses/{ident}")
     assert answer.status == 200, answer.body
-    told: dict[str, Any] = answer.json()
-    return told
+    reply: dict[str, Any] = answer.json()
+    return reply
 
 
 def test_an_answer_in_the_background(upstream: HostileUpstream, url: str, name: str) -> None:
     go_on = threading.Event()
-    upstream.scripts[name] = said("first", Until(go_on), " second")
+    upstream.scripts[name] = text_script("first", Until(go_on), " second")
     with keeping(upstream, url) as gateway:
-        told = background(gateway, name)
-        assert (told["status"], told["background"], told["output"]) == ("queued", True, [])
-        assert response(gateway, told["id"])["status"] in ("queued", "in_progress")
+        reply = background(gateway, name)
+        assert (reply["status"], reply["background"], reply["output"]) == ("queued", True, [])
+        assert response(gateway, reply["id"])["status"] in ("queued", "in_progress")
         assert "background" not in upstream.wait_for(name).body
         go_on.set()
-        until(lambda: response(gateway, told["id"])["status"] == "completed")
-        done = response(gateway, told["id"])
+        until(lambda: response(gateway, reply["id"])["status"] == "completed")
+        done = response(gateway, reply["id"])
         assert done["output"][0]["content"][0]["text"] == "first second"
-        stream = gateway.ask(f"/v1/responses/{told['id']}?stream=true")
+        stream = gateway.ask(f"/v1/responses/{reply['id']}?stream=true")
         assert understood("openai_responses", stream).text == "first second"
-        later = gateway.ask(f"/v1/responses/{told['id']}?stream=true&starting_after=4")
+        later = gateway.ask(f"/v1/responses/{reply['id']}?stream=true&starting_after=4")
         assert later.body == Frames().rest(stream.body, 5)
-        beyond = gateway.ask(f"/v1/responses/{told['id']}?stream=true&starting_after=99")
+        beyond = gateway.ask(f"/v1/responses/{reply['id']}?stream=true&starting_after=99")
         assert beyond.status == 400
-        assert f"{told['id']} has {Frames().count(stream.body)} events" in beyond.json()["error"]["message"]
+        assert f"{reply['id']} has {Frames().count(stream.body)} events" in beyond.json()["error"]["message"]
 
 
 def test_an_answer_in_the_background_is_cancelled(upstream: HostileUpstream, url: str, name: str) -> None:
-    upstream.scripts[name] = said("first", Until(threading.Event()))
+    upstream.scripts[name] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
-        told = background(gateway, name)
+        reply = background(gateway, name)
         upstream.wait_for(name, lambda seen: seen.sent)
-        cancelled = gateway.ask(f"/v1/responses/{told['id']}/cancel", {})
+        cancelled = gateway.ask(f"/v1/responses/{reply['id']}/cancel", {})
         assert (cancelled.status, cancelled.json()["status"]) == (200, "cancelled")
         upstream.wait_for(name, lambda seen: seen.closed)
-        assert response(gateway, told["id"])["status"] == "cancelled"
+        assert response(gateway, reply["id"])["status"] == "cancelled"
         assert gateway.ask("/v1/responses/resp_no/cancel", {}).status == 404
 
 
-def test_a_background_that_fails_says_so(upstream: HostileUpstream, url: str) -> None:
+def test_a_failed_background_response_reports_its_error(upstream: HostileUpstream, url: str) -> None:
     with keeping(upstream, url) as gateway:
-        told = background(gateway, "nobody")
-        until(lambda: response(gateway, told["id"])["status"] == "failed")
-        assert "nobody" in response(gateway, told["id"])["error"]["message"]
-        assert understood("openai_responses", gateway.ask(f"/v1/responses/{told['id']}?stream=true")).error
+        reply = background(gateway, "nobody")
+        until(lambda: response(gateway, reply["id"])["status"] == "failed")
+        assert "nobody" in response(gateway, reply["id"])["error"]["message"]
+        assert understood("openai_responses", gateway.ask(f"/v1/responses/{reply['id']}?stream=true")).error
 
 
-def test_the_background_needs_a_store(upstream: HostileUpstream) -> None:
+def test_background_responses_need_a_store(upstream: HostileUpstream) -> None:
     with keeping(upstream, "none") as gateway:
         answer = gateway.ask("/v1/responses", {"model": "openai_chat/x", "input": "q", "background": True})
         assert answer.status == 400
@@ -330,7 +330,7 @@ def test_events_are_counted_as_clients_count_them() -> None:
 
 def test_a_page_that_is_loaded_again_finds_its_answer(upstream: HostileUpstream, url: str, name: str) -> None:
     go_on = threading.Event()
-    upstream.scripts[name] = said("first", Until(go_on), " second")
+    upstream.scripts[name] = text_script("first", Until(go_on), " second")
     with keeping(upstream, url) as gateway:
         assert gateway.ask("/ui/chat-7/stream").status == 204
         client = RawClient(gateway.port)

@@ -36,8 +36,8 @@ def speaking(upstream: HostileUpstream) -> HostileUpstream:
     """Answers in the words of the question, in a fifth of a second."""
 
     def answer(seen: Seen) -> Script:
-        said = words(seen.body["messages"][0]["content"]).splitlines(keepends=True)
-        steps = [step for word in said for step in (chunk({"content": word}), Pause(0.02))]
+        lines = words(seen.body["messages"][0]["content"]).splitlines(keepends=True)
+        steps = [step for word in lines for step in (chunk({"content": word}), Pause(0.02))]
         return streamed(*steps, chunk({}, "stop", usage=USAGE), sse("[DONE]"))
 
     upstream.scripts["spoken"] = answer
@@ -45,7 +45,7 @@ def speaking(upstream: HostileUpstream) -> HostileUpstream:
 
 
 class Traffic:
-    """Clients that ask one question after the other, until they are told to stop. ``now`` is what they are told to ask."""
+    """Clients that ask one question after the other, until the test stops them. ``now`` is the current question."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -88,12 +88,12 @@ async def through(served: Served, outage: Any, seconds: float = 0.0) -> Traffic:
     traffic = Traffic(served.port)
     async with traffic.running():
         async with outage:
-            await asyncio.to_thread(served.told, "store_failing")
+            await asyncio.to_thread(served.log_line, "store_failing")
             await asyncio.gather(traffic.asked("during"), asyncio.sleep(seconds))
             assert await asyncio.to_thread(served.metric, "streamglot_store_failing") == 1
             assert await asyncio.to_thread(served.metric, "streamglot_store_failures_total") > 0
             assert await asyncio.to_thread(served.metric, "streamglot_store_queued") > 0
-        await asyncio.to_thread(served.told, "store_back")
+        await asyncio.to_thread(served.log_line, "store_back")
         await traffic.asked("after")
     return traffic
 
@@ -104,7 +104,7 @@ def settle(served: Served) -> None:
 
 
 async def written(served: Served, url: str, traffic: Traffic) -> None:
-    """Everything is there once, and whole; nothing was lost, and that is what is told."""
+    """Everything is there once, and whole; nothing was lost, and the log says so."""
     await asyncio.to_thread(settle, served)
     assert await asyncio.to_thread(served.metric, "streamglot_store_dropped_total") == 0
     assert await asyncio.to_thread(served.metric, "streamglot_store_unfit_total") == 0
@@ -117,7 +117,7 @@ async def written(served: Served, url: str, traffic: Traffic) -> None:
 
 
 async def texts(url: str) -> dict[str, list[str]]:
-    """What was answered to each question, as it is kept."""
+    """The stored answer to each question."""
     database = await Database.open(url)
     found: dict[str, list[str]] = {}
     try:
@@ -153,11 +153,11 @@ async def locked(path: Path) -> AsyncIterator[None]:
     locker.close()
 
 
-def test_a_locked_database(speaking: HostileUpstream, tmp_path: Path) -> None:
+def test_a_locked_database_delays_writes(speaking: HostileUpstream, tmp_path: Path) -> None:
     run(speaking, tmp_path, f"sqlite:///{tmp_path}/s.db", lambda served: locked(tmp_path / "s.db"))
 
 
-def test_a_full_disk(speaking: HostileUpstream, tmp_path: Path) -> None:
+def test_a_full_disk_drops_content_and_counts_it(speaking: HostileUpstream, tmp_path: Path) -> None:
     """No file of the process may grow any more, but for its log, which is far smaller."""
 
     @asynccontextmanager
@@ -191,8 +191,8 @@ def test_postgresql_is_gone_for_ten_seconds(speaking: HostileUpstream, postgres:
     async def gone(served: Served) -> AsyncIterator[None]:
         await asyncio.to_thread(postgres.stop, "immediate")
         try:
-            status, told = await asyncio.to_thread(served.ask, "/v1/streams/turn_1")
-            assert (status, b"store_unavailable" in told) == (503, True), told
+            status, body = await asyncio.to_thread(served.ask, "/v1/streams/turn_1")
+            assert (status, b"store_unavailable" in body) == (503, True), body
             yield
         finally:
             await asyncio.to_thread(postgres.start)
@@ -229,7 +229,7 @@ def test_an_unreachable_valkey_is_reported(speaking: HostileUpstream, tmp_path: 
             line = await Line.to(served.port)
             body = {"model": "up/spoken", "messages": [{"role": "user", "content": "lost"}], "stream": True}
             assert (await line.ask(CHAT, body)).endswith(b"data: [DONE]\n\n")
-            assert (await asyncio.to_thread(served.told, "store_failing"))["where"] == "valkey"
+            assert (await asyncio.to_thread(served.log_line, "store_failing"))["where"] == "valkey"
             assert b'"store":"failing"' in (await asyncio.to_thread(served.ask, "/ready"))[1]
             assert await asyncio.to_thread(served.metric, "streamglot_store_failing") == 1
             assert await asyncio.to_thread(served.metric, "streamglot_store_queued") > 0

@@ -21,7 +21,7 @@ from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, Sto
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.authenticator import Authenticator, digest_of
 from streamglot.gateway.auth.stored_keys import StoredCallers, refusal
-from streamglot.store import Overdrawn, Spent, Store, StoredKey, StoreUnavailable
+from streamglot.store import BudgetExceeded, Spent, Store, StoredKey, StoreUnavailable
 from waiting import until
 
 CHAT = "/v1/chat/completions"
@@ -58,7 +58,7 @@ def test_new_and_revoked_keys_take_effect_without_a_restart(tmp_path: Path) -> N
         assert secret not in str(gateway.lines)
 
 
-def test_limits(tmp_path: Path) -> None:
+def test_limits_are_enforced(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url, "slow", requests_per_minute=2, concurrent=1)
     with running({"store": {"url": url}}) as gateway:
@@ -73,7 +73,7 @@ def test_limits(tmp_path: Path) -> None:
         assert asked(gateway, secret).status == 429
 
 
-def test_budgets(tmp_path: Path) -> None:
+def test_budgets_are_enforced(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url, "spender", budget_tokens=100, budget_seconds=86_400.0)
     other = add(url, "other", budget_cost=1.0)
@@ -95,7 +95,7 @@ def test_budgets(tmp_path: Path) -> None:
         assert refused.headers["x-should-retry"] == "false"
         with pytest.raises(openai.RateLimitError, match="may use in 1 day"):
             openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret).chat.completions.create(model="replay", messages=[USER])
-        assert gateway.ask("/turns", headers={"x-api-key": secret}).status == 200  # what it said it may still read
+        assert gateway.ask("/turns", headers={"x-api-key": secret}).status == 200  # it may still read its own turns
         assert asked(gateway, other).status == 200
         with_store(url, lambda store: keep(store, ask(user("x")), answer("y"), caller="other", cost=1.5))
         until(lambda: asked(gateway, other).status == 429)
@@ -107,9 +107,9 @@ def test_budgets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"), [(3_600.0, "1 hour"), (172_800.0, "2 days"), (90.0, "90 seconds"), (0.5, "0.5 seconds")]
 )
-def test_the_words_of_a_refusal(seconds: float, words: str) -> None:
+def test_refusals_name_the_limit_and_the_time(seconds: float, words: str) -> None:
     key = StoredKey(id="1", name="me", budget_cost=1.0, budget_tokens=10, budget_seconds=seconds)
-    over = Overdrawn(key=key, spent=Spent(turns=1, tokens=12, cost=1.25), renews=1_767_225_600.0)
+    over = BudgetExceeded(key=key, spent=Spent(turns=1, tokens=12, cost=1.25), renews=1_767_225_600.0)
     error = refusal(over)
     assert error.message == (
         f"the key 'me' has used 1.25 of the 1.00 that it may cost in {words} and 12 of the 10 tokens that it may use in {words}; "
@@ -131,7 +131,7 @@ def test_a_store_that_does_not_answer_leaves_keys_as_they_were(tmp_path: Path, m
             failed.append(1)
             raise StoreUnavailable("the database does not answer")
 
-        monkeypatch.setattr(store_of(gateway).keys, "news", gone)
+        monkeypatch.setattr(store_of(gateway).keys, "changes", gone)
         until(lambda: len(failed) > 1)
         assert asked(gateway, secret).status == 200
         assert asked(gateway).status == 401
@@ -139,14 +139,14 @@ def test_a_store_that_does_not_answer_leaves_keys_as_they_were(tmp_path: Path, m
         async def broken() -> Any:
             raise ValueError("a fault")
 
-        monkeypatch.setattr(store_of(gateway).keys, "news", broken)
-        assert gateway.said(lambda line: line.get("event") == "store_fault")["message"] == "ValueError: a fault"
+        monkeypatch.setattr(store_of(gateway).keys, "changes", broken)
+        assert gateway.log_line(lambda line: line.get("event") == "store_fault")["message"] == "ValueError: a fault"
         monkeypatch.undo()
         second = add(url, "you")
         until(lambda: asked(gateway, second).status == 200)
 
 
-def test_keys_of_both_places(tmp_path: Path) -> None:
+def test_keys_of_configuration_and_store_are_accepted(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url, "stored")
     with running({"store": {"url": url}, "server": {"keys": [{"name": "set", "hash": digest_of("sesame")}]}}) as gateway:

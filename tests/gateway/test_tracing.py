@@ -22,7 +22,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, PLAIN, chunk, said
+from gateway.scenarios import DONE, END, PLAIN, chunk, text_chunk
 from gateway.telemetry import Telemetry
 from gateway.telemetry import telemetry as in_memory
 from gateway.upstream import HostileUpstream, sse, streamed, unfinished, whole
@@ -31,7 +31,7 @@ from streamglot.events import StreamEnd, StreamStart, Usage
 from streamglot.gateway.observe import semconv
 from streamglot.gateway.observe.instruments import MODELS, OTHER_MODELS
 from streamglot.gateway.observe.metrics import Spread, trace_id_of
-from streamglot.gateway.observe.semconv import COMING, LATEST, OPT_IN, RELEASED, names_for
+from streamglot.gateway.observe.semconv import LATEST, NEXT_VERSION, OPT_IN, RELEASED, names_for
 from streamglot.gateway.observe.tracing import Tracing
 from streamglot.messages import OutputFormat, Request
 from streamglot.tools.mcp_server import McpTool
@@ -113,7 +113,7 @@ def test_operations_and_providers_of_the_registry_are_used() -> None:
 def test_the_environment_selects_the_set_of_names() -> None:
     assert names_for({}) is RELEASED
     assert names_for({OPT_IN: "http"}) is RELEASED
-    assert names_for({OPT_IN: f"http, {LATEST}"}) is COMING
+    assert names_for({OPT_IN: f"http, {LATEST}"}) is NEXT_VERSION
 
 
 # --- spans
@@ -174,7 +174,7 @@ def test_a_retry_has_a_span_of_its_own_and_the_error_is_named(upstream: HostileU
 
 
 def test_a_cut_stream_ends_its_span_with_an_error(upstream: HostileUpstream, telemetry: Telemetry) -> None:
-    upstream.scripts["cut"] = unfinished(sse(said("Half")))
+    upstream.scripts["cut"] = unfinished(sse(text_chunk("Half")))
     with running(traced(upstream)) as gateway:
         ask(gateway, "openai_chat/cut", "t3")
     attempt, server = telemetry.spans()
@@ -333,7 +333,9 @@ def by_model(telemetry: Telemetry, metric: str, model: str) -> list[Any]:
 
 
 def test_the_metrics_of_the_released_set(upstream: HostileUpstream, telemetry: Telemetry) -> None:
-    upstream.scripts["metered"] = streamed(sse(said("a")), sse(said("b")), sse(said("c"), END), PLAIN.partition(b"\n\n")[2])
+    upstream.scripts["metered"] = streamed(
+        sse(text_chunk("a")), sse(text_chunk("b")), sse(text_chunk("c"), END), PLAIN.partition(b"\n\n")[2]
+    )
     with running(traced(upstream)) as gateway:
         assert ask(gateway, "openai_chat/metered", "m1") == 200
         assert ask(gateway, "openai_chat/metered", "m2", stream=False) == 200
@@ -366,10 +368,15 @@ def test_the_metrics_of_the_coming_set(telemetry: Telemetry) -> None:
     attempt = attempt_of({OPT_IN: LATEST}, "future", stream=True)
     attempt.seen([StreamStart()])
     attempt.seen([Usage(10, 5, 4, 3, 2), StreamEnd()])
-    for attribute, counter in COMING.token_counters.items():
+    for attribute, counter in NEXT_VERSION.token_counters.items():
         found = by_model(telemetry, counter, "future")
         assert found[0].value == (telemetry.spans()[-1].attributes or {})[attribute]
-    for histogram in (*COMING.token_histograms.values(), COMING.duration, COMING.first_chunk, COMING.output_chunk):
+    for histogram in (
+        *NEXT_VERSION.token_histograms.values(),
+        NEXT_VERSION.duration,
+        NEXT_VERSION.first_chunk,
+        NEXT_VERSION.output_chunk,
+    ):
         assert by_model(telemetry, histogram, "future")[0].count == 1
     assert not by_model(telemetry, RELEASED.token_usage, "future")
 

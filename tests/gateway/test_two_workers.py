@@ -1,5 +1,5 @@
 """Streams that are cut and gone on with, a thousand times, on two processes: while they run and after their end, on the process
-that produces them and on the other one. What comes is to the byte what a client saw that was never cut."""
+that produces them and on the other one. The bytes equal those of a client that was never disconnected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from gateway.process import Served, serving
-from gateway.stored_turns import said
+from gateway.stored_turns import text_script
 from gateway.upstream import Hang, HostileUpstream, Pause, Step, Until
 from gateway.worker_client import Line, answered_by, at_once
 from store.servers import Postgres
@@ -46,7 +46,7 @@ def slowly(go_on: threading.Event) -> Any:
             steps.append(Pause(PAUSE))
         if number == WORDS // 2:
             steps.append(Until(go_on))
-    return said(*steps)
+    return text_script(*steps)
 
 
 class Lines:
@@ -141,7 +141,7 @@ class Resumed:
         self.counted[when, worker == stream.worker] += 1
 
     async def cut(self, kind: str) -> None:
-        """A client hangs up after some event, and goes on elsewhere after the last one that it had whole."""
+        """A client disconnects after some event, and resumes on the other worker after its last complete event."""
         producer, worker = self._lines.any(self._chance), self._lines.any(self._chance)
         line = await self._lines.to(producer)
         await line.send(*asked_as(kind, "up/slow"), {"x-streamglot-keep": "true"})
@@ -205,7 +205,7 @@ def go_on() -> threading.Event:
 @pytest.fixture
 def slow(upstream: HostileUpstream, go_on: threading.Event) -> HostileUpstream:
     upstream.scripts["slow"] = slowly(go_on)
-    upstream.scripts["held"] = said("first", Hang())
+    upstream.scripts["held"] = text_script("first", Hang())
     return upstream
 
 
@@ -213,13 +213,15 @@ def test_a_thousand_streams_are_resumed_on_two_workers(slow: HostileUpstream, go
     async def drive() -> None:
         with serving(tmp_path, slow.url, f"sqlite:///{tmp_path}/s.db", "--workers", "2") as served:
             assert await resume_often(served, go_on, KINDS, each=20, over=736) >= 1000
-            said = {event["event"] for event in served.events()}
-            assert said <= {"store_failing", "store_back"}, "two that write may wait for each other, and lose nothing"
+            logged = {event["event"] for event in served.events()}
+            assert logged <= {"store_failing", "store_back"}, "two that write may wait for each other, and lose nothing"
 
     at_once(drive)
 
 
-def test_on_postgresql(slow: HostileUpstream, go_on: threading.Event, postgres: Postgres, tmp_path: Path) -> None:
+def test_streams_are_resumed_on_postgresql(
+    slow: HostileUpstream, go_on: threading.Event, postgres: Postgres, tmp_path: Path
+) -> None:
     async def drive() -> None:
         with serving(tmp_path, slow.url, await postgres.database(), "--workers", "2") as served:
             assert await resume_often(served, go_on, ("openai_chat", "agui", ARRAY), each=16, over=80) >= 150
@@ -227,7 +229,7 @@ def test_on_postgresql(slow: HostileUpstream, go_on: threading.Event, postgres: 
     at_once(drive)
 
 
-def test_with_valkey(slow: HostileUpstream, go_on: threading.Event, valkey_url: str, tmp_path: Path) -> None:
+def test_streams_are_resumed_with_valkey(slow: HostileUpstream, go_on: threading.Event, valkey_url: str, tmp_path: Path) -> None:
     async def drive() -> None:
         with serving(tmp_path, slow.url, f"sqlite:///{tmp_path}/s.db", "--workers", "2", valkey=valkey_url) as served:
             assert await resume_often(served, go_on, ("openai_chat", "ollama", "vercel_ui"), each=16, over=80) >= 150
@@ -236,7 +238,7 @@ def test_with_valkey(slow: HostileUpstream, go_on: threading.Event, valkey_url: 
 
 
 @pytest.mark.parametrize("valkey", [False, True])
-def test_stopped_from_the_other_worker(
+def test_a_stream_is_stopped_from_the_other_worker(
     slow: HostileUpstream, valkey: bool, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     address = request.getfixturevalue("valkey_url") if valkey else ""
@@ -251,8 +253,8 @@ def test_stopped_from_the_other_worker(
                 await soon(lambda: b"first" in stream.data)  # noqa: B023
                 before = len(slow.requests("held"))
                 async with lines.lent(lines.other(worker)) as line:
-                    told = await line.ask(f"/v1/streams/{stream.id}/stop", {})
-                    assert (line.status, b'"ended":true' in told) == (200, True)
+                    reply = await line.ask(f"/v1/streams/{stream.id}/stop", {})
+                    assert (line.status, b'"ended":true' in reply) == (200, True)
                     await running
                     assert await line.ask(f"/v1/streams/{stream.id}") == stream.data
                 await soon(lambda: slow.requests("held")[before - 1].closed)  # noqa: B023

@@ -16,7 +16,7 @@ import pytest
 
 from gateway.archived import inside, store_of
 from gateway.running import Running
-from gateway.stored_turns import USAGE, chunk, keeping, kept, said
+from gateway.stored_turns import USAGE, chunk, keeping, kept, text_script
 from gateway.upstream import HostileUpstream, sse, streamed
 from gateway.worker_client import Line, at_once
 from store.servers import writing
@@ -32,7 +32,7 @@ PIECE = "lorem ipsum " * 5_000
 def large(upstream: HostileUpstream) -> HostileUpstream:
     pieces = [chunk({"content": PIECE}) for _ in range(10)]
     upstream.scripts["large"] = streamed(*pieces, chunk({}, "stop", usage=USAGE), sse("[DONE]"))
-    upstream.scripts["small"] = said("fine")
+    upstream.scripts["small"] = text_script("fine")
     return upstream
 
 

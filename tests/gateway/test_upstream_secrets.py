@@ -16,32 +16,32 @@ import pytest
 from gateway.conftest import PATIENT, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, said
+from gateway.scenarios import DONE, END, text_chunk
 from gateway.stored_turns import keeping, kept
 from gateway.upstream import HostileUpstream, Seen, sse, streamed, unfinished, whole
 from streamglot.client.capture import Capture, capture
 from streamglot.config import Config, LoadedConfig, load, shown
-from streamglot.engine.content_log import EDGE_CHARS, MOST_CHARS, ContentLog
+from streamglot.engine.content_log import EDGE_CHARS, MAX_LOGGED_CHARS, ContentLog
 from streamglot.errors import ConfigError
 from streamglot.messages import Message, Request, Response, TextPart
 from streamglot.store import Database, Filter, Queries, export_jsonl, export_markdown
 from streamglot.upstream import Upstream
 from streamglot.upstream.secrets import HIDDEN, MAX_CHARS, SecretMask, hide, hide_in, secrets_in_url, shown_url
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 KEY = "zq-9f8e7d6c5b4a-0123456789"
 HEADER = "t0k3n-of-the-header-1234"
 PASSWORD = "pass word/of@the:address"
 QUERY = "secret+of the/query"
 IDS = ("e", "status", "Incorrect API key provided", KEY[:6], "model", "request id")
-"""What a client may choose to call its request: words that stand in the upstream's error."""
+"""What a client may choose to call its request: words of the upstream's error."""
 MESSAGE = f"Incorrect API key provided: {KEY}. You sent {HEADER}."
 
 
 def refusals() -> dict[str, Any]:
     """Every way in which an upstream can repeat a key."""
     error = {"message": MESSAGE, "type": "authentication_error", "code": KEY, "param": {KEY: [KEY, {"deep": MESSAGE}]}}
-    start = sse(said("Hello"))
+    start = sse(text_chunk("Hello"))
     return {
         "status": whole({"error": error}, 401),
         "text": whole(MESSAGE.encode(), 403, "text/plain"),
@@ -88,11 +88,11 @@ def test_a_client_cannot_read_the_key_whatever_it_calls_its_request(
             headers = {"x-request-id": request_id}
             answer = guarded.ask(path_of(client, model, stream), body_of(client, model, stream), headers)
             no_secret_in(everything(guarded, answer))
-            assert "openai_chat" in answer.body.decode(), "who failed is told"
+            assert "openai_chat" in answer.body.decode(), "the error names the upstream"
 
 
-def test_an_upstream_cannot_make_us_believe_that_the_error_was_told(guarded: Running, upstream: HostileUpstream) -> None:
-    """It repeats the id of the request, which stands in every error that we have told already."""
+def test_an_upstream_cannot_fake_a_masked_error(guarded: Running, upstream: HostileUpstream) -> None:
+    """It repeats the request id, which every error that we already sent contains."""
 
     def refuse(seen: Seen) -> Any:
         return whole({"error": {"message": f"{MESSAGE} (request id {seen.headers['x-request-id']})"}}, 401)
@@ -124,18 +124,18 @@ def test_store_and_exports_have_no_key(upstream: HostileUpstream, url: str) -> N
         error = msgspec.json.encode({"error": {"message": MESSAGE, "code": KEY}})
         place = error.index(KEY.encode()) + cut
         upstream.scripts["kept-refusal"] = whole({"error": {"message": MESSAGE, "code": KEY}}, 401)
-        upstream.scripts["kept-stream"] = streamed(sse(said("Hello")), b"data: " + error[:place], error[place:] + b"\n\n")
+        upstream.scripts["kept-stream"] = streamed(sse(text_chunk("Hello")), b"data: " + error[:place], error[place:] + b"\n\n")
         for model in ("kept-refusal", "kept-stream"):
             for stream in (True, False):
                 body = {**body_of("openai_chat", f"openai_chat/{model}", stream)}
                 no_secret_in(gateway.ask("/v1/chat/completions", body, {"x-request-id": "e"}).body.decode())
         kept(url, lambda found: len(found) == 4 and all(turn.ending for turn in found))
-        told = gateway.ask("/turns").body + b"".join(
+        shown_text = gateway.ask("/turns").body + b"".join(
             gateway.ask(f"/turns/{turn.id}{more}").body
             for turn in kept(url)
             for more in ("", "/raw?format=bytes", "/export", "/export?format=markdown")
         )
-        no_secret_in(told.decode("utf-8", "replace"))
+        no_secret_in(shown_text.decode("utf-8", "replace"))
     no_secret_in(asyncio.run(exported(url)))
 
 
@@ -154,11 +154,11 @@ async def exported(url: str) -> str:
 
 
 def test_the_log_of_contents_has_no_secret(upstream: HostileUpstream) -> None:
-    upstream.scripts["talkative"] = streamed(sse(said(f"my key is {KEY}"), END, DONE))
+    upstream.scripts["talkative"] = streamed(sse(text_chunk(f"my key is {KEY}"), END, DONE))
     config = {"server": {"log_content": True}, "upstreams": upstreams_at(upstream.url, key=KEY)}
     with running(config) as gateway:
         gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/talkative"), {"x-request-id": "talk"})
-        line = gateway.said(lambda line: line.get("event") == "content")
+        line = gateway.log_line(lambda line: line.get("event") == "content")
     assert "my key is" in line["answered"]
     no_secret_in(str(line))
 
@@ -168,14 +168,14 @@ def test_a_long_content_is_cut_without_showing_half_a_secret() -> None:
     log = ContentLog([r"pin \d+"], lambda: [secret])
 
     def line(text: str) -> str:
-        told: str = log.line("id", Request("m", messages=[Message("user", [TextPart(text)])]), Response())["asked"]
-        return told
+        shown_text: str = log.line("id", Request("m", messages=[Message("user", [TextPart(text)])]), Response())["asked"]
+        return shown_text
 
     assert secret[5:] not in line(f"a {secret} b pin 1234")
     assert "pin" not in line("pin 1234")
-    whole_text = line("x" * (2 * MOST_CHARS - 100) + secret + "y" * MOST_CHARS)
-    assert len(whole_text) < MOST_CHARS + 50
-    shrunk = line((secret + " ") * (2 * MOST_CHARS // len(secret)) + "end " * EDGE_CHARS)
+    whole_text = line("x" * (2 * MAX_LOGGED_CHARS - 100) + secret + "y" * MAX_LOGGED_CHARS)
+    assert len(whole_text) < MAX_LOGGED_CHARS + 50
+    shrunk = line((secret + " ") * (2 * MAX_LOGGED_CHARS // len(secret)) + "end " * EDGE_CHARS)
     assert "secret" not in shrunk
     assert "in all" in shrunk
 
@@ -196,7 +196,7 @@ print(asked("(a+)+!", "before " + "a" * 40 + "! after"))
 
 def test_a_pattern_that_backtracks_without_end_does_not_stop_the_gateway() -> None:
     """In a process of its own: a backtracking engine would not come back, and Python could not stop it."""
-    done = subprocess.run([sys.executable, "-c", CATASTROPHIC], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run([sys.executable, "-c", CATASTROPHIC], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True)
     assert f"before {HIDDEN} after" in done.stdout
 
 
@@ -216,7 +216,7 @@ def no_part_in(text: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "anthropic", "gemini", "ollama"])
-def test_the_address_is_used_whole_and_told_without_its_secrets(upstream: HostileUpstream, dialect: str) -> None:
+def test_the_full_address_is_used_and_shown_without_secrets(upstream: HostileUpstream, dialect: str) -> None:
     def repeat(seen: Seen) -> Any:
         return whole({"error": {"message": f"bad {seen.path} {seen.headers} {PASSWORD} {QUERY}"}}, 400)
 
@@ -238,7 +238,7 @@ def test_the_address_is_used_whole_and_told_without_its_secrets(upstream: Hostil
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/v1", "http://nowhere.invalid/v1", "http://127.0.0.1:99999/v1"])
-def test_an_upstream_that_cannot_be_reached_is_told_without_its_secrets(address: str) -> None:
+def test_an_unreachable_upstream_is_reported_without_secrets(address: str) -> None:
     for more in ({}, {"headers": {"host": "other"}}, {"proxy": with_secrets("http://127.0.0.1:1")}):
         one = {"base_url": with_secrets(address), "attempts": 1, "timeouts": PATIENT, **more}
         with running({"upstreams": {"far": one}}) as gateway:
@@ -256,12 +256,12 @@ def test_the_configuration_is_shown_without_the_secrets_of_addresses() -> None:
     }
     rows = shown(LoadedConfig(msgspec.convert(values, Config)))
     no_part_in(str(rows))
-    told = {place: value for place, value, _ in rows}
-    assert told["upstreams.up.base_url"] == f'"http://{HIDDEN}@host/v1?token={HIDDEN}"'
+    shown_text = {place: value for place, value, _ in rows}
+    assert shown_text["upstreams.up.base_url"] == f'"http://{HIDDEN}@host/v1?token={HIDDEN}"'
     assert Upstream(base_url=with_secrets("http://host/v1")).place == f"http://{HIDDEN}@host/v1?token={HIDDEN}"
 
 
-def test_a_refused_configuration_is_told_without_the_secrets_of_addresses(tmp_path: Any) -> None:
+def test_a_refused_configuration_is_reported_without_secrets(tmp_path: Any) -> None:
     path = tmp_path / "streamglot.toml"
     path.write_text(f'[upstreams.up]\nbase_url = "{with_secrets("http://host").partition("//")[2]}"\n')
     with pytest.raises(ConfigError) as refusal:
@@ -307,7 +307,7 @@ def test_secrets_of_an_address() -> None:
 # --- texts
 
 
-def test_hiding() -> None:
+def test_secrets_are_hidden() -> None:
     assert hide("none of it", ["none"]) == "none of it"
     assert hide(f"<{KEY}>", [KEY]) == f"<{HIDDEN}>"
     assert hide(f"{KEY[:13]} … {KEY}{KEY}", [KEY]) == f"{HIDDEN} … {HIDDEN}{HIDDEN}"
@@ -318,7 +318,7 @@ def test_hiding() -> None:
     assert hide("-".join([slow] * 20_000)).startswith("eyJ")
 
 
-def test_hiding_in_values() -> None:
+def test_secrets_in_values_are_hidden() -> None:
     quoted = 'a"quoted\\secret'
     assert hide_in({"a": [quoted, 1, None, True], quoted: (quoted,)}, [quoted]) == {
         "a": [HIDDEN, 1, None, True],
@@ -366,7 +366,7 @@ def recorded(upstream: HostileUpstream, **settings: Any) -> Capture:
 
 
 def test_a_recording_has_no_secret(upstream: HostileUpstream, tmp_path: Path) -> None:
-    body = sse(said(f"you sent {KEY} and {HEADER}"), END, DONE)
+    body = sse(text_chunk(f"you sent {KEY} and {HEADER}"), END, DONE)
     cuts = [body.index(KEY.encode()) + 7, body.index(HEADER.encode()) + 3]
     upstream.scripts["taped"] = streamed(body[: cuts[0]], body[cuts[0] : cuts[1]], body[cuts[1] :], x_echo=f"Bearer {KEY}")
     captured = recorded(upstream)
@@ -378,6 +378,6 @@ def test_a_recording_has_no_secret(upstream: HostileUpstream, tmp_path: Path) ->
 
 
 def test_a_recording_that_breaks_off_keeps_all_bytes_that_came(upstream: HostileUpstream) -> None:
-    upstream.scripts["taped"] = unfinished(sse(said("Half")) + b"data: " + KEY[:9].encode())
+    upstream.scripts["taped"] = unfinished(sse(text_chunk("Half")) + b"data: " + KEY[:9].encode())
     captured = recorded(upstream)
     assert captured.data.endswith(b"data: " + KEY[:9].encode()), "the beginning of a key is no key"

@@ -16,14 +16,14 @@ from gateway.archived import store_of, with_store
 from gateway.dialect_clients import body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import Running
-from gateway.stored_turns import keeping, kept, said
+from gateway.stored_turns import keeping, kept, text_script
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.events import StreamError
-from streamglot.gateway.api.resume import last_words
+from streamglot.gateway.api.resume import encoded_error
 from streamglot.gateway.event_ids import EVENT_IDS
 from streamglot.store import DatabaseBuffer, Store
-from waiting import PATIENCE, soon, until
+from waiting import WAIT_SECONDS, soon, until
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def begun(gateway: Running, kind: str, name: str) -> tuple[str, int]:
 
 @pytest.mark.parametrize("kind", ["openai_chat", "anthropic", "ollama"])
 def test_a_waiting_reader_gets_the_headers_at_once(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
-    upstream.scripts[name] = said("first", Until(go_on := threading.Event()), " second")
+    upstream.scripts[name] = text_script("first", Until(go_on := threading.Event()), " second")
     with keeping(upstream, url) as gateway:
         stream, events = begun(gateway, kind, name)
         reader = get(gateway, f"{stream}?after={events}")
@@ -70,7 +70,7 @@ def test_a_waiting_reader_gets_the_headers_at_once(upstream: HostileUpstream, ur
 @pytest.mark.parametrize("kind", ["openai_chat", "anthropic", "vercel_ui"])
 def test_a_waiting_reader_gets_keep_alives(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
     """Keep-alives are comments, which do not count as events."""
-    upstream.scripts[name] = said("first", Until(go_on := threading.Event()), " second")
+    upstream.scripts[name] = text_script("first", Until(go_on := threading.Event()), " second")
     with keeping(upstream, url, server={"keep_alive_seconds": 0.2}) as gateway:
         stream, events = begun(gateway, kind, name)
         reader = get(gateway, f"{stream}?after={events}")
@@ -85,7 +85,7 @@ def test_a_waiting_reader_gets_keep_alives(upstream: HostileUpstream, url: str, 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["before the headers", "after them"])
 def test_reading_stops_when_a_waiting_reader_hangs_up(upstream: HostileUpstream, url: str, name: str, waits: bool) -> None:
-    upstream.scripts[name] = said("first", Until(go_on := threading.Event()))
+    upstream.scripts[name] = text_script("first", Until(go_on := threading.Event()))
     with keeping(upstream, url) as gateway:
         stream, events = begun(gateway, "openai_chat", name)
         buffer: Any = store_of(gateway).buffer
@@ -111,9 +111,9 @@ def test_reading_stops_when_a_waiting_reader_hangs_up(upstream: HostileUpstream,
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_page_that_is_loaded_again_before_the_first_word(upstream: HostileUpstream, url: str, name: str, fails: bool) -> None:
-    """The first one may still be there, and is told by a status what the other one has as an event."""
+    """The first reader may still wait: it gets as a status what the other one gets as an event."""
     go_on = threading.Event()
-    answer = whole({"error": {"message": "not today"}}, status=400) if fails else said("first")
+    answer = whole({"error": {"message": "not today"}}, status=400) if fails else text_script("first")
     upstream.scripts[name] = [Until(go_on), *answer]
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
@@ -148,7 +148,7 @@ def test_a_page_whose_answer_is_not_kept_for_it_has_nothing_to_go_on_with(upstre
 
 def test_a_stop_of_a_stream_that_is_not_kept_whole(upstream: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs in another process, which takes its time to end it."""
-    monkeypatch.setattr("streamglot.gateway.api.resume.ENDED_SECONDS", PATIENCE)
+    monkeypatch.setattr("streamglot.gateway.api.resume.ENDED_SECONDS", WAIT_SECONDS)
     with keeping(upstream, url) as gateway:
 
         async def elsewhere(store: Store) -> Any:
@@ -159,18 +159,18 @@ def test_a_stop_of_a_stream_that_is_not_kept_whole(upstream: HostileUpstream, ur
             for number in range(1, 21):
                 buffer.append(turn.id, number, number, b"x" * 200)
             await store.writer.flush()
-            told = asyncio.create_task(asyncio.to_thread(gateway.ask, f"/v1/streams/{turn.id}/stop", {}))
+            stopping = asyncio.create_task(asyncio.to_thread(gateway.ask, f"/v1/streams/{turn.id}/stop", {}))
             await soon(asked.is_set)
             buffer.append(turn.id, 21, 21, b"the end")
             buffer.end(turn.id)
             await buffer.close()
-            return (await told).json()
+            return (await stopping).json()
 
-        told = with_store(url, elsewhere)
-        assert (told["ended"], told["events"]) == (True, 21)
+        stopping = with_store(url, elsewhere)
+        assert (stopping["ended"], stopping["events"]) == (True, 21)
 
 
-def test_a_stream_of_which_nothing_came_ends_in_words() -> None:
+def test_a_stream_without_events_ends_with_an_error() -> None:
     error = StreamError("stream_lost", "it is lost", "gateway", True, 502)
-    (told,) = json.loads(last_words("gemini", "application/json", "", 0, error))
-    assert "it is lost" in told["error"]["message"]
+    (stopping,) = json.loads(encoded_error("gemini", "application/json", "", 0, error))
+    assert "it is lost" in stopping["error"]["message"]

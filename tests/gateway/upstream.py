@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from waiting import PATIENCE, soon, until
+from waiting import WAIT_SECONDS, soon, until
 
 
 class Pause(Struct, frozen=True):
@@ -125,11 +125,11 @@ class HostileUpstream:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._ready.wait(PATIENCE), "the upstream did not start"
+        assert self._ready.wait(WAIT_SECONDS), "the upstream did not start"
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(PATIENCE)
+        self._thread.join(WAIT_SECONDS)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

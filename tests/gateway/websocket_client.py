@@ -13,7 +13,7 @@ import msgspec
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error")
 
@@ -22,7 +22,7 @@ class WebSocketClient:
     """``status`` and ``head`` are the answer to the upgrade. ``pongs``: are pings answered?"""
 
     def __init__(self, port: int, path: str = "/v1/responses", headers: Mapping[str, str] | None = None, **changes: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket = socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
         key = base64.b64encode(os.urandom(16)).decode()
         fields = {
             "host": f"127.0.0.1:{port}",

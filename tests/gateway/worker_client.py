@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 
 def asked(port: int, path: str, body: Any = None) -> tuple[int, bytes]:
     """One request, its answer read to the end."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
     try:
         connection.request("GET" if body is None else "POST", path, None if body is None else msgspec.json.encode(body))
         answer = connection.getresponse()
@@ -88,7 +88,7 @@ def answered_by(port: int, processes: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def at_once(work: Callable[[], Awaitable[None]], seconds: float = 3 * PATIENCE) -> None:
+def at_once(work: Callable[[], Awaitable[None]], seconds: float = 3 * WAIT_SECONDS) -> None:
     """Runs this, and fails if it never ends."""
 
     async def within() -> None:

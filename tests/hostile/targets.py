@@ -20,7 +20,7 @@ from hostile.responses import Response, parse_responses
 from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.serve import listen
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 HOST = b"host: localhost\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HOST + b"connection: close\r\n\r\n"
@@ -57,11 +57,11 @@ def chunks(*pieces: bytes) -> bytes:
 
 
 class Attacker:
-    """A client that does with its socket whatever it likes."""
+    """A client with full control over its socket."""
 
     def __init__(self, port: int, server: Running | None = None) -> None:
         self._server = server
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket = socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.data = b""
 
@@ -76,10 +76,10 @@ class Attacker:
                 return
 
     def settle(self) -> None:
-        """Waits until the server's event loop has gone round a few times, and has read whatever had come."""
+        """Waits until the server's event loop has run a few times and has read all data."""
         if self._server is not None:
             for _ in range(4):
-                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._server.server.loop).result(PATIENCE)
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._server.server.loop).result(WAIT_SECONDS)
 
     def read_to_end(self) -> bytes:
         """Everything up to the end of the connection, which must come."""
@@ -120,7 +120,7 @@ class Attacker:
                 except ConnectionResetError:
                     return sent
         finally:
-            self.socket.settimeout(PATIENCE)
+            self.socket.settimeout(WAIT_SECONDS)
         return sent
 
     def __enter__(self) -> Attacker:
@@ -155,4 +155,4 @@ def on_another_server(config: Mapping[str, Any]) -> Iterator[int]:
         yield port
     finally:
         server.should_exit = True
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)

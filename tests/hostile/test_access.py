@@ -99,14 +99,14 @@ def test_names_can_be_allowed() -> None:
     assert AllowedHosts(["*"]).allows("anything.example")
 
 
-def test_with_keys_any_name_will_do() -> None:
+def test_with_keys_any_host_name_is_accepted() -> None:
     """A page has no key, and a gateway behind a proxy has many names."""
     with running({"server": {"keys": KEYS}}) as gateway:
         assert get(gateway.port, "/v1/models", "host: gateway.example", "x-api-key: sesame").status == 200
         assert get(gateway.port, "/v1/models", "host: gateway.example").status == 401
 
 
-def test_a_stranger_is_refused_before_its_body_is_read(gateway: Running, target: Target) -> None:
+def test_an_unauthenticated_request_is_refused_before_its_body_is_read(gateway: Running, target: Target) -> None:
     head = target.line() + b"host: evil.example\r\nexpect: 100-continue\r\ncontent-length: 99999\r\n\r\n"
     assert statuses(gateway, head) == [403]
 

@@ -1,4 +1,4 @@
-"""The client gets an answer, whatever an upstream sends and whatever fails inside."""
+"""The client always gets an answer, for any upstream response and any internal fault."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_any_status_is_an_answer(port: int, upstream: HostileUpstream, status: i
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 def test_a_field_name_with_line_ends_is_no_header(port: int, upstream: HostileUpstream, client: str) -> None:
-    """Where it is dropped the client is told so, in a header."""
+    """If it is dropped, a header says so."""
     upstream.scripts["lines"] = streamed(PLAIN)
     for stream in (False, True):
         body = {**body_of(client, "openai_chat/lines", stream), "odd\r\nx-evil: 1": 1, "nul\x00": 1, "é\u2028": 1}
@@ -98,5 +98,5 @@ def test_an_internal_error_is_answered(gateway: Running, monkeypatch: pytest.Mon
 
 
 def test_retry_after_is_bounded_to_a_day() -> None:
-    told = [retry_after(seconds) for seconds in (0, -1, 0.2, 1.4, 7, math.inf, -math.inf, math.nan, 1e300)]
-    assert told == ["1", "1", "1", "1", "7", "86400", "1", "1", "86400"]
+    values = [retry_after(seconds) for seconds in (0, -1, 0.2, 1.4, 7, math.inf, -math.inf, math.nan, 1e300)]
+    assert values == ["1", "1", "1", "1", "7", "86400", "1", "1", "86400"]

@@ -16,7 +16,7 @@ import pytest
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, said
+from gateway.scenarios import DONE, END, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
 from hostile.responses import Malformed, Response, parse_responses
 from hostile.targets import ASGI, DIRECT, HEALTH, HOST, Attacker, Target, statuses
@@ -25,7 +25,7 @@ from streamglot.gateway.http.http_call import HTTPCall
 from streamglot.gateway.http.protocol import DISCARD_BYTES, PIPELINED, PIPELINED_BYTES, HTTPProtocol
 from streamglot.gateway.http.server import Server
 from streamglot.gateway.serve import listen
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 GET = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
 
@@ -42,7 +42,7 @@ def read_one(attacker: Attacker) -> Response:
         attacker.data += piece
 
 
-# --- bodies that nobody wants
+# --- bodies that no endpoint reads
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_slow_trickle_of_bytes_does_not_hold_a_connection(hurried: Running) ->
     with Attacker(hurried.port, hurried) as one:
         one.send(b"GET /health HTTP/1.1\r\n" + HOST + b"content-length: 1000000\r\n\r\n")
         read_one(one)
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         while hurried.server.connections:
             assert time.monotonic() < end, "the connection is held"
             one.send(b"x")
@@ -124,7 +124,7 @@ def test_connections_that_wait_make_room() -> None:
 
 
 def test_connections_that_work_are_left_alone(upstream: HostileUpstream) -> None:
-    upstream.scripts["busy-connection"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["busy-connection"] = [head(), sse(text_chunk("Hello")), Hang()]
     with running({"server": {"max_connections": 2}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         busy = [Attacker(gateway.port, gateway) for _ in range(2)]
         for one in busy:
@@ -147,7 +147,7 @@ def test_a_pipelined_request_does_not_hide_that_the_client_hangs_up(gateway: Run
     behind = {"same": GET, "next": GET, "half": GET[:10], "large": b"x" * (PIPELINED_BYTES + 1), "none": b""}
     for name, more in behind.items():
         model = f"hidden-{name}"
-        upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+        upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
         request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", f"openai_chat/{model}")))
         one = Attacker(gateway.port, gateway)
         if name == "same":
@@ -195,7 +195,7 @@ def test_too_many_pipelined_requests_end_the_connection(gateway: Running) -> Non
 
 def test_an_invalid_pipelined_request_does_not_harm_the_one_before(gateway: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
-    upstream.scripts["harmed"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    upstream.scripts["harmed"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/harmed")))
     with Attacker(gateway.port, gateway) as one:
         one.send(request + b"NONSENSE\r\n\r\n")
@@ -243,7 +243,7 @@ def test_a_head_that_does_not_end_is_refused(hurried: Running, start: bytes) -> 
 def test_a_head_of_one_byte_at_a_time_is_refused(hurried: Running) -> None:
     with Attacker(hurried.port, hurried) as one:
         one.send(b"GET /health HTTP/1.1\r\nx: ")
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         while hurried.server.connections:
             assert time.monotonic() < end, "every byte prolongs it"
             one.send(b"y")
@@ -288,7 +288,7 @@ class Endpoint:
     def stop(self, seconds: float) -> None: ...
     def reload(self) -> None: ...
 
-    def say_fault(self, request_id: str, error: BaseException) -> None:
+    def log_fault(self, request_id: str, error: BaseException) -> None:
         self.faults.append(error)
 
 
@@ -304,7 +304,7 @@ def serving(application: Endpoint) -> Iterator[tuple[Server, int]]:
         yield server, port
     finally:
         server.stop()
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
         assert not thread.is_alive(), "the server did not stop"
 
 
@@ -315,10 +315,10 @@ def blocked(server: Server) -> Iterator[None]:
 
     def wait() -> None:
         begun.set()
-        over.wait(PATIENCE)
+        over.wait(WAIT_SECONDS)
 
     server.loop.call_soon_threadsafe(wait)
-    assert begun.wait(PATIENCE)
+    assert begun.wait(WAIT_SECONDS)
     try:
         yield
     finally:
@@ -425,7 +425,7 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_calls_and_connections_are_freed_without_a_collection(gateway: Running, upstream: HostileUpstream) -> None:
     """Reference cycles would cost a tenth of the processor time of every request."""
-    upstream.scripts["freed"] = streamed(sse(said("Hello"), END, DONE))
+    upstream.scripts["freed"] = streamed(sse(text_chunk("Hello"), END, DONE))
     kinds = (HTTPCall, HTTPProtocol, RequestHandler)
     before: list[object] = []
 
@@ -451,7 +451,7 @@ def test_calls_and_connections_are_freed_without_a_collection(gateway: Running, 
 def test_a_server_that_stops_answers_what_it_has_read(upstream: HostileUpstream) -> None:
     """And what waits unread in a socket: with an answer or a refusal, and not with a close."""
     go_on = threading.Event()
-    upstream.scripts["stopping"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    upstream.scripts["stopping"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/stopping")))
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
         with Attacker(gateway.port, gateway) as busy, Attacker(gateway.port, gateway) as waiting:

@@ -56,13 +56,13 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("shape", LENGTHS)
-def test_a_request_with_two_ends_is_refused(gateway: Running, target: Target, shape: str) -> None:
+def test_conflicting_body_lengths_are_refused(gateway: Running, target: Target, shape: str) -> None:
     """One refusal, and nothing behind it is read."""
     found = statuses(gateway, target.line() + HOST + LENGTHS[shape] + b"\r\n0\r\n\r\n" + SMUGGLED)
     assert found in ([400], [501])
 
 
-def test_a_coding_in_an_old_version_is_refused(gateway: Running, target: Target) -> None:
+def test_transfer_encoding_in_http_1_0_is_refused(gateway: Running, target: Target) -> None:
     assert statuses(gateway, target.line("1.0") + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED) == [400]
 
 
@@ -151,7 +151,7 @@ def test_a_body_behind_an_upgrade_is_no_request(gateway: Running, target: Target
     assert statuses(gateway, *sent) == [400, 200]
 
 
-def test_a_websocket_is_told_that_there_is_none(gateway: Running, target: Target) -> None:
+def test_a_websocket_upgrade_is_refused(gateway: Running, target: Target) -> None:
     with Attacker(gateway.port) as one:
         one.send(f"GET {target.path} HTTP/1.1\r\n".encode() + HOST + UPGRADES["websocket"] + b"\r\n" + HEALTH)
         first, second = one.responses()

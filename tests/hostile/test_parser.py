@@ -29,7 +29,7 @@ SHAPES = {
 
 
 class Seen:
-    """Notes what it is told; pieces of a body run together, as their borders mean nothing."""
+    """Records its calls; pieces of a body run together, as their borders mean nothing."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []

@@ -196,8 +196,8 @@ def test_an_error_of_one_choice_is_the_end_of_the_stream(first: str, second: str
     assert found[-1] is errors[0]
     assert not [event for event in found if isinstance(event, StreamEnd)]
     if second == "Two":
-        said = [event.event.text for event in found if isinstance(event, Choice) and isinstance(event.event, TextDelta)]
-        assert "".join(said) == "Two more", "the other choice is whole"
+        texts = [event.event.text for event in found if isinstance(event, Choice) and isinstance(event.event, TextDelta)]
+        assert "".join(texts) == "Two more", "the other choice is whole"
 
 
 def test_nothing_follows_the_error_of_a_single_choice() -> None:

@@ -41,7 +41,7 @@ def through(*chunks: dict[str, Any]) -> list[Any]:
     return [json.loads(payload) if payload.startswith("{") else payload for payload in payloads]
 
 
-def said(payloads: list[Any]) -> str:
+def content_of(payloads: list[Any]) -> str:
     deltas = [payload["choices"][0]["delta"] for payload in payloads[:-1] if payload["choices"]]
     return "".join(one.get("content") or "" for one in deltas)
 
@@ -72,7 +72,7 @@ def test_a_tool_call_in_tags_becomes_chunks_in_their_order() -> None:
     order = [kind for number, kind in enumerate(kinds) if number == 0 or kinds[number - 1] != kind]
     assert order == ["text", "start", "arguments", "tool_calls", "usage"]
     assert payloads[-1] == "[DONE]"
-    assert said(payloads) == "I'll read the file."
+    assert content_of(payloads) == "I'll read the file."
     calls = [
         one["choices"][0]["delta"]["tool_calls"][0]
         for one in payloads[:-1]
@@ -88,13 +88,13 @@ def test_a_tool_call_in_tags_becomes_chunks_in_their_order() -> None:
 
 def test_malformed_tags_are_text_and_nothing_is_lost() -> None:
     payloads = through(CREATED, *WORDS, delta("<read><filePath>/test.js"), delta("</read>"), FINISHED)
-    assert said(payloads) == "I'll read the file.\n\n<read><filePath>/test.js</read>"
+    assert content_of(payloads) == "I'll read the file.\n\n<read><filePath>/test.js</read>"
     assert payloads[-3]["choices"][0]["finish_reason"] == "stop"
 
 
 def test_tags_that_the_end_cuts_off_are_text_and_nothing_is_lost() -> None:
     payloads = through(CREATED, delta("Let me read it.\n\n"), delta("<read>\n<filePath>/test"), FINISHED)
-    assert said(payloads) == "Let me read it.\n\n<read>\n<filePath>/test"
+    assert content_of(payloads) == "Let me read it.\n\n<read>\n<filePath>/test"
     assert payloads[-3]["choices"][0]["finish_reason"] == "stop"
 
 

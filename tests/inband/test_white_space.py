@@ -79,14 +79,14 @@ def test_reasoning_keeps_the_white_space_between_its_blocks() -> None:
     assert (found["reasoning"], found["text"]) == ("a\n\nb", "One Two")
 
 
-def said(response: Response) -> str:
+def answer_text(response: Response) -> str:
     return "".join(part.text for part in response.choices[0].parts if isinstance(part, TextPart))
 
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "ollama", "gemini", "openai_responses", "openai_completions"])
 def test_dialects_that_join_their_text_keep_words_apart(dialect: str) -> None:
     events = parse_text(f"One <think>b</think>Two\n{FORMATS['hermes'].write([PARIS])} Three", "hermes", [WEATHER])
-    assert said(collect(events)) == "One Two\n Three"
+    assert answer_text(collect(events)) == "One Two\n Three"
     box, client = writer(dialect), reader(dialect)
     written = box.feed([*events]) + box.close()
-    assert said(collect([*client.feed(written), *client.close()])) == "One Two\n Three"
+    assert answer_text(collect([*client.feed(written), *client.close()])) == "One Two\n Three"

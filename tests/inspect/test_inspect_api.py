@@ -16,7 +16,7 @@ from sqlalchemy import delete, insert
 
 from gateway.conftest import UPSTREAM_DIALECTS
 from gateway.running import Running
-from gateway.stored_turns import chunk, keeping, kept, said
+from gateway.stored_turns import chunk, keeping, kept, text_script
 from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, whole
 from inspected import Inspected, joined, of_answer, unzipped
 from recordings import recordings
@@ -26,7 +26,7 @@ from streamglot.errors import RequestError
 from streamglot.gateway.api.inspect import found_turn
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.store import Database, Queries, schema
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 RAW = {"raw": True}
 
@@ -53,7 +53,7 @@ def inspected(gateway: Running, turn: str, query: str = "", **headers: str) -> I
 
 
 def test_a_stored_turn_has_all_three_columns_linked(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url, store=RAW) as gateway:
         written = gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9)).body
         turn = kept(url)[-1]
@@ -93,7 +93,7 @@ def test_a_stored_turn_of_every_dialect(upstream: HostileUpstream, url: str, dia
 
 
 def test_a_recording_of_many_commits_is_the_same(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+    upstream.scripts["told"] = text_script("Hello", " world")
 
     async def one_commit_for_each_frame(turn: str) -> None:
         database = await Database.open(url)
@@ -114,7 +114,7 @@ def test_a_recording_of_many_commits_is_the_same(upstream: HostileUpstream, url:
 
 
 def test_failed_attempts_are_in_the_waterfall(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["flaky"] = [whole({"error": {"message": "busy"}}, 503), said("Hi")]
+    upstream.scripts["flaky"] = [whole({"error": {"message": "busy"}}, 503), text_script("Hi")]
     patient = {"openai_chat": {"dialect": "openai_chat", "base_url": f"{upstream.url}/v1", "attempts": 2, "pause": 0.01}}
     with keeping(upstream, url, store=RAW, upstreams=patient) as gateway:
         gateway.ask("/v1/chat/completions", asked("openai_chat/flaky"))
@@ -126,7 +126,7 @@ def test_failed_attempts_are_in_the_waterfall(upstream: HostileUpstream, url: st
 
 
 def test_a_turn_without_raw_bytes_shows_its_stored_answer(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
         gateway.ask("/v1/chat/completions", asked("openai_chat/told"))
         found = inspected(gateway, kept(url)[-1].id)
@@ -145,7 +145,7 @@ def test_a_running_turn_is_followed_to_its_end(upstream: HostileUpstream, url: s
         thread = threading.Thread(target=gateway.ask, args=("/v1/chat/completions", asked("openai_chat/slow")))
         thread.start()
         turn = kept(url, lambda found: found)[-1]
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
         connection.request("GET", f"/turns/{turn.id}/inspect")
         answer = connection.getresponse()
         lines: list[dict[str, Any]] = []
@@ -155,7 +155,7 @@ def test_a_running_turn_is_followed_to_its_end(upstream: HostileUpstream, url: s
         go_on.set()
         lines += [json.loads(line) for line in answer.read().splitlines()]
         connection.close()
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
     found = joined(lines)
     assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["one", "two"]
     assert found.facts["running"] is False
@@ -171,7 +171,7 @@ def test_a_running_turn_without_raw_bytes_is_followed_by_what_its_client_gets(up
         thread = threading.Thread(target=gateway.ask, args=("/v1/messages", asked("openai_chat/slow", max_tokens=9)))
         thread.start()
         turn = kept(url, lambda found: found)[-1]
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
         connection.request("GET", f"/turns/{turn.id}/inspect")
         answer = connection.getresponse()
         lines: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ def test_a_running_turn_without_raw_bytes_is_followed_by_what_its_client_gets(up
         go_on.set()
         lines += [json.loads(line) for line in answer.read().splitlines()]
         connection.close()
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
     found = joined(lines)
     assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["one", "two"]
     assert (found.facts["follows"], found.facts["running"], found.facts["ending"]) == ("client", False, "end")
@@ -198,7 +198,7 @@ def test_a_running_turn_without_raw_bytes_is_shown_when_it_has_ended(upstream: H
         assert once.facts["running"] is True
         go_on.set()
         found = inspected(gateway, turn.id)
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
     assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["one"]
 
 
@@ -221,7 +221,7 @@ def pasting(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_a_recording_that_was_downloaded_can_be_dropped(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url, store=RAW) as gateway:
         gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9))
         turn = kept(url)[-1]
@@ -260,7 +260,7 @@ def test_injections_come_through_as_text(pasting: Running) -> None:
 
 
 def test_a_turn_as_curl_and_as_a_test(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     keyed = {"openai_chat": {"dialect": "openai_chat", "base_url": f"{upstream.url}/v1", "key": "sk-very-secret-1234567890"}}
     with keeping(upstream, url, store=RAW, upstreams=keyed) as gateway:
         gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9))
@@ -279,7 +279,7 @@ def test_a_turn_as_curl_and_as_a_test(upstream: HostileUpstream, url: str) -> No
 
 
 def test_a_turn_without_bytes_is_no_test(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
         gateway.ask("/v1/chat/completions", asked("openai_chat/told"))
         turn = kept(url)[-1].id
@@ -293,7 +293,7 @@ def test_a_turn_without_bytes_is_no_test(upstream: HostileUpstream, url: str) ->
 
 
 def test_a_key_sees_its_own_turns_only(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     keys = [{"name": name, "hash": digest_of(f"key-of-{name}-123456")} for name in ("ann", "bob")]
     ann, bob = ({"authorization": f"Bearer key-of-{name}-123456"} for name in ("ann", "bob"))
     with keeping(upstream, url, store=RAW, server={"keys": keys}) as gateway:
@@ -340,7 +340,7 @@ def test_a_turn_that_began_just_now_is_found() -> None:
 
 
 def test_what_a_policy_changed_stands_beside_the_original(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["leaky"] = said("Write to ", "ann@example.org", " today")
+    upstream.scripts["leaky"] = text_script("Write to ", "ann@example.org", " today")
     policies = [{"use": "redact", "detectors": ["email"], "store_original": True}]
     with keeping(upstream, url, store=RAW, policies=policies) as gateway:
         gateway.ask("/v1/chat/completions", asked("openai_chat/leaky"))
@@ -357,7 +357,7 @@ def test_steps_and_tool_runs_are_in_the_waterfall(upstream: HostileUpstream, url
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "calculator", "arguments": '{"expression": "6*7"}'}}
     upstream.scripts["sums"] = [
         streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), sse("[DONE]")),
-        said("It is 42."),
+        text_script("It is 42."),
     ]
     with keeping(upstream, url, store=RAW, tools={"enabled": ["calculator"]}) as gateway:
         headers = {"x-streamglot-tools": "calculator"}

@@ -306,8 +306,8 @@ def test_a_test_file_passes(pytester_folder: Path) -> None:
         for name, data in unzipped(pytest_archive(f"turn {recording.dialect}", read_source(recording.body))).items():
             (folder / name).write_bytes(data)
     call = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
-    said = read_source(chat(content=call) + b"data: [DONE]\n\n")
-    for name, data in unzipped(pytest_archive("in band", said)).items():
+    recorded = read_source(chat(content=call) + b"data: [DONE]\n\n")
+    for name, data in unzipped(pytest_archive("in band", recorded)).items():
         (folder / name).write_bytes(data)
     assert pytest.main(["-q", "-p", "no:cacheprovider", str(folder)]) == 0
 

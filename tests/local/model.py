@@ -14,7 +14,7 @@ import pytest
 from streamglot import ConfigError, Upstream
 from streamglot.upstream.local import LIBRARY, LocalServer, missing
 from streamglot.upstream.weights import chosen, pull
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 os.environ.setdefault("STREAMGLOT_LOCAL_THREADS", "1")
 
@@ -49,6 +49,6 @@ def counter(upstream: Upstream, name: str) -> float:
     """A counter of the server's metrics."""
     address = f"{upstream.base_url.removesuffix('/v1')}/metrics"
     request = urllib.request.Request(address, headers={"authorization": f"Bearer {upstream.key}"})
-    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
         lines = answer.read().decode().splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith(f"llamacpp:{name} ")))

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 PROGRAM = str(Path(sys.executable).with_name("streamglot"))
-PATIENCE = 60.0
+WAIT_SECONDS = 60.0
 """Seconds to wait for a condition. A busy machine loads the model slowly."""
 LISTENS = "streamglot listens on http://127.0.0.1:"
 
 
 def awaited(what: Callable[[], Any], why: str) -> Any:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + WAIT_SECONDS
     while not (found := what()):
         assert time.monotonic() < until, why
         time.sleep(0.05)
@@ -31,16 +31,16 @@ class Serving:
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
         self._log = log
-        text = awaited(lambda: "\n" in (text := self.said()).partition(LISTENS)[2] and text, "it never listened")
+        text = awaited(lambda: "\n" in (text := self.log_text()).partition(LISTENS)[2] and text, "it never listened")
         self.port = int(text.partition(LISTENS)[2].split()[0])
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self._log.read_text()
 
     def ask(self, **fields: object) -> tuple[int, bytes]:
         """Sends a chat request; status 0 while the gateway does not listen yet."""
         body = {"max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}], **fields}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
         try:
             connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
             answer = connection.getresponse()
@@ -68,4 +68,4 @@ def serving(folder: Path, *options: str, **more: str) -> Iterator[Serving]:
         yield Serving(process, log)
     finally:
         process.terminate()
-        process.wait(PATIENCE)
+        process.wait(WAIT_SECONDS)

@@ -17,7 +17,7 @@ from streamglot import StreamEnd, TextDelta, ToolCallDelta, UpstreamError, check
 from streamglot.messages import ReasoningPart, ToolCallPart
 from streamglot.upstream import Upstream
 from streamglot.upstream.local import LocalServer, missing, threads
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 TOOL = {
     "type": "function",
@@ -76,7 +76,7 @@ def test_a_client_of_the_gateway_that_leaves_stops_the_model(model: Upstream) ->
         before = counter(model, "tokens_predicted_total")
         body = b'{"model":"local","stream":true,"max_tokens":2000,"messages":[{"role":"user","content":"Tell me a story."}]}'
         request = urllib.request.Request(f"{gateway.url}/v1/chat/completions", body, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
             assert answer.readline().startswith(b"data: ")
         assert 0 < _settled(model) - before < 300
 
@@ -142,7 +142,7 @@ def test_the_official_clients_stream_from_it(model: Upstream) -> None:
 def test_requests_without_the_key_are_refused(model: Upstream) -> None:
     request = urllib.request.Request(f"{model.base_url}/chat/completions", b"{}", {"content-type": "application/json"})
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(request, timeout=PATIENCE)
+        urllib.request.urlopen(request, timeout=WAIT_SECONDS)
     assert model.base_url.startswith("http://127.0.0.1:")
 
 

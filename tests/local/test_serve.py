@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from local.model import needed
-from local.serving import PATIENCE, awaited, serving
+from local.serving import WAIT_SECONDS, awaited, serving
 from local.test_supervisor import children, named
 from streamglot.upstream.local import LocalServer
 from streamglot.upstream.weights import chosen
@@ -21,30 +21,30 @@ def test_requests_without_a_model_use_the_local_model(tmp_path: Path) -> None:
     with serving(tmp_path, STREAMGLOT_LOCAL="on") as gateway:
         status, body = awaited(lambda: (answer := gateway.ask())[0] and answer, "it never answered")
         assert (status, json.loads(body)["model"]) == (200, "local")
-        said = gateway.said()
-    assert "  local        started" in said
-    assert '"model": "local"' in said
+        output = gateway.log_text()
+    assert "  local        started" in output
+    assert '"model": "local"' in output
     for line in ("OPENAI_BASE_URL=", "ANTHROPIC_BASE_URL=", "/v1beta", "/agui", "/ui"):
-        assert line in said
-    assert "uses replay" not in said
+        assert line in output
+    assert "uses replay" not in output
 
 
-def test_without_weights_it_says_so_and_runs_on_replay(tmp_path: Path) -> None:
+def test_without_weights_the_gateway_reports_it_and_uses_replay(tmp_path: Path) -> None:
     with serving(tmp_path, STREAMGLOT_CACHE=str(tmp_path), STREAMGLOT_LOCAL="on") as gateway:
         status, body = awaited(lambda: (answer := gateway.ask())[0] and answer, "it never answered")
-        said = gateway.said()
+        output = gateway.log_text()
     assert status == 200
     assert "You said: Hi" in json.loads(body)["choices"][0]["message"]["content"]
-    assert "  local        not started" in said
-    assert "the gateway uses replay" in said
-    assert '"model": "replay"' in said
+    assert "  local        not started" in output
+    assert "the gateway uses replay" in output
+    assert '"model": "replay"' in output
 
 
 def test_discovery_can_be_switched_off(tmp_path: Path) -> None:
     with serving(tmp_path, STREAMGLOT_SERVER__DISCOVER="false") as gateway:
-        said = gateway.said()
-    assert "server.discover is off" in said
-    assert "it runs on replay" not in said
+        output = gateway.log_text()
+    assert "server.discover is off" in output
+    assert "it runs on replay" not in output
 
 
 def test_the_model_is_loaded_on_demand_beside_other_upstreams(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_the_model_is_loaded_on_demand_beside_other_upstreams(tmp_path: Path) ->
         status, body = awaited(lambda: (answer := gateway.ask(model="local"))[0] and answer, "it never answered")
         assert (status, json.loads(body)["model"]) == (200, "local"), body
         assert len(children(supervisor)) == 1
-        said = gateway.said()
-    assert "  local        on demand" in said
+        output = gateway.log_text()
+    assert "  local        on demand" in output
 
 
 def test_a_request_without_the_key_does_not_load_the_model() -> None:
@@ -72,7 +72,7 @@ def test_a_request_without_the_key_does_not_load_the_model() -> None:
         for key in ("", "Bearer wrong"):
             request = urllib.request.Request(f"{upstream.base_url}/chat/completions", b"{}", {"authorization": key})
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(request, timeout=PATIENCE)
+                urllib.request.urlopen(request, timeout=WAIT_SECONDS)
             assert refused.value.status == 503
             assert b"not loaded yet" in refused.value.read()
         assert server.process is not None

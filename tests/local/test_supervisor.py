@@ -60,12 +60,12 @@ def test_requests_get_an_error_until_the_model_is_back(server: LocalServer) -> N
         server.weights.unlink()
         [first] = children(server.process)
         os.kill(first, signal.SIGKILL)
-        told = awaited(
+        refused = awaited(
             lambda: (answer := ask()).status == 503 and b"starting it again failed" in answer.body and answer, "no word"
         )
-        assert b"the process of the local model was ended by SIGKILL" in told.body
-        assert b"it is being started again" in told.body
-        assert int(told.headers["retry-after"]) >= 1
+        assert b"the process of the local model was ended by SIGKILL" in refused.body
+        assert b"it is being started again" in refused.body
+        assert int(refused.headers["retry-after"]) >= 1
         server.weights.symlink_to(weights)
         awaited(lambda: ask().status == 200, "it did not come back")
     assert server.start().base_url == upstream.base_url
@@ -106,7 +106,7 @@ def test_the_gateway_gets_its_model_back(tmp_path: Path, workers: str) -> None:
         [model] = children(supervisor)
         os.kill(model, signal.SIGKILL)
         awaited(lambda: gateway.ask()[0] == 200, "it did not come back")
-        events = awaited(lambda: len(found := _events(gateway.said())) > 1 and found, "it did not say so")
+        events = awaited(lambda: len(found := _events(gateway.log_text())) > 1 and found, "it did not say so")
         assert events == ["local_model_ended", "local_model_back"]
         assert len(children(supervisor)) == 1
         assert len(children(mine)) == (1 if workers == "1" else 3)
@@ -114,8 +114,8 @@ def test_the_gateway_gets_its_model_back(tmp_path: Path, workers: str) -> None:
     awaited(lambda: not alive(supervisor) and not alive(model), "something was left behind")
 
 
-def _events(said: str) -> list[str]:
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+def _events(output: str) -> list[str]:
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return [line["event"] for line in lines if str(line.get("event", "")).startswith("local_model")]
 
 

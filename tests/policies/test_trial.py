@@ -87,8 +87,8 @@ def test_a_judge_that_cannot_be_asked_is_a_failure() -> None:
 
 def recorded(number: int) -> RecordedTurn:
     request = Request(model="m", messages=[Message("user", [TextPart("hi")])])
-    said = f"mail a{number}@b.org" if number % 2 else "nothing"
-    return RecordedTurn(f"turn_{number}", request, collect(stream(text(said), call("rm", "{}"))), model="m")
+    answer_text = f"mail a{number}@b.org" if number % 2 else "nothing"
+    return RecordedTurn(f"turn_{number}", request, collect(stream(text(answer_text), call("rm", "{}"))), model="m")
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -128,7 +128,7 @@ def test_a_policy_is_described_from_its_class() -> None:
     assert "  when: When = none" in lines
 
 
-def test_the_text_that_waits_is_told() -> None:
+def test_held_text_is_reported() -> None:
     policies: list[Policy] = [Callbacks(on_tool_call_complete=lambda piece: refuse("no"))]
     trial = try_policies(timed(stream(call("f", '{"a"', ": 1}"))), policies)
     assert [step.held for step in trial.steps] == ["", "", '{"a"', '{"a": 1}', "", ""]

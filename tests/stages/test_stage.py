@@ -37,10 +37,10 @@ def test_facts_about_an_exchange_are_kept_by_subject() -> None:
     assert context.annotations == {"verdict": [{"ok": True}, {"ok": False}]}
 
 
-def test_a_fact_is_told_as_it_is_reported_and_kept_only_if_it_is_annotated() -> None:
-    told: list[tuple[str, dict[str, Any]]] = []
-    context = ExchangeContext("r", on_fact=lambda subject, fact: told.append((subject, fact)))
+def test_a_fact_reaches_observers_and_only_annotations_are_kept() -> None:
+    reported: list[tuple[str, dict[str, Any]]] = []
+    context = ExchangeContext("r", on_fact=lambda subject, fact: reported.append((subject, fact)))
     context.annotate("verdict", {"ok": True})
     context.report("step", {"number": 1})
-    assert told == [("verdict", {"ok": True}), ("step", {"number": 1})]
+    assert reported == [("verdict", {"ok": True}), ("step", {"number": 1})]
     assert context.annotations == {"verdict": [{"ok": True}]}

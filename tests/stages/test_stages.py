@@ -175,7 +175,7 @@ def test_a_citation_outside_of_text() -> None:
     assert collect([StreamStart(), CITE]).choices[0].parts == [TextPart("", [CITE])]
 
 
-def test_what_says_nothing_makes_no_choice() -> None:
+def test_empty_events_create_no_choice() -> None:
     silent: list[Event] = [Choice(1, StepEnd(1)), Choice(1, Usage(1)), Choice(1, KeepAlive())]
     assert collect([StreamStart(), *silent, StreamEnd("end")]).choices == [ResponseChoice(0, [], "end")]
 
@@ -189,7 +189,7 @@ def test_a_response_replayed_adds_up_to_itself() -> None:
     assert collect(events) == response
 
 
-def test_replaying_less() -> None:
+def test_replaying_fewer_choices() -> None:
     assert replay(Response("r")) == [StreamStart("r"), StreamEnd("other")]
     failed = Response(choices=[ResponseChoice(0, [TextPart(""), RefusalPart(""), ReasoningPart(""), ToolCallPart("a", "f", "")])])
     failed.error = StreamError("c", "m")
@@ -200,7 +200,7 @@ def test_replaying_less() -> None:
     assert replay(native)[1:] == [Extra("d", {"k": 1}), Choice(1, StreamEnd("other")), StreamEnd("other")]
 
 
-def test_texts_of_things_at_rest() -> None:
+def test_messages_and_parts_have_their_text() -> None:
     assert Message("user", [TextPart("a"), RefusalPart("x"), TextPart("b")]).text == "ab"
     assert ToolResultPart("a", [TextPart("a"), MediaPart("image/png"), TextPart("b")]).text == "ab"
 

@@ -50,8 +50,8 @@ from streamglot.stages.steps import parts_by_step, with_step_breaks
 NATIVE = Echo("p", {"block": 1})
 
 
-def text(said: str) -> list[BareEvent]:
-    return [TextStart(), TextDelta(said), TextEnd()]
+def text(content: str) -> list[BareEvent]:
+    return [TextStart(), TextDelta(content), TextEnd()]
 
 
 def call(call_id: str, kind: str = "server", native: Echo | None = None, complete: bool = True) -> list[BareEvent]:

@@ -13,7 +13,7 @@ from streamglot.store import Finished, Store, StoreSettings
 STREAMS = 200
 
 
-def said(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stdout.write(f"{time.time()} {line}\n")
     sys.stdout.flush()
 
@@ -26,18 +26,18 @@ async def stream(store: Store, number: int) -> None:
     while True:
         step += 1
         turn = await begin(store, ask(user(f"stream {number} step {step}")), name=f"s{number}")
-        said(f"started {turn.id}")
+        print_line(f"started {turn.id}")
         if number % 4 == 0 and step == 3:
-            said(f"hangs {turn.id}")
+            print_line(f"hangs {turn.id}")
             await asyncio.sleep(3600)
         await asyncio.sleep(source.uniform(0.05, 0.8))
         turn.finish(Finished(ending="end", response=answer(f"answer {number} {step} " * 20)))
-        said(f"ended {turn.id}")
+        print_line(f"ended {turn.id}")
 
 
 async def main() -> None:
     store = await Store.open(StoreSettings(url=sys.argv[1]))
-    said("ready")
+    print_line("ready")
     await asyncio.gather(*(stream(store, number) for number in range(STREAMS)))
 
 

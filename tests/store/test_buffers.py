@@ -20,7 +20,7 @@ from streamglot.store import DatabaseBuffer, Store, StoreSettings, StreamBuffer,
 from streamglot.store import database_buffer as buffers
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.processes import is_alive
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 
 def nothing() -> None:
@@ -147,15 +147,15 @@ async def test_other_callers_see_nothing(kind: str, request: pytest.FixtureReque
 @asynchronous
 async def test_a_stop_reaches_the_producer(kind: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(kind, request) as (one, two):
-        here, heard = asyncio.Event(), asyncio.Event()
+        here, stopped_elsewhere = asyncio.Event(), asyncio.Event()
         first, second = name(), name()
         one.open(first, "me", here.set, nothing)
-        one.open(second, "me", heard.set, nothing)
+        one.open(second, "me", stopped_elsewhere.set, nothing)
         assert await one.stop(first, "me")
         assert here.is_set()
         await there(two, second)
         assert await two.stop(second, "me")
-        await heard.wait()
+        await stopped_elsewhere.wait()
 
 
 @asynchronous
@@ -166,10 +166,10 @@ async def test_a_stream_that_is_read_while_it_runs_is_written_more_often(url: st
             asked_for = asyncio.Event()
             one.open(ident, "me", nothing, asked_for.set)
             one.append(ident, 1, 1, b"x")
-            assert not one.wanted(ident)
+            assert not one.has_reader(ident)
             reader = asyncio.create_task(gathered(side, ident))
             await asked_for.wait()
-            assert one.wanted(ident)
+            assert one.has_reader(ident)
             one.append(ident, 2, 2, b"y")
             one.end(ident)
             assert await reader == [b"x", b"y"]
@@ -240,7 +240,7 @@ async def test_a_producer_whose_turn_was_ended_for_it_is_not_waited_for(url: str
     reader = aiter(buffer.read(ident))
     assert (await anext(reader)).data == b"x"
     await store.database.execute(insert(schema.endings), {"turn_id": ident, "ended": 1.0, "ending": "interrupted"})
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         with pytest.raises(StreamglotError) as refused:
             await anext(reader)
     assert refused.value.code == "stream_lost"
@@ -249,7 +249,7 @@ async def test_a_producer_whose_turn_was_ended_for_it_is_not_waited_for(url: str
 
 @asynchronous
 async def test_a_reader_goes_on_when_the_database_was_away(url: str, request: pytest.FixtureRequest) -> None:
-    async with two_sides(url, request, lost=PATIENCE) as (one, two):
+    async with two_sides(url, request, lost=WAIT_SECONDS) as (one, two):
         ident = name()
         one.open(ident, "", nothing, nothing)
         one.append(ident, 1, 1, b"x")
@@ -353,9 +353,9 @@ async def test_a_reader_in_the_producing_process_is_woken(
         live = one._live[ident]  # type: ignore[attr-defined]
         readers = [asyncio.create_task(gathered(one, ident)) for _ in range(3)]
         for number in (1, 2):
-            await soon(lambda: len(live.news._waiters) == len(readers))
+            await soon(lambda: len(live.changed._waiters) == len(readers))
             one.append(ident, number, number, b"%d" % number)
-        await soon(lambda: len(live.news._waiters) == len(readers))
+        await soon(lambda: len(live.changed._waiters) == len(readers))
         one.end(ident)
         assert await asyncio.gather(*readers) == [[b"1", b"2"]] * len(readers)
 
@@ -422,8 +422,8 @@ async def test_a_valkey_server_that_was_gone_gets_the_chunks_later() -> None:
     port = free_port()
     server = ValkeyServer(port=port)
     server.start()
-    said: list[Any] = []
-    buffer = ValkeyBuffer(server.connection_url, queue=10_000, say=said.append)
+    logged: list[Any] = []
+    buffer = ValkeyBuffer(server.connection_url, queue=10_000, log=logged.append)
     ident = name()
     buffer.open(ident, "", nothing, nothing)
     buffer.append(ident, 1, 1, b"x")
@@ -441,7 +441,7 @@ async def test_a_valkey_server_that_was_gone_gets_the_chunks_later() -> None:
     again.start()
     await soon(lambda: not buffer.report().queued)
     assert not buffer.report().failing
-    assert [line["event"] for line in said] == ["store_failing", "store_back"]
+    assert [line["event"] for line in logged] == ["store_failing", "store_back"]
     buffer.open(ident, "", nothing, nothing)
     buffer.append(ident, 5, 5, b"z")
     buffer.append(ident, 6, 6, b"z" * 10_000)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
 from streamglot.events import Echo, Extra, StreamError
 from streamglot.messages import Message, Part, ReasoningPart, Response, TextPart, ToolCallPart, ToolResultPart
-from streamglot.store import Finished, Store, StoreSettings, Wanted, hash_conversation, sessions, wanted
+from streamglot.store import Finished, SessionHints, Store, StoreSettings, hash_conversation, session_hints, sessions
 from streamglot.store.conversation import alike, normal
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0<"), min_size=1, max_size=30).filter(
     lambda text: text.strip() != ""
@@ -28,7 +28,7 @@ answers = st.lists(st.one_of(words.map(TextPart), calls), min_size=1, max_size=4
 conversations = st.lists(st.tuples(words, answers), min_size=1, max_size=5)
 
 
-def talk(turns: list[tuple[str, list[Part]]]) -> list[Message]:
+def messages_of_turns(turns: list[tuple[str, list[Part]]]) -> list[Message]:
     """A question, an answer, and a result for each call in the answer."""
     messages: list[Message] = []
     for question, parts in turns:
@@ -74,7 +74,7 @@ def echoed(messages: list[Message], seed: int) -> list[Message]:
 @settings(max_examples=150, deadline=None)
 @given(conversations, st.integers(0, 10_000))
 def test_a_repeated_conversation_has_the_same_hash(turns: list[tuple[str, list[Part]]], seed: int) -> None:
-    messages = talk(turns)
+    messages = messages_of_turns(turns)
     assert hash_conversation("me", messages) == hash_conversation("me", echoed(messages, seed))
 
 
@@ -83,10 +83,11 @@ def test_a_repeated_conversation_has_the_same_hash(turns: list[tuple[str, list[P
 def test_two_callers_never_share_a_hash(turns: list[tuple[str, list[Part]]], one: str, two: str) -> None:
     if one == two:
         return
-    messages = talk(turns)
+    messages = messages_of_turns(turns)
     first, second = hash_conversation(one, messages), hash_conversation(two, messages)
     hashes = [
-        {spoken.asked, *(mark for prefix in spoken.prefixes for mark in (prefix.asked, prefix.tip))} for spoken in (first, second)
+        {conversation.asked, *(mark for prefix in conversation.prefixes for mark in (prefix.asked, prefix.tip))}
+        for conversation in (first, second)
     ]
     assert not hashes[0] & hashes[1]
 
@@ -94,7 +95,7 @@ def test_two_callers_never_share_a_hash(turns: list[tuple[str, list[Part]]], one
 @settings(max_examples=100, deadline=None)
 @given(conversations, words, answers)
 def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], question: str, parts: list[Part]) -> None:
-    messages = [*talk(turns), user(question)]
+    messages = [*messages_of_turns(turns), user(question)]
     before = hash_conversation("me", messages)
     tip = before.tip(normal(parts))
     after = hash_conversation("me", [*messages, Message("assistant", parts), user("go on")])
@@ -104,17 +105,21 @@ def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], qu
 @settings(max_examples=100, deadline=None)
 @given(conversations, conversations)
 def test_other_words_have_another_hash(one: list[tuple[str, list[Part]]], two: list[tuple[str, list[Part]]]) -> None:
-    same = [normal(message.parts) for message in talk(one)] == [normal(message.parts) for message in talk(two)]
-    assert (hash_conversation("me", talk(one)).asked == hash_conversation("me", talk(two)).asked) == same
+    same = [normal(message.parts) for message in messages_of_turns(one)] == [
+        normal(message.parts) for message in messages_of_turns(two)
+    ]
+    assert (
+        hash_conversation("me", messages_of_turns(one)).asked == hash_conversation("me", messages_of_turns(two)).asked
+    ) == same
 
 
 def test_similar_answers_count_as_edits() -> None:
-    said = normal([TextPart("The package.json file contains five dependencies, all of them up to date.")])
-    assert alike(said, normal([TextPart("The package.json file contains 5 dependencies, all of them up to date!")]))
-    assert alike(said, said[:30])
-    assert not alike(said, said[:3])
-    assert not alike(said, normal([TextPart("Hello! How can I help you today?")]))
-    assert not alike(said, b"")
+    answered = normal([TextPart("The package.json file contains five dependencies, all of them up to date.")])
+    assert alike(answered, normal([TextPart("The package.json file contains 5 dependencies, all of them up to date!")]))
+    assert alike(answered, answered[:30])
+    assert not alike(answered, answered[:3])
+    assert not alike(answered, normal([TextPart("Hello! How can I help you today?")]))
+    assert not alike(answered, b"")
 
 
 def test_reasoning_tags_in_the_text_do_not_change_the_hash() -> None:
@@ -124,21 +129,21 @@ def test_reasoning_tags_in_the_text_do_not_change_the_hash() -> None:
 
 def test_session_names_are_read_from_a_request() -> None:
     request = ask(user("x"))
-    assert wanted("me", request, {}, {"x-session-id": "abc"}).name == "abc"
-    assert wanted("me", request, {"session_id": "abc"}, {}).name == "abc"
-    assert wanted("me", request, {"conversation": {"id": "c1"}}, {}).name == "conversation:c1"
-    assert wanted("me", request, {"conversation": "c1"}, {}).name == "conversation:c1"
-    assert wanted("me", request, {"threadId": "t1"}, {}).name == "thread:t1"
+    assert session_hints("me", request, {}, {"x-session-id": "abc"}).name == "abc"
+    assert session_hints("me", request, {"session_id": "abc"}, {}).name == "abc"
+    assert session_hints("me", request, {"conversation": {"id": "c1"}}, {}).name == "conversation:c1"
+    assert session_hints("me", request, {"conversation": "c1"}, {}).name == "conversation:c1"
+    assert session_hints("me", request, {"threadId": "t1"}, {}).name == "thread:t1"
     inside = "user_0a_account_1b_session_6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"
-    found = wanted("me", ask(user("x"), metadata={"user_id": inside}), {}, {})
+    found = session_hints("me", ask(user("x"), metadata={"user_id": inside}), {}, {})
     assert found.name == "session:6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"
     in_json = '{"device_id":"0a","account_uuid":"","session_id":"6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"}'
-    assert wanted("me", ask(user("x"), metadata={"user_id": in_json}), {}, {}).name == found.name
-    assert wanted("me", request, {}, {"x-some-agent-session-id": "abc"}).name == "abc"
-    assert wanted("me", request, {}, {"x-some-agent-session-id": "abc", "x-session-affinity": "other"}).name == "other"
-    continued = wanted("me", ask(user("x"), previous_response_id="resp_1"), {}, {})
+    assert session_hints("me", ask(user("x"), metadata={"user_id": in_json}), {}, {}).name == found.name
+    assert session_hints("me", request, {}, {"x-some-agent-session-id": "abc"}).name == "abc"
+    assert session_hints("me", request, {}, {"x-some-agent-session-id": "abc", "x-session-affinity": "other"}).name == "other"
+    continued = session_hints("me", ask(user("x"), previous_response_id="resp_1"), {}, {})
     assert (continued.name, continued.response_id) == ("", "resp_1")
-    assert wanted("me", request, {"conversation": 3, "threadId": None}, {}).name == ""
+    assert session_hints("me", request, {"conversation": 3, "threadId": None}, {}).name == ""
 
 
 @asynchronous
@@ -156,7 +161,7 @@ async def test_a_stateless_client_stays_in_its_session(url: str) -> None:
         sessions.add(turn.session.id)
         messages.append(assistant(f"answer {number}"))
     assert len(sessions) == 1
-    strange = await store.find_session(Wanted(caller="somebody else"), ask(*messages, user("and?")))
+    strange = await store.find_session(SessionHints(caller="somebody else"), ask(*messages, user("and?")))
     assert strange.new
     await store.close()
 
@@ -164,18 +169,18 @@ async def test_a_stateless_client_stays_in_its_session(url: str) -> None:
 @asynchronous
 async def test_an_edited_answer_is_found_by_what_was_asked(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
-    said = "The file contains five dependencies, and all of them are up to date as of today."
-    turn = await take(store, ask(user("hi")), answer(said))
-    edited = ask(user("hi"), assistant(said.replace("five", "5") + " (edited)"), user("thanks"))
+    answered = "The file contains five dependencies, and all of them are up to date as of today."
+    turn = await take(store, ask(user("hi")), answer(answered))
+    edited = ask(user("hi"), assistant(answered.replace("five", "5") + " (edited)"), user("thanks"))
     foreign = ask(user("hi"), assistant("Hello! What can I do for you this fine morning?"), user("thanks"))
     for again in (False, True):
         if again:
             await store.close()
             store = await Store.open(StoreSettings(url=url))
-        assert (await store.find_session(Wanted(), edited)).id == turn.session.id
-        assert (await store.find_session(Wanted(), foreign)).new
-        assert (await store.find_session(Wanted(), ask(user("hi")))).new
-        assert (await store.find_session(Wanted(caller="other"), edited)).new
+        assert (await store.find_session(SessionHints(), edited)).id == turn.session.id
+        assert (await store.find_session(SessionHints(), foreign)).new
+        assert (await store.find_session(SessionHints(), ask(user("hi")))).new
+        assert (await store.find_session(SessionHints(caller="other"), edited)).new
     await store.close()
 
 
@@ -205,7 +210,7 @@ async def test_going_back_is_a_branch_of_the_same_session(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     first = await take(store, ask(user("one")), answer("eins"))
     await take(store, ask(user("one"), assistant("eins"), user("two")), answer("zwei"))
-    again = await store.find_session(Wanted(), ask(user("one"), assistant("eins"), user("two, differently")))
+    again = await store.find_session(SessionHints(), ask(user("one"), assistant("eins"), user("two, differently")))
     assert (again.id, again.previous) == (first.session.id, first.id)
     await store.close()
 
@@ -220,17 +225,17 @@ async def test_explicit_names_belong_to_their_caller(url: str) -> None:
         if again:
             await store.close()
             store = await Store.open(StoreSettings(url=url))
-        found = await store.find_session(Wanted(caller="me", name="thread:1"), ask(user("other words")))
+        found = await store.find_session(SessionHints(caller="me", name="thread:1"), ask(user("other words")))
         assert (found.id, found.new) == (mine.session.id, False)
-        by_id = await store.find_session(Wanted(caller="me", name=mine.session.id), ask(user("z")))
+        by_id = await store.find_session(SessionHints(caller="me", name=mine.session.id), ask(user("z")))
         assert (by_id.id, by_id.new) == (mine.session.id, False)
-        stolen = await store.find_session(Wanted(caller="me", name=yours.session.id), ask(user("z")))
+        stolen = await store.find_session(SessionHints(caller="me", name=yours.session.id), ask(user("z")))
         assert (stolen.id != yours.session.id, stolen.new) == (True, True)
         for caller, turn in (("me", mine), ("you", yours)):
-            continued = await store.find_session(Wanted(caller=caller, response_id="resp_1"), ask(user("z")))
+            continued = await store.find_session(SessionHints(caller=caller, response_id="resp_1"), ask(user("z")))
             assert (continued.id, continued.previous) == (turn.session.id, turn.id)
             assert await store.history(continued) == [user("x"), assistant("y")]
-        assert (await store.find_session(Wanted(caller="me", response_id="resp_2"), ask(user("z")))).new
+        assert (await store.find_session(SessionHints(caller="me", response_id="resp_2"), ask(user("z")))).new
     await store.close()
 
 
@@ -242,22 +247,22 @@ async def test_state_of_a_provider_is_that_of_the_turn_before(url: str) -> None:
     turn.learn("web", Extra("qwen_web", {"chat_id": "chat-123", "parent_id": "p-1", "nested": {"no": 1}}))
     turn.learn("web", Extra("qwen_web", {"parent_id": "p-2"}))
     turn.finish(Finished(ending="end", response=answer("y"), upstream="web"))
-    said = [user("x"), assistant("y")]
+    answered = [user("x"), assistant("y")]
     for again in (False, True):
         if again:
             await store.close()
             store = await Store.open(StoreSettings(url=url))
-        following = await store.find_session(Wanted(name="s"), ask(*said, user("z")))
+        following = await store.find_session(SessionHints(name="s"), ask(*answered, user("z")))
         assert (following.previous, following.provider_state("web")) == (turn.id, {"chat_id": "chat-123", "parent_id": "p-2"})
         for history in ([user("x")], [user("other words"), assistant("other"), user("z")]):
-            branch = await store.find_session(Wanted(name="s"), ask(*history))
+            branch = await store.find_session(SessionHints(name="s"), ask(*history))
             assert (branch.id, branch.provider_state("web")) == (turn.session.id, {})
-        assert (await store.find_session(Wanted(name="other"), ask(*said, user("z")))).provider_state("web") == {}
-    elsewhere = await begin(store, ask(*said, user("z")), name="s")
+        assert (await store.find_session(SessionHints(name="other"), ask(*answered, user("z")))).provider_state("web") == {}
+    elsewhere = await begin(store, ask(*answered, user("z")), name="s")
     elsewhere.finish(Finished(ending="end", response=answer("w"), upstream="another"))
-    missed = await store.find_session(Wanted(name="s"), ask(*said, user("z"), assistant("w"), user("v")))
+    missed = await store.find_session(SessionHints(name="s"), ask(*answered, user("z"), assistant("w"), user("v")))
     assert (missed.previous, missed.provider_state("web")) == (elsewhere.id, {}), "it did not receive the other provider's turn"
-    back = await store.find_session(Wanted(name="s"), ask(*said, user("z again")))
+    back = await store.find_session(SessionHints(name="s"), ask(*answered, user("z again")))
     assert back.provider_state("web")["parent_id"] == "p-2"
     await store.close()
 
@@ -274,10 +279,10 @@ async def test_the_longest_history_is_continued_wherever_it_is(url: str) -> None
     for others in (1, 25):
         for _ in range(others):
             await take(store, ask(user("hi")), answer("Hello"))
-        assert (await store.find_session(Wanted(), ask(*history))).previous == deep.id
+        assert (await store.find_session(SessionHints(), ask(*history))).previous == deep.id
     await store.close()
     store = await Store.open(StoreSettings(url=url))
-    assert (await store.find_session(Wanted(), ask(*history))).previous == deep.id
+    assert (await store.find_session(SessionHints(), ask(*history))).previous == deep.id
     await store.close()
 
 
@@ -285,7 +290,7 @@ async def test_the_longest_history_is_continued_wherever_it_is(url: str) -> None
 async def test_three_conversations_with_the_same_beginning_stay_separate(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     alike_turns = [await take(store, ask(user("hi")), answer("Hello")) for _ in range(3)]
-    found = [await store.find_session(Wanted(), ask(user("hi"), assistant("Hello"), user(str(n)))) for n in range(3)]
+    found = [await store.find_session(SessionHints(), ask(user("hi"), assistant("Hello"), user(str(n)))) for n in range(3)]
     assert {session.id for session in found} == {turn.session.id for turn in alike_turns}
     await store.close()
 
@@ -293,8 +298,8 @@ async def test_three_conversations_with_the_same_beginning_stay_separate(url: st
 @asynchronous
 async def test_an_answer_that_another_process_is_about_to_write(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lookup waits for it as long as the machine takes to write it."""
-    monkeypatch.setattr(sessions, "FIND_SECONDS", PATIENCE)
-    monkeypatch.setattr(sessions, "ELSEWHERE_SECONDS", PATIENCE)
+    monkeypatch.setattr(sessions, "FIND_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr(sessions, "ELSEWHERE_SECONDS", WAIT_SECONDS)
     one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
     await one.process.recover()
     turn = await begin(two, ask(user("x")), name="thread:1")
@@ -303,8 +308,8 @@ async def test_an_answer_that_another_process_is_about_to_write(url: str, monkey
     asyncio.get_running_loop().call_later(0.1, turn.finish, Finished(ending="end", response=answer("eins"), upstream="one"))
     asyncio.get_running_loop().call_later(0.1, loose.finish, Finished(ending="end", response=answer("zwei"), upstream="one"))
     following, unnamed = await asyncio.gather(
-        one.find_session(Wanted(name="thread:1"), ask(user("x"), assistant("eins"), user("and?"))),
-        one.find_session(Wanted(), ask(user("y"), assistant("zwei"), user("and?"))),
+        one.find_session(SessionHints(name="thread:1"), ask(user("x"), assistant("eins"), user("and?"))),
+        one.find_session(SessionHints(), ask(user("y"), assistant("zwei"), user("and?"))),
     )
     assert (following.previous, unnamed.previous) == (turn.id, loose.id)
     await one.close()
@@ -334,11 +339,11 @@ async def test_the_last_turn_of_a_conversation(url: str) -> None:
     ],
 )
 def test_an_answer_is_recognized_by_its_calls(echo: list[Part]) -> None:
-    said: list[Part] = [TextPart("Let me look at the file that you named, and at nothing else. " * 3), call("c1")]
+    answered: list[Part] = [TextPart("Let me look at the file that you named, and at nothing else. " * 3), call("c1")]
     if len(echo) == 2 and isinstance(echo[0], ToolCallPart):
-        said.append(call("c2", "write"))
-    assert alike(normal(said), normal(echo))
-    assert not alike(normal(said), normal([call("c1", "write")]))
+        answered.append(call("c2", "write"))
+    assert alike(normal(answered), normal(echo))
+    assert not alike(normal(answered), normal([call("c1", "write")]))
 
 
 def test_reasoning_parts_do_not_change_the_hash() -> None:

@@ -9,7 +9,7 @@ from msgspec import structs
 from store.turns import answer, ask, assistant, asynchronous, call, result, take, thought, user
 from streamglot.events import Echo
 from streamglot.messages import Message, Part, ReasoningPart, TextPart, ToolCallPart
-from streamglot.store import Store, StoreSettings, Wanted, restore_echoes
+from streamglot.store import SessionHints, Store, StoreSettings, restore_echoes
 
 SIGNED = [
     assistant(thought("I should read it", "s1"), "Reading.", call("c1", echo=Echo("one", {"thought_signature": "t1"}))),
@@ -113,8 +113,8 @@ parts = st.lists(
 @given(st.lists(parts, min_size=1, max_size=5))
 def test_nothing_is_lost_doubled_or_moved(answers: list[list[Part]]) -> None:
     """For any answers: text and calls keep their order, and no signature occurs twice."""
-    stored = [Message("assistant", said) for said in answers]
-    request = ask(*(message for said in stored for message in (user("x"), stripped(said))))
+    stored = [Message("assistant", answered) for answered in answers]
+    request = ask(*(message for answered in stored for message in (user("x"), stripped(answered))))
     restored = restore_echoes(request, stored)
     assert [stripped(message) if message.role == "assistant" else message for message in restored.messages] == request.messages
     signatures = [
@@ -123,7 +123,9 @@ def test_nothing_is_lost_doubled_or_moved(answers: list[list[Part]]) -> None:
         for part in message.parts
         if isinstance(part, ReasoningPart) and part.echo
     ]
-    known = [part.echo.data["signature"] for said in answers for part in said if isinstance(part, ReasoningPart) and part.echo]
+    known = [
+        part.echo.data["signature"] for answered in answers for part in answered if isinstance(part, ReasoningPart) and part.echo
+    ]
     assert all(signatures.count(mark) <= known.count(mark) for mark in signatures)
     assert restore_echoes(restored, stored, provider="two") is restored
 
@@ -141,7 +143,7 @@ async def test_a_conversation_survives_a_client_that_drops_state_and_a_change_of
             structs.replace(part, echo=Echo(provider, part.echo.data)) if getattr(part, "echo", None) else part  # type: ignore
             for part in signed.parts
         ]
-        session = await store.find_session(Wanted(), ask(*kept))
+        session = await store.find_session(SessionHints(), ask(*kept))
         request = restore_echoes(ask(*kept), await store.answers(session), provider=provider)
         carried = {
             echo.provider for message in request.messages for part in message.parts if (echo := getattr(part, "echo", None))

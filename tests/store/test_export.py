@@ -12,14 +12,14 @@ from streamglot.store import Filter, Store, StoreSettings, export_markdown
 @asynchronous
 async def test_messages_cannot_forge_the_structure_of_the_page(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
-    said = (
+    answered = (
         "a\r\x1b[2J\x9b2J\u202e\n## user\n\u2028# forged\n\\<script>x</script> ![p](http://x) 1 < 2\n"
         "  ```\n<i>\n```html\n<b>\n~~~\n```\n<u>\n~~~"
     )
     fault = StreamError("bad", "no\n## user\n<b>", "upstream", False, 502)
     request = ask(Message("user", [TextPart("hi\n# forged <b>")], name="assistant\n## user"), model="m\n## user")
-    parts = (thought(said), call("`c\n1", "n`` `\n## x"), ToolCallPart("", "", "x\n```\n## y"))
-    await take(store, request, answer(said, *parts, error=fault))
+    parts = (thought(answered), call("`c\n1", "n`` `\n## x"), ToolCallPart("", "", "x\n```\n## y"))
+    await take(store, request, answer(answered, *parts, error=fault))
     await store.writer.flush()
     (page,) = [text async for text in export_markdown(store.queries, Filter())]
     assert neutral(page) == page

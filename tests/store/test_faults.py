@@ -19,18 +19,18 @@ from streamglot.store import (
     Filter,
     Finished,
     Session,
+    SessionHints,
     Started,
     Store,
     StoreSettings,
     StoreUnavailable,
-    Wanted,
     database,
     schema,
     writer,
 )
 from streamglot.store.recent import Recent, Seen
 from streamglot.store.sessions import Sessions
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 OUTAGE_SECONDS = 10.0
 
@@ -40,7 +40,7 @@ async def stream_for(store: Store, seconds: float, prefix: str) -> list[str]:
     ids: list[str] = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             turn = await begin(store, ask(user(f"{prefix} {len(ids)}")), name=f"{prefix}{len(ids)}")
         turn.finish(Finished(ending="end", response=answer("x" * 500)))
         ids.append(turn.id)
@@ -49,9 +49,9 @@ async def stream_for(store: Store, seconds: float, prefix: str) -> list[str]:
 
 
 @asynchronous
-async def test_a_locked_database(tmp_path: Path) -> None:
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+async def test_a_locked_database_delays_writes(tmp_path: Path) -> None:
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
     locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     locker.execute("BEGIN IMMEDIATE")
     ids = await stream_for(store, 2.0, "locked")
@@ -64,16 +64,16 @@ async def test_a_locked_database(tmp_path: Path) -> None:
     locker.execute("COMMIT")
     await store.writer.flush()
     assert {turn.id for turn in await store.queries.turns(Filter(limit=1000))} == set(ids)
-    assert [line["event"] for line in said] == ["store_failing", "store_back"]
+    assert [line["event"] for line in logged] == ["store_failing", "store_back"]
     report = await store.close()
     assert (report.dropped, report.failing, report.queued) == ({}, False, 0)
 
 
 @asynchronous
-async def test_a_full_disk(tmp_path: Path) -> None:
+async def test_a_full_disk_drops_content_and_counts_it(tmp_path: Path) -> None:
     """SQLite's own limit of pages gives the error of a full disk."""
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
     await take(store, ask(user("before")), answer("fine"))
     await store.writer.flush()
     pages = (await store.database.fetch(text("PRAGMA page_count")))[0][0]
@@ -87,15 +87,15 @@ async def test_a_full_disk(tmp_path: Path) -> None:
     await store.writer.flush()
     assert len(await store.queries.turns()) == 11
     assert (await store.close()).dropped == {}
-    assert [line["event"] for line in said] == ["store_failing", "store_back"]
+    assert [line["event"] for line in logged] == ["store_failing", "store_back"]
 
 
 @asynchronous
 async def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
     """A queue of 100 during an outage: raw bytes are dropped first, then contents. No turn, ending or usage is lost."""
-    said: list[Mapping[str, Any]] = []
+    logged: list[Mapping[str, Any]] = []
     settings = StoreSettings(url=f"sqlite:///{tmp_path}/s.db", queue_entries=100, raw=True)
-    store = await Store.open(settings, said.append)
+    store = await Store.open(settings, logged.append)
     locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     locker.execute("BEGIN IMMEDIATE")
     first = await take(store, ask(user("first")), answer("x"), name="first")
@@ -118,19 +118,19 @@ async def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
     assert {(row.ending, row.usage.output_tokens if row.usage else None) for row in rows} == {("end", 15)}
     whole = [detail for row in rows if (detail := await store.queries.turn(row.id)) is not None and detail.request is not None]
     assert len(whole) >= 40
-    assert [line["event"] for line in said] == ["store_failing", "store_dropping", "store_back", "store_dropped"]
-    assert said[-1]["dropped"] == dropped
+    assert [line["event"] for line in logged] == ["store_failing", "store_dropping", "store_back", "store_dropped"]
+    assert logged[-1]["dropped"] == dropped
     report = await store.close()
     assert report.dropped == dropped
-    assert said[-1]["event"] == "store_lost"
+    assert logged[-1]["event"] == "store_lost"
 
 
 @asynchronous
 async def test_postgresql_is_gone_for_ten_seconds(postgres: Postgres) -> None:
     if not postgres.own:
         pytest.skip("the configured server must not be stopped")
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=await postgres.database()), said.append)
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=await postgres.database()), logged.append)
     before = await stream_for(store, 0.5, "before")
     await asyncio.to_thread(postgres.stop, "immediate")
     try:
@@ -145,7 +145,7 @@ async def test_postgresql_is_gone_for_ten_seconds(postgres: Postgres) -> None:
     assert ids == {*before, *during, *after}
     report = await store.close()
     assert (report.dropped, report.unfit) == ({}, {})
-    assert [line["event"] for line in said] == ["store_failing", "store_back"]
+    assert [line["event"] for line in logged] == ["store_failing", "store_back"]
 
 
 @asynchronous
@@ -198,8 +198,8 @@ async def test_the_store_opens_while_another_process_writes(url: str, monkeypatc
 async def test_closing_with_a_database_that_does_not_answer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that is frozen or behind a broken network. All steps that need it give up together."""
     monkeypatch.setattr(writer, "SILENT_SECONDS", 0.1)
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=url), said.append)
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=url), logged.append)
 
     async def hang(*_: object) -> Any:
         await asyncio.Event().wait()
@@ -211,17 +211,17 @@ async def test_closing_with_a_database_that_does_not_answer(url: str, monkeypatc
         await take(store, ask(user("lost")), answer("x"))
         await soon(lambda: store.report().failing)
         assert store.report().failures == 0
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             report = await store.close(seconds=1.0)
     assert report.dropped == {"starts": 1, "endings": 1, "streams": 2}
-    assert said[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
+    assert logged[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
     await store.database._engines.close()
 
 
 @asynchronous
 async def test_closing_writes_everything_whatever_else_fails(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=url, commit_seconds=60), said.append)
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=url, commit_seconds=60), logged.append)
 
     async def fail(*_: object) -> Any:
         raise ValueError("a fault")
@@ -231,7 +231,7 @@ async def test_closing_writes_everything_whatever_else_fails(url: str, monkeypat
     await take(store, ask(user("kept")), answer("x"))
     report = await store.close()
     assert report.written == {"starts": 1, "endings": 1}
-    assert [line["event"] for line in said] == ["store_fault", "store_fault"]
+    assert [line["event"] for line in logged] == ["store_fault", "store_fault"]
     again = await Store.open(StoreSettings(url=url))
     assert [turn.title for turn in await again.queries.turns()] == ["kept"]
     await again.close()
@@ -239,14 +239,14 @@ async def test_closing_writes_everything_whatever_else_fails(url: str, monkeypat
 
 @asynchronous
 async def test_closing_with_a_database_that_does_not_come_back(tmp_path: Path) -> None:
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
     locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     locker.execute("BEGIN IMMEDIATE")
     await take(store, ask(user("lost")), answer("x"))
     report = await store.close(seconds=1.0)
     assert report.dropped == {"starts": 1, "endings": 1}
-    assert said[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
+    assert logged[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
     locker.close()
     again = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
     assert await again.queries.turns() == []
@@ -256,10 +256,10 @@ async def test_closing_with_a_database_that_does_not_come_back(tmp_path: Path) -
 @asynchronous
 async def test_closing_writes_everything(url: str) -> None:
     store = await Store.open(StoreSettings(url=url, commit_seconds=60))
-    session = await store.find_session(Wanted(name="one"), ask())
+    session = await store.find_session(SessionHints(name="one"), ask())
     for number in range(5 * writer.BATCH_ENTRIES // 2):
         store.start(session, Started(request=ask(user(str(number))))).finish(Finished(ending="end"))
-    report = await store.close(PATIENCE)
+    report = await store.close(WAIT_SECONDS)
     assert report.written == {"starts": 5000, "endings": 5000}
     assert report.queued == 0
 
@@ -276,16 +276,16 @@ async def test_a_database_that_cannot_be_opened_is_a_config_error(tmp_path: Path
 
 @asynchronous
 async def test_an_unfit_entry_does_not_affect_others(url: str) -> None:
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=url), said.append)
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=url), logged.append)
     before = await take(store, ask(user("before")), answer("x"))
     wrong: Any = ["no", "time"]
-    session = await store.find_session(Wanted(), ask(user("wrong")))
+    session = await store.find_session(SessionHints(), ask(user("wrong")))
     store.start(session, Started(request=ask(user("wrong")), at=1.0)).started.at = wrong
     after = await take(store, ask(user("after")), answer("x"))
     await store.writer.flush()
     assert {turn.id for turn in await store.queries.turns()} == {before.id, after.id}
-    assert [line["event"] for line in said] == ["store_unfit"]
+    assert [line["event"] for line in logged] == ["store_unfit"]
     report = await store.close()
     assert (report.unfit, report.dropped, report.failures) == ({"starts": 1}, {}, 0)
 
@@ -300,14 +300,14 @@ async def test_sessions_are_found_in_memory_while_the_database_is_gone(tmp_path:
     silent = Sessions(Silent(), store.sessions._recent)  # type: ignore[arg-type]
 
     async def found(**want: Any) -> Session:
-        return await silent.find(Wanted(caller="me", **want), ask(user("c"), assistant("d"), user("e")))
+        return await silent.find(SessionHints(caller="me", **want), ask(user("c"), assistant("d"), user("e")))
 
     assert (await found(name="s")).id == named.session.id
     assert (await found(name=named.session.id)).id == named.session.id
     assert (await found(response_id="resp_1")).id == named.session.id
     assert (await found()).id == plain.session.id
     assert (await found(response_id="resp_2")).new
-    assert (await silent.find(Wanted(caller="you", name=named.session.id), ask())).id != named.session.id
+    assert (await silent.find(SessionHints(caller="you", name=named.session.id), ask())).id != named.session.id
     assert await silent.answers(named.session) == []
     assert silent.missed > 2
     with pytest.raises(StoreUnavailable):
@@ -323,7 +323,7 @@ class Silent:
 
 
 def test_recent_turns_are_bounded() -> None:
-    recent = Recent(most_turns=10, most_bytes=100_000)
+    recent = Recent(max_turns=10, max_bytes=100_000)
     for number in range(50):
         asked = bytes([number])
         recent.start(Seen(f"t{number}", f"s{number}", "me", asked), probe=False)

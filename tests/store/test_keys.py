@@ -43,7 +43,7 @@ async def test_invalid_limits_are_refused(url: str) -> None:
     await take(store, ask(user("x")), large, caller="me")
     await store.writer.flush()
     assert (await store.keys.spent(key)).tokens == 2**32 - 2
-    assert [over.key.name for over in await store.keys.overdrawn()] == ["me"]
+    assert [over.key.name for over in await store.keys.budget_exceeded()] == ["me"]
     await store.close()
 
 

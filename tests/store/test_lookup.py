@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from store.turns import answer, ask, asynchronous, start, take, user
-from streamglot.store import Finished, Store, StoreSettings, Wanted
+from streamglot.store import Finished, SessionHints, Store, StoreSettings
 from streamglot.store.lookup import Lookup
 
 
@@ -25,7 +25,7 @@ async def test_turns_and_sessions_are_found_by_the_beginning_of_an_id(url: str) 
 async def test_the_last_answered_turn_is_found(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     request = ask(user("x"))
-    session = await store.find_session(Wanted(caller="me", directory="/here"), request)
+    session = await store.find_session(SessionHints(caller="me", directory="/here"), request)
     mine = start(store, session, request)
     mine.finish(Finished(ending="end", response=answer("yes")))
     silent = await take(store, request, answer(), caller="me")

@@ -28,7 +28,7 @@ from streamglot.messages import (
     ToolResultPart,
     ToolSpec,
 )
-from streamglot.store import Filter, Finished, Store, StoreSettings, Wanted
+from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings
 from streamglot.store.rows import ID_CHARS, SHORT_BYTES, TurnEntry
 from streamglot.store.shorten import PART_CHARS, bare_response, encoded_size, short_part, short_request, short_response
 from streamglot.store.turn import BARE_BYTES, answer_weight, weight
@@ -64,16 +64,16 @@ async def test_large_answers_are_ended_and_counted(url: str) -> None:
         assert found is not None
         assert found.usage is not None
         assert (found.ending, found.usage.output_tokens) == ("end", 15)
-        session = await store.find_session(Wanted(name=f"conversation:{number}"), ask(user("and?")))
+        session = await store.find_session(SessionHints(name=f"conversation:{number}"), ask(user("and?")))
         session.previous, ended = await store.last_turn(session)
         assert (session.previous, ended) == (turn.id, True)
-        question, said = await store.history(session)
+        question, logged = await store.history(session)
         assert question.text == "q"
         if found.more.get("contents") == "cut":
-            assert said.text.startswith("words without end")
-            assert said.text.endswith(f"[{len(LONG) - PART_CHARS} more characters were not stored]")
+            assert logged.text.startswith("words without end")
+            assert logged.text.endswith(f"[{len(LONG) - PART_CHARS} more characters were not stored]")
         else:
-            assert said.text == LONG
+            assert logged.text == LONG
     await store.close()
 
 
@@ -104,10 +104,10 @@ async def test_raw_bytes_make_room_for_turns(tmp_path: Path) -> None:
 @asynchronous
 async def test_a_turn_that_has_begun_has_an_ending(tmp_path: Path) -> None:
     """The queue has room for some turns without contents only. The others are not started, so none waits for its end."""
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db", queue_bytes=40 * BARE_BYTES), said.append)
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db", queue_bytes=40 * BARE_BYTES), logged.append)
     with locked(tmp_path / "s.db"):
-        session = await store.find_session(Wanted(name="conversation:c"), ask(user("q")))
+        session = await store.find_session(SessionHints(name="conversation:c"), ask(user("q")))
         turns = [start(store, session, ask(user(f"{number}"))) for number in range(100)]
         begun = [turn for turn in turns if turn.kept]
         assert 10 <= len(begun) <= 20
@@ -124,7 +124,7 @@ async def test_a_turn_that_has_begun_has_an_ending(tmp_path: Path) -> None:
     await store.writer.flush()
     assert later.kept
     assert (await store.close()).dropped["starts"] == dropped["starts"]
-    assert [line["event"] for line in said if line["event"] == "store_unfit"] == []
+    assert [line["event"] for line in logged if line["event"] == "store_unfit"] == []
 
 
 @asynchronous
@@ -188,7 +188,7 @@ async def test_ids_and_numbers_of_an_upstream_that_fit_no_column(url: str) -> No
     found = await store.queries.turn(turn.id)
     assert found is not None
     assert (found.ending, found.response_id) == ("end", "")
-    again = await store.find_session(Wanted(name=turn.session.id), ask(user("q")))
+    again = await store.find_session(SessionHints(name=turn.session.id), ask(user("q")))
     assert again.state["one"]["known"] == 2
     assert await store.responses.find("i" * ID_CHARS, None) is None
     assert (await store.close()).unfit == {}
@@ -196,8 +196,8 @@ async def test_ids_and_numbers_of_an_upstream_that_fit_no_column(url: str) -> No
 
 @asynchronous
 async def test_a_fault_of_our_own_does_not_end_the_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
 
     async def fail(_: object) -> None:
         raise ZeroDivisionError("a fault")
@@ -209,7 +209,7 @@ async def test_a_fault_of_our_own_does_not_end_the_writing(tmp_path: Path, monke
     turn = await take(store, ask(user("kept")), answer("x"))
     await store.writer.flush()
     assert [found.id for found in await store.queries.turns()] == [turn.id]
-    assert said[0] == {"event": "store_unfit", "kind": "starts", "message": "ZeroDivisionError: a fault"}
+    assert logged[0] == {"event": "store_unfit", "kind": "starts", "message": "ZeroDivisionError: a fault"}
     assert store.report().queued == store.report().queued_bytes == 0
     await store.close()
 

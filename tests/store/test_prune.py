@@ -55,7 +55,7 @@ async def test_turns_that_count_for_a_budget_are_not_pruned(url: str) -> None:
     await store.writer.flush()
     await store.database.execute(update(turns).where(turns.c.id == oldest.id).values(started=1.0))
     with pytest.raises(RequestError, match=r"1 turns were removed, then pruning stopped.*'daily'"):
-        await prune_turns(store.database, most_bytes=0)
-    assert [over.key.name for over in await store.keys.overdrawn()] == ["ever"]
+        await prune_turns(store.database, max_bytes=0)
+    assert [over.key.name for over in await store.keys.budget_exceeded()] == ["ever"]
     assert (await prune_turns(store.database, older_than=-60, forget_spending=True)).turns == 2
     await store.close()

@@ -14,9 +14,9 @@ from streamglot.errors import RequestError
 from streamglot.store import (
     Filter,
     Finished,
+    SessionHints,
     Store,
     StoreSettings,
-    Wanted,
     export_jsonl,
     export_markdown,
     schema,
@@ -124,12 +124,12 @@ async def test_pages_of_turns_that_are_deleted_meanwhile(url: str, monkeypatch: 
 @asynchronous
 async def test_search(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
-    for question, said in (
+    for question, answered in (
         ("The quick brown fox", "jumps over"),
         ("The lazy dog", "sleeps; quick naps"),
         ("Übung", "macht den Meister"),
     ):
-        await take(store, ask(user(question)), answer(said))
+        await take(store, ask(user(question)), answer(answered))
     await store.writer.flush()
 
     async def found(words: str) -> list[str]:
@@ -188,7 +188,7 @@ async def test_prune_by_age_with_an_archive(url: str, tmp_path: Path) -> None:
     shared = user("shared by old and new")
     old = [await take(store, ask(shared, user(f"old {n}")), answer(f"old answer {n}"), name=f"old{n}") for n in range(5)]
     new = await take(store, ask(shared, user("new")), answer("new answer"), name="new")
-    running = await store.find_session(Wanted(name="run"), ask())
+    running = await store.find_session(SessionHints(name="run"), ask())
     frames = {"turn_id": old[0].id, "number": 0, "body": msgspec.msgpack.encode([(0.5, "up", b"\xff\x00")])}
     await store.database.execute(insert(schema.frames), frames)
     for turn in (old[0], new):
@@ -232,12 +232,12 @@ async def test_prune_by_size_takes_the_oldest(url: str) -> None:
     turns = [await take(store, ask(user(f"{n} " + "x" * 5000)), answer("y" * 5000), name=f"{n}") for n in range(40)]
     await store.writer.flush()
     whole = await size(store.database)
-    done = await prune_turns(store.database, most_bytes=whole // 2)
+    done = await prune_turns(store.database, max_bytes=whole // 2)
     assert done.bytes_after <= whole // 2
     left = [turn.id for turn in await store.queries.turns()]
     assert 10 < len(left) < 21
     assert left == [turn.id for turn in reversed(turns)][: len(left)]
-    assert (await prune_turns(store.database, most_bytes=whole)).turns == 0
+    assert (await prune_turns(store.database, max_bytes=whole)).turns == 0
     assert (await prune_turns(store.database)).turns == 0
     await store.close()
 
@@ -245,12 +245,12 @@ async def test_prune_by_size_takes_the_oldest(url: str) -> None:
 @asynchronous
 async def test_a_turn_that_runs_is_not_pruned(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
-    session = await store.find_session(Wanted(), ask(user("x")))
+    session = await store.find_session(SessionHints(), ask(user("x")))
     from streamglot.store import Started
 
     turn = store.start(session, Started(request=ask(user("x")), at=time.time() - 86_400))
     await store.writer.flush()
-    assert (await prune_turns(store.database, older_than=60, most_bytes=0)).turns == 0
+    assert (await prune_turns(store.database, older_than=60, max_bytes=0)).turns == 0
     turn.finish(Finished(ending="end", response=answer("y")))
     await store.writer.flush()
     assert (await store.queries.turns())[0].ending == "end"
@@ -261,7 +261,7 @@ async def test_a_turn_that_runs_is_not_pruned(url: str) -> None:
 async def test_the_last_conversation_of_a_directory(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     for place in ("/here", "/there"):
-        session = await store.find_session(Wanted(name=place, directory=place), ask(user("x")))
+        session = await store.find_session(SessionHints(name=place, directory=place), ask(user("x")))
         from store.turns import start
 
         start(store, session, ask(user("x"))).finish(Finished(ending="end", response=answer("y")))
@@ -288,7 +288,7 @@ async def test_keys(url: str) -> None:
     assert await store.keys.all() == [key]
     with pytest.raises(RequestError, match="'me'"):
         await store.keys.add("me")
-    assert await store.keys.overdrawn() == []
+    assert await store.keys.budget_exceeded() == []
     started = []
     for number in range(3):
         turn = await take(store, ask(user(f"{number}")), answer("x"), caller="me", cost=0.125)
@@ -297,16 +297,19 @@ async def test_keys(url: str) -> None:
     await store.writer.flush()
     spent = await store.keys.spent(key)
     assert (spent.turns, spent.tokens, spent.cost) == (3, 120, 0.375)
-    over = await store.keys.overdrawn()
+    over = await store.keys.budget_exceeded()
     assert [(found.key, found.spent) for found in over] == [(key, spent)]
     assert over[0].renews == pytest.approx(started[0] + 60.0)  # 80 of 120 tokens are left when the first turn leaves the period
-    assert await store.keys.overdrawn(time.time() + 3600) == []
+    assert await store.keys.budget_exceeded(time.time() + 3600) == []
     await store.keys.add("paid", budget_cost=4.0)
     await take(store, ask(user("p")), answer("x"), caller="paid", cost=4.5)
     await store.writer.flush()
-    assert [(found.key.name, found.renews) for found in await store.keys.overdrawn()] == [("me", over[0].renews), ("paid", None)]
+    assert [(found.key.name, found.renews) for found in await store.keys.budget_exceeded()] == [
+        ("me", over[0].renews),
+        ("paid", None),
+    ]
     assert await store.keys.revoke("paid")
-    assert [found.key.name for found in await store.keys.overdrawn()] == ["me"]
+    assert [found.key.name for found in await store.keys.budget_exceeded()] == ["me"]
     assert await store.keys.revoke("me")
     assert not await store.keys.revoke("me")
     assert await store.keys.find(secret) is None

@@ -18,23 +18,23 @@ from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.messages import Message, TextPart
 from streamglot.store import Finished, Store, StoreSettings, StoreUnavailable, schema
 from streamglot.store.database import is_transient
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 
 @asynchronous
 async def test_turns_that_run_while_the_file_is_replaced(tmp_path: Path) -> None:
     """The new file has none of the earlier rows: not the start of a turn, not a message, not the row of this process."""
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
-    told = Message("system", [TextPart("told to all")])
-    await take(store, ask(told, user("before")), answer("x"), name="one")
-    running = await begin(store, ask(told, user("running")), name="one")
-    hanging = await begin(store, ask(told, user("hanging")), name="one")
+    instructions = Message("system", [TextPart("told to all")])
+    await take(store, ask(instructions, user("before")), answer("x"), name="one")
+    running = await begin(store, ask(instructions, user("running")), name="one")
+    hanging = await begin(store, ask(instructions, user("hanging")), name="one")
     await store.writer.flush()
     for name in ("s.db", "s.db-wal", "s.db-shm"):
         (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / "s.db").touch()
     running.finish(Finished(ending="end", response=answer("y")))
-    await take(store, ask(told, user("after")), answer("z"), name="one")
+    await take(store, ask(instructions, user("after")), answer("z"), name="one")
     await store.writer.flush()
     for turn, ending in zip(await store.queries.turns(), ("end", "end"), strict=True):
         shown = await store.queries.turn(turn.id)
@@ -53,8 +53,8 @@ async def test_turns_that_run_while_the_file_is_replaced(tmp_path: Path) -> None
 @asynchronous
 async def test_a_file_that_is_no_database_any_more(tmp_path: Path) -> None:
     """Requests continue without their history, and their turns are written when the file is back."""
-    said: list[Mapping[str, Any]] = []
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/here/s.db"), said.append)
+    logged: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/here/s.db"), logged.append)
     await take(store, ask(user("before")), answer("x"), name="known")
     await store.writer.flush()
     (tmp_path / "here").rename(tmp_path / "there")
@@ -71,7 +71,7 @@ async def test_a_file_that_is_no_database_any_more(tmp_path: Path) -> None:
     await store.writer.flush()
     assert {turn.title for turn in await store.queries.turns()} == {"before", "during", "unknown"}
     assert (await store.close()).unfit == {}
-    assert [line["event"] for line in said] == ["store_failing", "store_back"]
+    assert [line["event"] for line in logged] == ["store_failing", "store_back"]
 
 
 @asynchronous
@@ -86,7 +86,7 @@ async def test_a_file_that_was_emptied_where_it_stands(tmp_path: Path) -> None:
             if not table.startswith(("search_", "sqlite_")):  # those are dropped with their own tables
                 other.execute(f"DROP TABLE {table}")
     running.finish(Finished(ending="end", response=answer("y")))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         await store.writer.flush()
     assert [(turn.title, turn.ending) for turn in await store.queries.turns()] == [("running", "end")]
     await store.close()

@@ -7,22 +7,22 @@ from sqlalchemy import func, select
 
 from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.errors import RequestError
-from streamglot.store import Filter, Finished, Store, StoreSettings, Wanted, prune_turns, schema
+from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings, prune_turns, schema
 
 
 async def continued(store: Store, response_id: str, name: str = "") -> str:
-    want = Wanted(caller="me", response_id=response_id, name=name)
+    want = SessionHints(caller="me", response_id=response_id, name=name)
     return (await store.find_session(want, ask(user("more")))).previous
 
 
 @asynchronous
 async def test_a_response_from_its_start_to_its_withdrawal(url: str) -> None:
     store, other = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
-    turn = await begin(store, ask(user("x")), "me", response_id="resp_1", wish={"background": True})
+    turn = await begin(store, ask(user("x")), "me", response_id="resp_1", client_options={"background": True})
     for place in (store, other):
         found = await place.responses.find("resp_1", "me")
         assert found is not None
-        assert (found.id, found.response_id, found.ending, found.wish) == (turn.id, "resp_1", "", {"background": True})
+        assert (found.id, found.response_id, found.ending, found.client_options) == (turn.id, "resp_1", "", {"background": True})
         assert await place.responses.find("resp_1", "you") is None
         assert await continued(place, "resp_1") == ""  # only after its end
     turn.finish(Finished(ending="end", response=answer("y", ident="resp_upstream")))

@@ -9,7 +9,7 @@ from store.turns import answer, ask, asynchronous, take, user
 from streamglot.errors import RequestError
 from streamglot.store import Filter, Store, StoreSettings, schema
 from streamglot.store.rows import TEXT_CHARS, words
-from streamglot.store.search import MOST_TERMS, terms
+from streamglot.store.search import MAX_TERMS, terms
 from streamglot.store.tokenizer import MAX_WORD_CHARS, wording
 
 TEXTS = {
@@ -165,7 +165,7 @@ async def test_a_phrase_at_the_end_of_a_long_text_is_found(url: str) -> None:
 
 @asynchronous
 async def test_a_word_after_a_long_phrase_is_found(url: str) -> None:
-    phrase = " ".join(f"w{number}" for number in range(2 * MOST_TERMS))
+    phrase = " ".join(f"w{number}" for number in range(2 * MAX_TERMS))
     store = await filled(url, phrase, f"zebra {phrase}")
     for search, count in ((f'"{phrase}"', 2), (f'"{phrase}" zebra', 1), (f'"{phrase}" -zebra', 1), (f'"{phrase} w1"', 0)):
         assert len(await store.queries.turns(Filter(search=search))) == count
@@ -195,9 +195,9 @@ async def test_a_search_without_a_word_is_refused(url: str, words: str) -> None:
 @asynchronous
 async def test_a_search_of_many_terms(url: str) -> None:
     store = await filled(url, "many terms")
-    assert len(await store.queries.turns(Filter(search="many " * 40 + "-x " * (MOST_TERMS - 40)))) == 1
-    with pytest.raises(RequestError, match=f"at most {MOST_TERMS} terms, not {MOST_TERMS + 1}"):
-        await store.queries.turns(Filter(search="many " * MOST_TERMS + "-x"))
+    assert len(await store.queries.turns(Filter(search="many " * 40 + "-x " * (MAX_TERMS - 40)))) == 1
+    with pytest.raises(RequestError, match=f"at most {MAX_TERMS} terms, not {MAX_TERMS + 1}"):
+        await store.queries.turns(Filter(search="many " * MAX_TERMS + "-x"))
     await store.close()
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import text, update
 from store.turns import answer, ask, asynchronous, take, user
 from streamglot.store import Filter, Store, StoreSettings, prune_turns, schema
 from streamglot.store.database import StoreUnavailable
-from streamglot.store.search import MOST_BEHIND, Indexing
+from streamglot.store.search import MAX_BEHIND, Indexing
 
 
 async def opened(folder: Path) -> Store:
@@ -101,12 +101,12 @@ async def test_an_idle_process_updates_the_index(tmp_path: Path, monkeypatch: py
 @asynchronous
 async def test_a_busy_process_updates_an_index_that_is_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamglot.store.search.IDLE_CPU_SHARE", -1.0)
-    monkeypatch.setattr("streamglot.store.search.MOST_BEHIND", 50)
+    monkeypatch.setattr("streamglot.store.search.MAX_BEHIND", 50)
     store = await opened(tmp_path)
     await say(store, *(f"zebra {number}" for number in range(120)))
     await store.queries.indexing.look()
     assert 120 - 50 <= await indexed(store) <= 120
-    assert MOST_BEHIND > 50
+    assert MAX_BEHIND > 50
     await store.close()
 
 

@@ -31,7 +31,7 @@ async def test_a_title_is_given_changed_and_taken_back(url: str) -> None:
 
 
 @asynchronous
-async def test_a_session_goes_with_what_only_it_said(url: str) -> None:
+async def test_removing_a_session_removes_its_own_messages(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     shared = user("shared")
     gone = await take(store, ask(shared, user("a zebra")), answer("striped"), name="gone")

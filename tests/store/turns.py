@@ -20,7 +20,7 @@ from streamglot.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from streamglot.store import Finished, Session, Started, Store, Turn, Wanted
+from streamglot.store import Finished, Session, SessionHints, Started, Store, Turn
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,14 +65,14 @@ def ask(*messages: Message, model: str = "small", **more: Any) -> Request:
 
 
 def answer(*parts: Part | str, ident: str = "", error: StreamError | None = None) -> Response:
-    said = assistant(*parts).parts
-    called = any(isinstance(part, ToolCallPart) for part in said)
-    choice = ResponseChoice(0, said, None if error else "tool_calls" if called else "end")
+    answered = assistant(*parts).parts
+    called = any(isinstance(part, ToolCallPart) for part in answered)
+    choice = ResponseChoice(0, answered, None if error else "tool_calls" if called else "end")
     return Response(ident, "small", 1_700_000_000, [choice], TokenCounts(25, 15), error)
 
 
 async def begin(store: Store, request: Request, caller: str = "", name: str = "", **more: Any) -> Turn:
-    session = await store.find_session(Wanted(caller=caller, name=name), request)
+    session = await store.find_session(SessionHints(caller=caller, name=name), request)
     return start(store, session, request, **more)
 
 

@@ -37,7 +37,7 @@ def events_of_turn(turn: Turn, number: int) -> list[Event]:
     return [StreamStart("r", "m"), *calls, Usage(10, 5), StreamEnd("tool_calls")]
 
 
-def in_words(turn: Turn) -> str:
+def with_tools_as_text(turn: Turn) -> str:
     """Calls as a model writes them that has no tools."""
     if isinstance(turn, str):
         return turn
@@ -49,7 +49,7 @@ def encoded(wire: str, turn: Turn, number: int) -> tuple[bytes, str]:
     """The body of an answer, and its media type."""
     name, _, in_text = wire.partition(":")
     if in_text:
-        turn = in_words(turn)
+        turn = with_tools_as_text(turn)
     if name == "cohere":
         return b"".join(_sse(_cohere(turn, number))), "text/event-stream"
     if name == "qwen_web":
@@ -99,11 +99,11 @@ def _cohere(turn: Turn, number: int) -> Iterator[dict[str, Any]]:
 def _converse(turn: Turn, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "messageStart", {"role": "assistant"}
     blocks = [("", turn)] if isinstance(turn, str) else turn
-    for place, (name, said) in enumerate(blocks):
+    for place, (name, content) in enumerate(blocks):
         at = {"contentBlockIndex": place}
         if name:
             yield "contentBlockStart", {**at, "start": {"toolUse": {"toolUseId": f"call_{number}_{place}", "name": name}}}
-        yield "contentBlockDelta", {**at, "delta": {"toolUse": {"input": said}} if name else {"text": said}}
+        yield "contentBlockDelta", {**at, "delta": {"toolUse": {"input": content}} if name else {"text": content}}
         yield "contentBlockStop", at
     yield "messageStop", {"stopReason": "end_turn" if isinstance(turn, str) else "tool_use"}
     yield "metadata", {"usage": {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}}

@@ -41,5 +41,5 @@ for line in sys.stdin:
         send(method="notifications/tools/list_changed")
         send(id=asked["id"], result={"content": [{"type": "text", "text": "done"}]})
     else:
-        said = params["arguments"].get("text", "")
-        send(id=asked["id"], result={"content": [{"type": "text", "text": said}], "isError": not said})
+        text = params["arguments"].get("text", "")
+        send(id=asked["id"], result={"content": [{"type": "text", "text": text}], "isError": not text})

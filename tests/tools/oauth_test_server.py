@@ -49,10 +49,10 @@ async def authorize(request: Request) -> Response:
     """Every person agrees at once, but for one client."""
     asked = request.query_params
     if asked["client_id"] == "unwanted":
-        told = {"error": "access_denied", "state": asked["state"]}
+        reply = {"error": "access_denied", "state": asked["state"]}
     else:
-        told = {"code": f"code-{asked['client_id']}", "state": asked["state"]}
-    return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(told)}", 302)
+        reply = {"code": f"code-{asked['client_id']}", "state": asked["state"]}
+    return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(reply)}", 302)
 
 
 async def token(request: Request) -> Response:

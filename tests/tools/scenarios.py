@@ -66,7 +66,7 @@ def _turns(*turns: Turn) -> Script:
 
 
 def _endless(number: int, _body: str) -> Turn:
-    """Calls a tool in every turn, and never answers unless it is told to."""
+    """Calls a tool in every turn until the request demands an answer."""
     return [("forecast", f'{{"city": "City {number}"}}')] if number < LIMITS.rounds else DONE
 
 

@@ -117,10 +117,10 @@ def exchange_of(
     context: ExchangeContext | None = None,
     **fields: Any,
 ) -> Exchange:
-    said = list(messages) or [Message("user", [TextPart("hello")])]
+    history = list(messages) or [Message("user", [TextPart("hello")])]
     context = context or ExchangeContext("r1", "openai_chat", "", "m", tools=patterns)
     return Exchange(
-        Request(model="m", messages=said, tools=list(tools), **fields),
+        Request(model="m", messages=history, tools=list(tools), **fields),
         model,
         record=ExchangeRecord("r1", "openai_chat", 0.0, "m"),
         stages=build_stages(Config(), tools=executor),

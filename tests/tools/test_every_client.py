@@ -17,7 +17,7 @@ from gateway.running import Running, running
 from streamglot.tools.settings import ToolLimits
 from tools.dialect_model import DialectModel
 from tools.scenarios import DONE, HANG, HASTY, LIMITS, PARIS, SCENARIOS
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 PATHS = {"ag-ui": "/agui", "ai-6": "/ui", "ai-7": "/ui"}
 NODE = (
@@ -72,7 +72,7 @@ def node() -> Iterator[NodeClients]:
 
 
 def played(model: DialectModel, name: str) -> None:
-    """Whether the model was asked as often as it should be, and told what it should be."""
+    """Checks the number of requests to the model and their content."""
     scenario = SCENARIOS[name]
     assert len(model.bodies) == scenario.requests
     for words in scenario.expected:
@@ -109,6 +109,6 @@ def test_hanging_up_while_a_tool_runs_cancels_it(model: DialectModel, gateways: 
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", gateways[LIMITS.seconds].port)) as line:
         line.sendall(head.encode() + body)
-        assert HANG.started.wait(PATIENCE)
-    assert HANG.cancelled.wait(PATIENCE)
+        assert HANG.started.wait(WAIT_SECONDS)
+    assert HANG.cancelled.wait(WAIT_SECONDS)
     assert len(model.bodies) == 1

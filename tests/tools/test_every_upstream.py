@@ -15,7 +15,7 @@ from streamglot.tools import ToolsConfig
 from streamglot.tools.settings import ToolLimits
 from tools.dialect_model import WIRES, DialectModel, Turn
 from tools.scenarios import DONE, HANG, LIMITS, PARIS, ROME, SCENARIOS, TOOLS, hang
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 
 @pytest.fixture(scope="module", params=WIRES)
@@ -70,10 +70,10 @@ def test_hanging_up_cancels_the_tool(model: DialectModel) -> None:
     model.plays(lambda _number, _body: [("hang", PARIS)])
     with streamglot.Client(upstreams=[model.upstream()], tools=[hang]) as client:
         running = streamglot.run_in_thread(client=client, model="m", messages="hi")
-        assert HANG.started.wait(PATIENCE)
+        assert HANG.started.wait(WAIT_SECONDS)
         running.stop()
-        assert running.join(PATIENCE)
-        assert HANG.cancelled.wait(PATIENCE)
+        assert running.join(WAIT_SECONDS)
+        assert HANG.cancelled.wait(WAIT_SECONDS)
         events = list(running)
     assert isinstance(events[-1], StreamEnd)
     assert events[-1].reason == "cancelled"

@@ -186,10 +186,10 @@ def test_clients_of_messages_see_blocks_of_a_server(model: ChatModel, tmp_path: 
 
 
 def test_a_history_with_our_calls_is_understood_without_tools(model: ChatModel, tmp_path: Path) -> None:
-    said = [{"type": "text", "text": "sunny"}]
+    texts = [{"type": "text", "text": "sunny"}]
     content = [
         {"type": "mcp_tool_use", "id": "a", "name": "weather__now", "server_name": "streamglot", "input": {"city": "Paris"}},
-        {"type": "mcp_tool_result", "tool_use_id": "a", "is_error": False, "content": said},
+        {"type": "mcp_tool_result", "tool_use_id": "a", "is_error": False, "content": texts},
         {"type": "text", "text": "It is sunny."},
     ]
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": content}, {"role": "user", "content": "y"}]

@@ -168,8 +168,8 @@ def test_gemini_clients_see_parts_and_metadata_of_hosted_tools(model: ChatModel,
         assert [chunk.web.uri for chunk in last.grounding_metadata.grounding_chunks] == ["https://example.com/Paris"]
         parts, _ = ask(types.Tool(code_execution=types.ToolCodeExecution()))
         code = next(part.executable_code for part in parts if part.executable_code)
-        said = next(part.code_execution_result for part in parts if part.code_execution_result)
-        assert (code.code, said.output) == ("Paris", "ran Paris")
+        executed = next(part.code_execution_result for part in parts if part.code_execution_result)
+        assert (code.code, executed.output) == ("Paris", "ran Paris")
         _, last = ask(types.Tool(url_context=types.UrlContext()))
         assert [entry.retrieved_url for entry in last.url_context_metadata.url_metadata] == ["Paris", "Rome"]
 

@@ -19,7 +19,7 @@ from streamglot.tools import ToolError
 from streamglot.tools.mcp_oauth import TokenFile, login, provider
 from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.settings import McpOAuth, McpServer
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +73,7 @@ async def test_a_client_with_a_secret_signs_in_by_itself(url: str) -> None:
         (None, "person"),
     ],
 )
-async def test_a_server_that_refuses_us_is_told_with_its_reason(url: str, oauth: McpOAuth | None, words: str) -> None:
+async def test_a_refusing_server_is_reported_with_its_reason(url: str, oauth: McpOAuth | None, words: str) -> None:
     with pytest.raises(ToolError, match=words):
         await _echo(McpSource("person", McpServer(url=url, oauth=oauth)))
 
@@ -124,7 +124,7 @@ def test_the_login_command_shows_the_address(tmp_path: Path, url: str) -> None:
         urllib.request.urlopen(address.decode().strip()).read()
         assert process.stdout.read().startswith(b"signed in at 'person', which has ")
         assert b"oauth = {}" in process.stderr.read()
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(WAIT_SECONDS) == 0
     config.write_text(f"{config.read_text()}oauth = {{}}\n")
     done = shell.run("tools", "run", "person.echo", "text=hi")
     assert (done.returncode, done.stdout) == (0, b"hi\n"), done.stderr

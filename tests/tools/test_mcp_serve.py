@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from cli.shell import PROGRAM, Shell, said
+from cli.shell import PROGRAM, Shell, text_answer
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     shell = Shell(tmp_path)
-    shell.tape("talk", said("hello ", "world"))
+    shell.tape("talk", text_answer("hello ", "world"))
     config = tmp_path / "streamglot.toml"
     config.write_text(f'[tools]\nenabled = ["calculator"]\n{config.read_text()}')
     return shell

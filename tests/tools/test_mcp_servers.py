@@ -1,4 +1,4 @@
-"""Real MCP servers in processes of their own: whatever they do, every turn ends properly."""
+"""Real MCP servers in processes of their own: every turn ends properly, for any behaviour of the server."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ async def test_a_server_that_dies_is_started_again(source: McpSource) -> None:
 
 async def test_a_flood_is_cut(source: McpSource) -> None:
     await source.tools()
-    said = (await source.call("flood", {"megabytes": 5})).text
-    assert said.endswith(f"[cut here: the result has {5 * 2**20} characters]")
+    text = (await source.call("flood", {"megabytes": 5})).text
+    assert text.endswith(f"[cut here: the result has {5 * 2**20} characters]")
 
 
 async def test_a_server_over_http(url: str) -> None:
@@ -102,7 +102,7 @@ async def test_a_server_over_http(url: str) -> None:
         await source.close()
 
 
-async def test_a_server_that_cannot_be_started_is_told_with_its_reason() -> None:
+async def test_a_server_that_cannot_be_started_is_reported_with_its_reason() -> None:
     for settings in (
         McpServer(command=["/nothing/here"]),
         McpServer(command=[sys.executable, "-c", "pass"]),

@@ -1,4 +1,4 @@
-"""Policies stand before the loop: they judge calls before they run, and results before they return to the model."""
+"""Policies run before the loop: they judge calls before they run, and results before they return to the model."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def test_a_result_is_redacted_before_the_model_sees_it(model: ChatModel) -> None
 
     policy = {"use": "redact", "detectors": ["email"], "apply_to": ["request", "tool_results"], "replacement": "[hidden]"}
     answer = ask(model, look, policy)
-    told = [message["content"] for message in model.bodies[1]["messages"] if message["role"] == "tool"]
-    assert told == ["ask [hidden]", "ask [hidden]"]
+    results = [message["content"] for message in model.bodies[1]["messages"] if message["role"] == "tool"]
+    assert results == ["ask [hidden]", "ask [hidden]"]
     assert answer.choices[0].text == "ask [hidden] and ask [hidden]"

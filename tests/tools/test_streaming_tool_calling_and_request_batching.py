@@ -14,7 +14,7 @@ import streamglot
 from streamglot.events import ReasoningDelta, StreamEnd, TextDelta, ToolCallEnd, ToolCallStart
 from streamglot.messages import ReasoningPart, ToolCallPart
 from tools.chat_model import ChatModel
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 FUNCTION = {"name": "get_weather", "arguments": ""}
 CHUNKS: list[dict[str, Any]] = [
@@ -88,7 +88,7 @@ def test_7_multiple_tool_calls_run_together_and_results_come_in_call_order(model
 
     @streamglot.tool
     def get_weather(city: str) -> str:
-        both.wait(PATIENCE)  # neither call ends before the other one has begun
+        both.wait(WAIT_SECONDS)  # neither call ends before the other one has begun
         return f"sunny in {city}"
 
     with streamglot.Client(upstreams=[model.upstream()], tools=[get_weather]) as client:
@@ -108,7 +108,7 @@ def test_7_partial_failures_do_not_spoil_the_other_results(model: ChatModel) -> 
     assert answer.choices[0].text == "Error: no station in Paris and sunny in Rome"
 
 
-def test_8_a_worker_thread_tells_errors_and_ends_to_the_main_loop(model: ChatModel) -> None:
+def test_8_a_worker_thread_passes_errors_and_ends_to_the_main_loop(model: ChatModel) -> None:
     @streamglot.tool
     def get_weather(city: str) -> str:
         return f"sunny in {city}"
@@ -120,6 +120,6 @@ def test_8_a_worker_thread_tells_errors_and_ends_to_the_main_loop(model: ChatMod
             events += running.drain()  # never waits
             time.sleep(0.001)
         failing = streamglot.run_in_thread(client=client, model="unknown", messages="weather?")
-        told = list(failing)
+        received = list(failing)
     assert isinstance(events[-1], StreamEnd)
-    assert isinstance(told[-1], streamglot.StreamError)
+    assert isinstance(received[-1], streamglot.StreamError)

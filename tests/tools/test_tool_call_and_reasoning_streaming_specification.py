@@ -86,7 +86,7 @@ def test_tool_call_start_arguments_and_end_as_agui_events() -> None:
 
 
 @pytest.mark.parametrize(
-    ("notation", "said"),
+    ("notation", "answer_text"),
     [
         ("mistral", '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"location": "Paris"}}]'),
         ("llama", '<function=get_weather>{"location": "Paris"}</function>'),
@@ -94,11 +94,11 @@ def test_tool_call_start_arguments_and_end_as_agui_events() -> None:
         ("generic", '{"name": "get_weather", "arguments": {"location": "Paris"}}'),
     ],
 )
-def test_tool_call_detection(notation: str, said: str) -> None:
+def test_tool_call_detection(notation: str, answer_text: str) -> None:
     """Each notation of the models that use it, character by character."""
     formats = {"mistral": "mistral", "llama": "llama_function", "qwen": "hermes", "generic": "generic_json"}
     box = inband(formats[notation], [ToolSpec("get_weather")])
-    text: list[Any] = [StreamStart(), TextStart(), *map(TextDelta, said), TextEnd(), StreamEnd("end")]
+    text: list[Any] = [StreamStart(), TextStart(), *map(TextDelta, answer_text), TextEnd(), StreamEnd("end")]
     events = [out for event in text for out in box.feed(event)] + box.close()
     [call] = [part for part in streamglot.collect(events).choices[0].parts if isinstance(part, ToolCallPart)]
     assert (call.name, json.loads(call.arguments)) == ("get_weather", {"location": "Paris"})
@@ -128,8 +128,8 @@ def test_tool_execution_results_are_streamed_to_chat_clients_that_ask(gateway: R
     chunks = [entry for chunk in shown for entry in chunk.get("extensions", {}).get("tool_call_chunks", ())]
     assert sorted(chunk["type"] for chunk in chunks) == ["result", "result", "start", "start"]
     assert {chunk["content"] for chunk in chunks if chunk["type"] == "result"} == {"sunny in Paris", "sunny in Rome"}
-    told = streamed(gateway, "/v1/chat/completions", {**body, "streamglot": {"activity": "reasoning"}})
-    words = "".join(chunk["choices"][0]["delta"].get("reasoning_content", "") for chunk in told if chunk["choices"])
+    events = streamed(gateway, "/v1/chat/completions", {**body, "streamglot": {"activity": "reasoning"}})
+    words = "".join(chunk["choices"][0]["delta"].get("reasoning_content", "") for chunk in events if chunk["choices"])
     assert 'Running weather({"city":"Paris"})' in words
     assert "weather answered: sunny in Rome" in words
 
@@ -158,8 +158,8 @@ def test_other_dialects_show_runs_in_their_own_form_only(gateway: Running) -> No
 
 def test_a_call_that_cannot_be_parsed_ends_the_stream_with_an_error() -> None:
     box = inband("hermes", [ToolSpec("get_weather")])
-    said = '<tool_call>{"name": "get_weather", "arguments": {"location": </tool_call>'
-    text: list[Any] = [StreamStart(), TextStart(), TextDelta(said), TextEnd(), StreamEnd("end")]
+    answer_text = '<tool_call>{"name": "get_weather", "arguments": {"location": </tool_call>'
+    text: list[Any] = [StreamStart(), TextStart(), TextDelta(answer_text), TextEnd(), StreamEnd("end")]
     events = [out for event in text for out in box.feed(event)] + box.close()
     last = events[-1]
     assert isinstance(last, StreamError)

@@ -1,4 +1,4 @@
-"""The tool loop through the engine, with a scripted model: whatever tools and models do, every turn ends properly."""
+"""The tool loop through the engine, with a scripted model: every turn ends properly, for any behaviour of tools and models."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_a_tool_that_takes_too_long_is_cancelled() -> None:
     assert "did not finish within 0.01 s" in model.results()[0].text
 
 
-async def test_invalid_arguments_are_told_to_the_model_which_corrects_them() -> None:
+async def test_the_model_corrects_invalid_arguments() -> None:
     model = Model(
         [
             calls(call("a", "weather", '{"town":"Paris"}')),
@@ -178,11 +178,11 @@ async def test_invalid_arguments_are_told_to_the_model_which_corrects_them() -> 
         ]
     )
     events = await events_of(exchange_of(model, executor_of(weather)))
-    told = [part.text for part in model.results()]
-    assert "town" in told[0]
-    assert "city" in told[1]
-    assert "not valid JSON" in told[2]
-    assert told[3] == "sunny in Paris"
+    results = [part.text for part in model.results()]
+    assert "town" in results[0]
+    assert "city" in results[1]
+    assert "not valid JSON" in results[2]
+    assert results[3] == "sunny in Paris"
     sent = [part for message in model.requests[-1].messages for part in message.parts if isinstance(part, ToolCallPart)]
     assert [part.arguments for part in sent][2] == "{}"
     assert events[-1] == StreamEnd("end")
@@ -267,7 +267,7 @@ async def test_a_huge_result_is_cut_with_a_note_and_kept_whole() -> None:
     assert watch.steps[-2]["result"] == "x" * 1000
 
 
-async def test_no_output_is_said_in_words() -> None:
+async def test_empty_output_is_described_to_the_model() -> None:
     def nothing() -> None: ...
 
     model = Model([calls(call("a", "nothing")), text("ok")])
@@ -499,8 +499,8 @@ async def test_the_cost_budget_counts_what_the_upstream_that_answered_costs() ->
         context = ExchangeContext("r1", "openai_chat", "", "a name of our own", tools=["*"])
         await events_of(exchange_of(model, executor_of(weather, limits=spent), context=context, observers=[watch]))
         assert len(model.requests) == requests
-        told = model.results()[-1].text
-        assert ("the budget of $1e-05 is used up" in told) == (requests == 2), told
+        results = model.results()[-1].text
+        assert ("the budget of $1e-05 is used up" in results) == (requests == 2), results
         costs = [step.get("cost", 0.0) for step in watch.steps if step["kind"] == "model"]
         assert all(cost > 0.00001 for cost in costs) == (requests == 2)
 

@@ -81,9 +81,9 @@ def test_a_schema_is_made_from_type_hints_and_the_docstring() -> None:
 async def test_arguments_become_objects_of_their_types() -> None:
     tool = FunctionTool(described)
     given = {"place": {"city": "Paris"}, "point": {"x": 1}, "person": {"name": "Ada", "age": 3}}
-    said = msgspec.json.decode((await tool.run(given)).text)
-    assert said["place"] == ["Paris", "FR"]
-    assert (said["person"], said["tags"], said["level"]) == ("Ada", ["a"], 5)
+    result = msgspec.json.decode((await tool.run(given)).text)
+    assert result["place"] == ["Paris", "FR"]
+    assert (result["person"], result["tags"], result["level"]) == ("Ada", ["a"], 5)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_arguments_become_objects_of_their_types() -> None:
         ({"nothing": 1}, "nothing"),
     ],
 )
-def test_arguments_that_do_not_match_are_told_in_words(change: dict[str, Any], words: str) -> None:
+def test_arguments_that_break_the_schema_are_described(change: dict[str, Any], words: str) -> None:
     given = {"place": {"city": "Paris"}, "point": {"x": 1}, "person": {"name": "Ada", "age": 3}, **change}
     with pytest.raises(ArgumentsError, match=words):
         FunctionTool(described).check(given)
@@ -177,10 +177,10 @@ SCHEMA = {
         ([], "the arguments must be of the type object"),
     ],
 )
-def test_a_value_that_breaks_a_schema_is_told_in_words(value: Any, words: str) -> None:
-    with pytest.raises(ArgumentsError) as told:
+def test_a_value_that_breaks_a_schema_is_described(value: Any, words: str) -> None:
+    with pytest.raises(ArgumentsError) as raised:
         check_value(value, SCHEMA)
-    assert words in str(told.value)
+    assert words in str(raised.value)
 
 
 def test_a_value_that_keeps_to_the_schema_passes() -> None:

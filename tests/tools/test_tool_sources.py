@@ -143,7 +143,7 @@ def test_the_calculator_calculates_nothing_else(expression: str) -> None:
         calculate(expression)
 
 
-def test_the_time_is_told_for_a_zone() -> None:
+def test_the_time_of_a_zone_is_returned() -> None:
     assert "UTC" in current_time()
     with pytest.raises(ToolError, match="no time zone"):
         current_time("Nowhere/Land")

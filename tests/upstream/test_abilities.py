@@ -10,7 +10,7 @@ from docs.generate import ABILITIES
 from streamglot import ConfigError, Message, Request, Upstream
 from streamglot.config import load
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.abilities import NONE_SAID, Abilities
+from streamglot.dialects.abilities import UNSPECIFIED, Abilities
 from streamglot.messages import TextPart, ToolSpec
 from streamglot.upstream.providers import PROVIDERS, abilities_of
 
@@ -52,8 +52,8 @@ def test_every_ability_is_documented() -> None:
 
 
 def test_an_unknown_upstream_gets_what_all_servers_accept() -> None:
-    assert abilities_of(Upstream(name="x", base_url="http://127.0.0.1:8000/v1")) == NONE_SAID
-    assert abilities_of(Upstream(name="openai", base_url="http://elsewhere.example/v1")) == NONE_SAID
+    assert abilities_of(Upstream(name="x", base_url="http://127.0.0.1:8000/v1")) == UNSPECIFIED
+    assert abilities_of(Upstream(name="openai", base_url="http://elsewhere.example/v1")) == UNSPECIFIED
 
 
 def test_a_configuration_changes_single_abilities(tmp_path: Path) -> None:

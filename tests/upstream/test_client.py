@@ -15,7 +15,7 @@ from streamglot.errors import ConfigError, StreamglotError, UpstreamError, Upstr
 from streamglot.upstream import Timeouts, Upstream, UpstreamResponse
 from streamglot.upstream import connection as connections
 from streamglot.upstream.connection_pool import ConnectionPool, parse_url
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n"
@@ -86,7 +86,7 @@ async def whole(answer: UpstreamResponse) -> bytes:
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             await test()
 
     asyncio.run(limited())
@@ -304,7 +304,7 @@ def test_a_slow_reader_stops_the_upstream() -> None:
 
 def test_drain_waits_for_the_end_and_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr(connections, "DRAIN_SECONDS", PATIENCE)
+        monkeypatch.setattr(connections, "DRAIN_SECONDS", WAIT_SECONDS)
         async with ConnectionPool() as client, Server(CHUNKED, CHUNKED[:-5], cut=30) as server:
             answer = await ask(client, server)
             await answer.drain()

@@ -15,7 +15,7 @@ from streamglot.upstream import Upstream, UpstreamResponse
 from streamglot.upstream import connection as connections
 from streamglot.upstream.connection import HEAD_BYTES
 from streamglot.upstream.connection_pool import ConnectionPool
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 HELLO = b"5\r\nhello\r\n"
@@ -66,7 +66,7 @@ async def whole(answer: UpstreamResponse) -> bytes:
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             await test()
 
     asyncio.run(limited())
@@ -138,7 +138,7 @@ def test_the_general_client_stores_nothing_and_obeys_the_deadline(name: str) -> 
 
 
 def test_the_error_names_the_part_that_was_too_long() -> None:
-    async def told(name: str) -> StreamglotError:
+    async def raised_error(name: str) -> StreamglotError:
         async with ConnectionPool() as client, Flood(*FLOODS[name]) as server:
             with pytest.raises(StreamglotError) as caught:
                 await whole(await client.post(Upstream(name="one"), server.url, {}, b"{}"))
@@ -147,10 +147,10 @@ def test_the_error_names_the_part_that_was_too_long() -> None:
             return caught.value
 
     async def test() -> None:
-        error = await told("many headers")
+        error = await raised_error("many headers")
         assert isinstance(error, UpstreamProtocolError)
         assert f"the headers of the answer are longer than {HEAD_BYTES} bytes" in error.message
-        error = await told("many trailers")
+        error = await raised_error("many trailers")
         assert isinstance(error, UpstreamTruncated)
         assert f"trailers or chunk extensions of the answer are longer than {HEAD_BYTES} bytes" in error.message
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from gateway.running import running
 from gateway.upstream import hostile, streamed
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 from web.chromium import Watched, chromium, launched
 from web.scripts import chunk, ending
 
@@ -57,11 +57,11 @@ def main() -> None:
             gateway.ask("/v1/chat/completions", asked)
             watched = Watched(browser, gateway.url)
             page = watched.open("#/inspect")
-            expect(page.locator(".turn-link").filter(has_not_text="running").first).to_be_visible(timeout=PATIENCE * 1000)
+            expect(page.locator(".turn-link").filter(has_not_text="running").first).to_be_visible(timeout=WAIT_SECONDS * 1000)
             page.evaluate(WATCH)
             page.locator(".turn-link").first.click()
-            expect(page.locator("[data-column=events] .vrow").first).to_be_visible(timeout=PATIENCE * 1000)
-            expect(page.get_by_text("reading…")).to_have_count(0, timeout=PATIENCE * 1000)
+            expect(page.locator("[data-column=events] .vrow").first).to_be_visible(timeout=WAIT_SECONDS * 1000)
+            expect(page.get_by_text("reading…")).to_have_count(0, timeout=WAIT_SECONDS * 1000)
             first, whole = page.evaluate("[window.first, performance.now() - window.clicked]")
             loading, frames = page.evaluate("window.tasks.splice(0)"), page.evaluate(SCROLL)
             scrolling = page.evaluate("window.tasks")

@@ -1,9 +1,8 @@
 """``make bench-page``: what the page weighs, when it paints, and whether it stays smooth while an answer streams.
 
-Printed are measurements of this machine. Long tasks are those of the page's main thread above 50 ms, by the processor time that they
-take and by the clock: on a busy machine the clock counts what others do. Frames are counted by requestAnimationFrame: a gap of more
-than three frames is a burst of dropped ones.
-"""
+Printed are measurements of this machine. Long tasks are those of the page's main thread above 50 ms, by the processor time that
+they take and by the clock: on a busy machine the clock counts what others do. Frames are counted by requestAnimationFrame: a
+gap of more than three frames is a burst of dropped ones."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ import msgspec
 from gateway.running import running
 from gateway.upstream import Pause, hostile, streamed
 from streamglot.gateway.api.page import FOLDER, MEDIA_TYPES
+from web.chat_actions import ask, over, use_model
 from web.chromium import Watched, chromium, launched
 from web.scripts import TEXT, chunk, ending
-from web.talking import ask, over, use_model
 
 TOKENS_PER_SECOND = 500
 SECONDS = 8

@@ -1,4 +1,5 @@
-"""Chromium for tests and pictures: Debian's package, driven by Playwright. Where it is missing, the tests say so loudly."""
+"""Chromium for tests and pictures: Debian's package, driven by Playwright. If it is missing, the tests are skipped with a
+warning."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Route, expect, sync_playwright
 
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
-expect.set_options(timeout=PATIENCE * 1000)
+expect.set_options(timeout=WAIT_SECONDS * 1000)
 FOLDER = Path(__file__).parent
 AXE = FOLDER / "node_modules" / "axe-core" / "axe.min.js"
 ARGUMENTS = [
@@ -61,13 +62,13 @@ class Watched:
         self.executed: list[str] = []
         self.hostile = False
         self.context: BrowserContext = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)  # type: ignore[arg-type]  # as the test gives them
-        self.context.set_default_timeout(PATIENCE * 1000)
+        self.context.set_default_timeout(WAIT_SECONDS * 1000)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
         self.context.route("**/*", self._only_here)
         self.context.expose_function("executed", lambda what: self.executed.append(str(what)))
         self.page: Page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        self.page.on("console", lambda said: self._noted(said.type, said.text))
+        self.page.on("console", lambda message: self._noted(message.type, message.text))
         self.page.on("dialog", self._asked)
 
     def _asked(self, dialog: Dialog) -> None:
@@ -75,8 +76,8 @@ class Watched:
         dialog.dismiss()
 
     def _noted(self, kind: str, text: str) -> None:
-        """An HTTP status is no fault. With ``hostile`` neither is what the policy blocks while DOMPurify parses it, in a document that
-        is not shown: the tests of injections look into the one that is."""
+        """An HTTP status is no fault. With ``hostile`` neither is what the policy blocks while DOMPurify parses it, in a
+        document that is not shown: the tests of injections look into the one that is."""
         blocked = any(word in text for word in ("The action has been blocked", "will not be executed"))
         status = text.startswith("Failed to load resource: the server responded")
         if kind == "error" and not status and not (self.hostile and blocked):

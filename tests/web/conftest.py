@@ -1,8 +1,7 @@
 """What the tests of the page share: one browser, one scripted upstream and one gateway for each module.
 
-The browser is not shared by modules. Playwright's plain interface runs an event loop in this thread while it is open, and tests of
-other modules run loops of their own.
-"""
+The browser is not shared by modules. Playwright's plain interface runs an event loop in this thread while it is open, and tests
+of other modules run loops of their own."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ def upstream() -> Iterator[HostileUpstream]:
 
 @pytest.fixture(scope="module")
 def gateway(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Stores everything, knows any model of the scripted upstream as ``lab/NAME``, holds calls of ``deploy`` for a person, and has
-    the built-in tools."""
+    """Stores everything, knows any model of the scripted upstream as ``lab/NAME``, holds calls of ``deploy`` for a person, and
+    has the built-in tools."""
     lab = {
         "dialect": "openai_chat",
         "base_url": f"{upstream.url}/v1",
@@ -57,7 +56,7 @@ def gateway(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def watched(browser: Browser, gateway: Running) -> Iterator[Watched]:
-    """A page of its own for each test. Nothing may go wrong in it, and it may ask nobody but the gateway."""
+    """A page of its own for each test. It must have no errors, and it may send requests only to the gateway."""
     page = Watched(browser, gateway.url)
     try:
         yield page

@@ -1,5 +1,5 @@
-"""Texts that would run a script, fetch something or leave their place if the page trusted them. ``executed`` is a function of the test:
-whoever calls it has executed what a model said."""
+"""Texts that would run a script, fetch something or leave their place if the page trusted them. ``executed`` is a function of
+the test: a page that calls it has executed the output of a model."""
 
 from __future__ import annotations
 

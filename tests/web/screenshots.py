@@ -1,4 +1,5 @@
-"""``make screenshots``: the pictures of the page in docs/pictures, made with a scripted upstream. Nothing in them is a real conversation."""
+"""``make screenshots``: the pictures of the page in docs/pictures, made with a scripted upstream. Nothing in them is a real
+conversation."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from playwright.sync_api import Browser, expect
 from gateway.dialect_clients import body_of
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, Until, hostile, streamed
+from web.chat_actions import answers, ask, over, use_model
 from web.chromium import PHONE, Watched, launched
-from web.scripts import OVERLOADED, THOUGHT, answer, calling, ending, paced, said, words
-from web.talking import answers, ask, over, use_model
+from web.scripts import OVERLOADED, THOUGHT, answer, calling, ending, paced, text_script, words
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 CHAT = "/v1/chat/completions"
@@ -31,12 +32,12 @@ def scripts(upstream: HostileUpstream, held: threading.Event) -> None:
         *paced(words(THOUGHT, "reasoning_content"), PACE * 8), *paced(words(TEXT_SHORT), PACE), ending()
     )
     upstream.scripts["gpt-5"] = answer()
-    upstream.scripts["mistral-large-latest"] = said("Fine.", *[" More."] * 80)
+    upstream.scripts["mistral-large-latest"] = text_script("Fine.", *[" More."] * 80)
     upstream.scripts["mistral-small-latest"] = OVERLOADED
-    upstream.scripts["codestral-latest"] = said("Working on it", Until(held))
+    upstream.scripts["codestral-latest"] = text_script("Working on it", Until(held))
     upstream.scripts["agent"] = [
         list(calling("calculator", '{"expression": "0.5 * 2 ** 4"}', text="Let me work out the longest pause.")),
-        list(said(*AGENT)),
+        list(text_script(*AGENT)),
     ]
     upstream.scripts["shipper"] = calling(
         "deploy", '{"service": "gateway", ', '"to": "production"}', text="All checks are green. I will deploy it now."

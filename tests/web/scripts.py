@@ -64,7 +64,7 @@ def answer(text: str = TEXT, thought: str = THOUGHT, pause: float = 0.0) -> Scri
     return streamed(*(paced(steps, pause) if pause else steps), ending())
 
 
-def said(*pieces: str | Step) -> Script:
+def text_script(*pieces: str | Step) -> Script:
     """Texts, each a chunk, and steps of a script between them."""
     return streamed(*(chunk({"content": one}) if isinstance(one, str) else one for one in pieces), ending(tokens=len(pieces)))
 

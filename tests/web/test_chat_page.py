@@ -12,9 +12,9 @@ from playwright.sync_api import FilePayload, Page, expect
 from gateway.running import Running
 from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
 from waiting import until
+from web.chat_actions import answers, ask, over, use_model
 from web.chromium import Watched
-from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, said, words
-from web.talking import answers, ask, over, use_model
+from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, text_script, words
 
 GIF = bytes.fromhex("47494638396101000100800000ff0000ffffff2c00000000010001000002024401003b")
 
@@ -65,7 +65,7 @@ def test_an_answer_streams_with_thinking_markdown_and_numbers(watched: Watched, 
 
 
 def test_stop_ends_the_upstream(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-endless"] = said("It goes on", Until(threading.Event()))
+    upstream.scripts["lab-endless"] = text_script("It goes on", Until(threading.Event()))
     page = use_model(watched, "lab-endless")
     ask(page, "Go on")
     expect(answers(page)).to_contain_text("It goes on")
@@ -87,7 +87,7 @@ def test_stop_before_the_first_word_ends_the_upstream(watched: Watched, upstream
 
 
 def test_an_error_before_the_answer_is_a_card_with_a_retry(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-weak"] = [list(OVERLOADED), list(said("Better now"))]
+    upstream.scripts["lab-weak"] = [list(OVERLOADED), list(text_script("Better now"))]
     page = use_model(watched, "lab-weak")
     ask(page, "Are you there?")
     over(page, "error")
@@ -105,7 +105,7 @@ def test_an_error_inside_the_answer_keeps_what_came(watched: Watched, upstream: 
     ask(page, "Tell me all")
     over(page, "error")
     expect(answers(page)).to_contain_text("Half of an answer")
-    expect(page.get_by_role("alert")).to_contain_text("The answer broke off")
+    expect(page.get_by_role("alert")).to_contain_text("The answer was interrupted")
 
 
 @pytest.mark.parametrize("store_is_ahead", [True, False])
@@ -115,7 +115,7 @@ def test_a_reload_goes_on_with_the_stream(watched: Watched, upstream: HostileUps
     name = f"lab-reload-{store_is_ahead}"
     pieces = [f"{number} ünïcödé 🙂\n" for number in range(200)]
     half: list[str | Step] = [Until(gate), *pieces] if not store_is_ahead else [*pieces[:80], Until(gate), *pieces[80:]]
-    upstream.scripts[name] = said(*half)
+    upstream.scripts[name] = text_script(*half)
     page = use_model(watched, name)
     ask(page, "Count")
     if store_is_ahead:
@@ -138,7 +138,7 @@ def test_a_reload_goes_on_with_the_stream(watched: Watched, upstream: HostileUps
 def test_a_tool_of_the_gateway_runs_in_a_card(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-tool"] = [
         list(calling("calculator", '{"expres', 'sion": "6*7"}', text="One moment.")),
-        list(said("It is 42.")),
+        list(text_script("It is 42.")),
     ]
     page = use_model(watched, "lab-tool")
     page.get_by_label("System prompt, parameters and tools").click()
@@ -193,7 +193,7 @@ def test_a_held_call_is_denied(watched: Watched, upstream: HostileUpstream) -> N
 def test_a_conversation_branches_and_answers_again(watched: Watched, upstream: HostileUpstream) -> None:
     def echoed(seen: Any) -> Any:
         asked = [message["content"] for message in seen.body["messages"] if message["role"] == "user"]
-        return said(f"Answer {len(upstream.requests('lab-echo'))} to {' and '.join(asked)}")
+        return text_script(f"Answer {len(upstream.requests('lab-echo'))} to {' and '.join(asked)}")
 
     upstream.scripts["lab-echo"] = echoed
     page = use_model(watched, "lab-echo")
@@ -225,7 +225,7 @@ def test_a_conversation_branches_and_answers_again(watched: Watched, upstream: H
 
 
 def test_attachments_are_sent(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-files"] = said("Seen")
+    upstream.scripts["lab-files"] = text_script("Seen")
     page = use_model(watched, "lab-files")
     image: FilePayload = {"name": "dot.gif", "mimeType": "image/gif", "buffer": GIF}
     notes: FilePayload = {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"# Notes"}
@@ -241,7 +241,7 @@ def test_attachments_are_sent(watched: Watched, upstream: HostileUpstream) -> No
 
 
 def test_sessions_are_found_renamed_exported_and_deleted(watched: Watched, upstream: HostileUpstream, tmp_path: Path) -> None:
-    upstream.scripts["lab-kept"] = said("A remarkable aardvark")
+    upstream.scripts["lab-kept"] = text_script("A remarkable aardvark")
     page = use_model(watched, "lab-kept")
     ask(page, "Which animal comes first?")
     over(page)
@@ -275,7 +275,7 @@ def test_sessions_are_found_renamed_exported_and_deleted(watched: Watched, upstr
 
 
 def test_the_model_is_picked_by_keyboard(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-named"] = said("By this name")
+    upstream.scripts["lab-named"] = text_script("By this name")
     page = watched.open()
     page.get_by_role("button", name="Model: thinker").click()
     page.get_by_label("Find or name a model").fill("lab-named")
@@ -289,7 +289,7 @@ def test_the_model_is_picked_by_keyboard(watched: Watched, upstream: HostileUpst
 
 def test_long_streams_stay_in_order(watched: Watched, upstream: HostileUpstream) -> None:
     pieces = [chunk({"content": f"word{number} " + ("\n\n" if number % 20 == 19 else "")}) for number in range(2000)]
-    upstream.scripts["lab-long"] = said(*pieces)
+    upstream.scripts["lab-long"] = text_script(*pieces)
     page = use_model(watched, "lab-long")
     ask(page, "Much")
     over(page)
@@ -312,7 +312,7 @@ def test_a_refused_turn_stays_in_its_session(watched: Watched, upstream: Hostile
 
 def test_another_page_and_back_keeps_the_conversation(watched: Watched, upstream: HostileUpstream) -> None:
     gate = threading.Event()
-    upstream.scripts["lab-back"] = said("Before", Until(gate), " and after")
+    upstream.scripts["lab-back"] = text_script("Before", Until(gate), " and after")
     page = use_model(watched, "lab-back")
     ask(page, "Go")
     expect(answers(page)).to_contain_text("Before")
@@ -329,7 +329,7 @@ def test_another_page_and_back_keeps_the_conversation(watched: Watched, upstream
 
 def test_it_works_without_a_secure_context(watched: Watched, upstream: HostileUpstream) -> None:
     """A browser gives a page of another machine over plain HTTP neither random ids nor the clipboard."""
-    upstream.scripts["lab-plain"] = said("Plain")
+    upstream.scripts["lab-plain"] = text_script("Plain")
     watched.context.add_init_script(
         "delete Crypto.prototype.randomUUID; Object.defineProperty(navigator, 'clipboard', {get: () => undefined})"
     )

@@ -7,10 +7,10 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, whole
+from web.chat_actions import answers, ask, over, use_model
 from web.chromium import Watched
 from web.injections import CALL, INJECTIONS
-from web.scripts import answer, calling, said
-from web.talking import answers, ask, over, use_model
+from web.scripts import answer, calling, text_script
 
 ALL = "\n\n".join(INJECTIONS)
 IMAGE = f"<img src=x onerror={CALL}>"
@@ -98,7 +98,7 @@ def test_errors_and_titles_are_inert(watched: Watched, upstream: HostileUpstream
     ask(page, IMAGE)
     over(page, "error")
     inert(page)
-    upstream.scripts["lab-evil-title"] = said("fine")
+    upstream.scripts["lab-evil-title"] = text_script("fine")
     page.evaluate("localStorage.setItem('streamglot.settings', JSON.stringify({model: 'lab-evil-title'}))")
     page.goto(f"{watched.url}/#/chat")
     page.reload()
@@ -111,7 +111,7 @@ def test_errors_and_titles_are_inert(watched: Watched, upstream: HostileUpstream
 
 
 def test_file_names_are_inert(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-evil-file"] = said("fine")
+    upstream.scripts["lab-evil-file"] = text_script("fine")
     page = use_model(watched, "lab-evil-file")
     file: FilePayload = {"name": f"{IMAGE}.md".replace("/", "_"), "mimeType": "text/markdown", "buffer": b"x"}
     page.locator("input[type=file]").set_input_files(file)

@@ -15,10 +15,10 @@ from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until, streamed
 from recordings import Recording, recordings
 from streamglot.dialects import DIALECTS
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 from web.chromium import PHONE, Watched, violations
 from web.injections import INJECTIONS
-from web.scripts import OVERLOADED, THOUGHT, answer, chunk, ending, said, words
+from web.scripts import OVERLOADED, THOUGHT, answer, chunk, ending, text_script, words
 
 TEXTS = {"anthropic": "text_cached", "openai_responses": "hosted", "bedrock_invoke": "messages_text", "bedrock_converse": "text"}
 WRITERS = [one.name for one in DIALECTS.values() if one.has_writer]
@@ -125,7 +125,7 @@ def test_the_scrubber_selects_a_moment(watched: Watched, gateway: Running) -> No
 
 @pytest.mark.parametrize("client", WRITERS)
 def test_a_turn_is_shown_as_every_dialect(watched: Watched, gateway: Running, upstream: HostileUpstream, client: str) -> None:
-    upstream.scripts["lab-short"] = said("Hello", " world")
+    upstream.scripts["lab-short"] = text_script("Hello", " world")
     page = opened(watched, asked(gateway, "lab-short", "/v1/messages", max_tokens=9))
     page.get_by_label("Show as").select_option(client)
     expect(column(page, "client").locator(".badge").first).to_have_text(client)
@@ -151,7 +151,7 @@ def test_requests_are_compared_and_sent_again(watched: Watched, gateway: Running
 
 
 def test_two_turns_are_compared(watched: Watched, gateway: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-one"], upstream.scripts["lab-two"] = said("Hello", " world"), said("Goodbye", " world")
+    upstream.scripts["lab-one"], upstream.scripts["lab-two"] = text_script("Hello", " world"), text_script("Goodbye", " world")
     one, two = asked(gateway, "lab-one"), asked(gateway, "lab-two")
     page = opened(watched, one)
     page.get_by_role("button", name="Compare").click()
@@ -168,7 +168,7 @@ def test_two_turns_are_compared(watched: Watched, gateway: Running, upstream: Ho
 def test_a_turn_is_saved_as_a_test_and_as_a_recording_that_can_be_dropped(
     watched: Watched, gateway: Running, upstream: HostileUpstream
 ) -> None:
-    upstream.scripts["lab-saved"] = said("Hello", " world")
+    upstream.scripts["lab-saved"] = text_script("Hello", " world")
     page = opened(watched, asked(gateway, "lab-saved"))
     page.get_by_role("button", name="More actions").click()
     with page.expect_download() as test:
@@ -210,7 +210,7 @@ def test_a_running_turn_is_followed(watched: Watched, gateway: Running, upstream
     expect(rows.filter(has_text="stream_end")).to_be_visible()
     expect(page.locator(".badges")).to_contain_text("end")
     expect(column(page, "client").get_by_role("option").filter(has_text="[DONE]")).to_be_visible()
-    thread.join(PATIENCE)
+    thread.join(WAIT_SECONDS)
 
 
 # --- pasted
@@ -250,7 +250,7 @@ def test_a_pasted_stream_is_shown_with_calls_that_stand_in_its_text(watched: Wat
     expect(page.get_by_label("Raw stream")).to_be_visible()
 
 
-def test_what_cannot_be_read_is_said(watched: Watched) -> None:
+def test_unreadable_input_is_reported(watched: Watched) -> None:
     page = watched.open("#/inspect")
     page.get_by_label("Raw stream").fill("hello there")
     page.get_by_role("button", name="Inspect", exact=True).click()
@@ -352,7 +352,7 @@ def test_dark_and_on_a_phone(browser: Browser, gateway: Running) -> None:
         watched.close()
 
 
-def test_a_turn_that_is_not_there_is_said(watched: Watched) -> None:
+def test_a_missing_turn_is_reported(watched: Watched) -> None:
     page = watched.open("#/inspect/turn_that_is_not_there")
     expect(page.get_by_role("alert")).to_contain_text("there is no turn")
 

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, expect
 from gateway.conftest import PATIENT
 from gateway.running import Running, running
 from local.model import real_model
+from web.chat_actions import answers, ask, over, use_model
 from web.chromium import Watched, needed
-from web.talking import answers, ask, over, use_model
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until
 from waiting import until
 from web.chromium import Watched, violations
-from web.scripts import OVERLOADED, calling, said
+from web.scripts import OVERLOADED, calling, text_script
 
 CHAT = "/v1/chat/completions"
 
@@ -23,18 +23,18 @@ def background(gateway: Running, model: str) -> threading.Thread:
 
 
 def test_a_stream_appears_is_filtered_and_stopped(watched: Watched, gateway: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-open"] = said("On and on", Until(threading.Event()))
+    upstream.scripts["lab-open"] = text_script("On and on", Until(threading.Event()))
     page = watched.open("#/overview")
     open_streams = page.get_by_label("Open streams", exact=True)
-    expect(open_streams).to_contain_text("Nothing runs at the moment")
+    expect(open_streams).to_contain_text("No request is running")
     thread = background(gateway, "lab-open")
     expect(open_streams.get_by_role("row").nth(1)).to_contain_text("lab-open")
     open_streams.get_by_label("Filter open streams").fill("nothing like it")
-    expect(open_streams).to_contain_text("No open stream has these words.")
+    expect(open_streams).to_contain_text("No open stream matches the filter.")
     open_streams.get_by_label("Filter open streams").fill("LAB-OPEN")
     open_streams.get_by_label("Stop lab-open").click()
     upstream.wait_for("lab-open", lambda seen: seen.closed)
-    expect(open_streams).to_contain_text("Nothing runs at the moment")
+    expect(open_streams).to_contain_text("No request is running")
     expect(page.get_by_label("By model", exact=True)).to_contain_text("lab-open")
     thread.join()
 
@@ -46,7 +46,7 @@ def test_errors_lead_to_the_inspector(watched: Watched, gateway: Running, upstre
     gateway.ask(CHAT, body_of("openai_chat", "lab-bad"))
     errors = page.get_by_label("Last errors")
     expect(errors).to_contain_text("The engine is overloaded")
-    expect(errors.get_by_role("link", name="Look into it").first).to_have_attribute("href", "#/inspect/" + newest(gateway))
+    expect(errors.get_by_role("link", name="Inspect").first).to_have_attribute("href", "#/inspect/" + newest(gateway))
     expect(page.get_by_label("Upstreams", exact=True)).to_contain_text("ready")
 
 

@@ -15,7 +15,7 @@ from ..messages import Request, Response
 from ..stages import Collect
 from .exit_status import INTERRUPTED, Ended
 from .output.cost import usage_line
-from .output.terminal import complain, is_terminal, neutral
+from .output.terminal import is_terminal, neutral, print_error
 from .output.text_output import PlainPrinter
 
 Form = Literal["text", "raw", "json", "events"]
@@ -30,7 +30,7 @@ class Printer(Protocol):
     def close(self) -> None: ...
 
 
-class Look(Struct, kw_only=True):
+class DisplayOptions(Struct, kw_only=True):
     """How an answer is shown."""
 
     markdown: Literal["auto", "always", "never"] = "auto"
@@ -59,13 +59,13 @@ class Answered(Struct):
     upstream: str
 
 
-def answer(client: Client, request: Request, look: Look, recorder: BackgroundRecorder) -> Answered:
+def answer(client: Client, request: Request, display: DisplayOptions, recorder: BackgroundRecorder) -> Answered:
     """Sends the request, prints the answer, records it, and reports errors on standard error."""
     model = client.pool.routes.named(request.model)
     stream = client.stream(request, recorder=recorder.recorder(request, model))
     box = Collect()
     status = 0
-    printer = look.printer()
+    printer = display.printer()
     try:
         try:
             status = _show(stream, printer, box)
@@ -75,13 +75,13 @@ def answer(client: Client, request: Request, look: Look, recorder: BackgroundRec
     finally:
         response = box.close()[0]
     if printer.error is not None:
-        complain(printer.error.message)
+        print_error(printer.error.message)
         status = 1
-    if look.usage:
+    if display.usage:
         model = response.model or request.model
         print(neutral(usage_line(response.usage, model, stream.upstream)), file=sys.stderr, flush=True)
     if stream.dropped:
-        complain(f"upstream {stream.upstream!r} cannot express: {', '.join(stream.dropped)}")
+        print_error(f"upstream {stream.upstream!r} cannot express: {', '.join(stream.dropped)}")
     return Answered(response, status, stream.upstream)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .store_view import StoreView
 
-MOST: Final = 50
+MAX_VALUES: Final = 50
 """The number of conversations and turns that are offered: more do not fit on a screen."""
 
 
@@ -27,7 +27,7 @@ def models(incomplete: str) -> list[str]:
 
 def sessions(incomplete: str) -> list[tuple[str, str]]:
     async def work(library: StoreView) -> list[tuple[str, str]]:
-        return [(session.id, session.title) for session in await library.queries.sessions(limit=MOST)]
+        return [(session.id, session.title) for session in await library.queries.sessions(limit=MAX_VALUES)]
 
     return _offered(incomplete, work)
 
@@ -48,9 +48,9 @@ def keys(incomplete: str) -> list[tuple[str, str]]:
 
 def endings(incomplete: str) -> list[str]:
     from ..store import ENDINGS
-    from .commands.logs import STILL
+    from .commands.logs import STILL_RUNNING
 
-    return [name for name in (*ENDINGS, STILL) if name.startswith(incomplete)]
+    return [name for name in (*ENDINGS, STILL_RUNNING) if name.startswith(incomplete)]
 
 
 def dialects(incomplete: str) -> list[str]:

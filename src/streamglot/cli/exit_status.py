@@ -22,7 +22,7 @@ from click.exceptions import Exit
 from ..errors import ConfigError, StreamglotError
 from ..extras import missing_package
 from .output.standard_streams import discard, flush_failure, is_broken_pipe
-from .output.terminal import complain, neutral
+from .output.terminal import neutral, print_error
 
 FAILED: Final = 1
 MISUSED: Final = 2
@@ -30,7 +30,7 @@ INTERRUPTED: Final = 130
 """The status that shells report for a program that Ctrl-C ended."""
 BROKEN_PIPE: Final = 141
 """The status that shells report for a program that wrote to a pipe without a reader."""
-FAREWELLS: Final = (signal.SIGTERM, signal.SIGHUP)
+TERMINATION_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(KeyboardInterrupt):
@@ -45,17 +45,17 @@ class Ended(KeyboardInterrupt):
 def stoppable() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP stop an answer as Ctrl-C does, so that the partial answer is stored. A second signal changes
     nothing (a terminal that closes sends several). An ignored signal (``nohup``) stays ignored."""
-    heeded = [number for number in FAREWELLS if signal.getsignal(number) is signal.SIG_DFL]
+    handled = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
     status = 0
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         nonlocal status
         status = 128 + number
-        for other in heeded:
+        for other in handled:
             signal.signal(other, signal.SIG_IGN)
         raise Ended(status)
 
-    for number in heeded:
+    for number in handled:
         signal.signal(number, end)
     try:
         yield
@@ -66,7 +66,7 @@ def stoppable() -> Iterator[None]:
         raise Ended(status) from None
     finally:
         if not status:  # a program that is ending ignores further signals until it has ended
-            for number in heeded:
+            for number in handled:
                 signal.signal(number, signal.SIG_DFL)
 
 
@@ -93,16 +93,16 @@ def _status(command: Callable[[], int]) -> int:
     except click.ClickException as error:
         return _misused(error)
     except ConfigError as error:
-        complain(error.message)
+        print_error(error.message)
         return MISUSED
     except StreamglotError as error:
-        complain(error.message)
+        print_error(error.message)
         return FAILED
     except ModuleNotFoundError as error:
         missing = missing_package(error)
         if missing is None:
             raise
-        complain(missing.message)
+        print_error(missing.message)
         return MISUSED
     except OSError as error:
         return _output_failed(flush_failure(sys.stdout) or error)
@@ -113,7 +113,7 @@ def _misused(error: click.ClickException) -> int:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         with suppress(OSError):  # a failure cannot be reported anywhere
             print(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", file=sys.stderr)
-    complain(error.format_message())
+    print_error(error.format_message())
     return error.exit_code
 
 
@@ -123,5 +123,5 @@ def _output_failed(error: OSError) -> int:
         discard(sys.stdout)
         return BROKEN_PIPE
     where = neutral(str(error.filename)) if error.filename is not None else "standard output"
-    complain(f"{where}: {error.strerror or error}")
+    print_error(f"{where}: {error.strerror or error}")
     return FAILED

@@ -8,11 +8,11 @@ import sys
 from typing import Final
 
 from ..callers import COMMAND_LINE
-from ..config import NOTHING, LoadedConfig
+from ..config import DISABLED, LoadedConfig
 from ..engine.background_recorder import BackgroundRecorder
 from ..errors import ConfigError
 from .exit_status import INTERRUPTED
-from .output.terminal import complain, well_formed
+from .output.terminal import print_error, well_formed
 
 DIALECT: Final = "cli"
 
@@ -49,7 +49,7 @@ class _CommandLineRecorder(BackgroundRecorder):
 
 def turn_recorder(loaded: LoadedConfig, *, enabled: bool) -> BackgroundRecorder:
     def warn(failure: str) -> None:
-        complain(f"this turn was not stored: {failure} (to store nothing, use --no-log or store.url = {NOTHING!r})")
+        print_error(f"this turn was not stored: {failure} (to store nothing, use --no-log or store.url = {DISABLED!r})")
 
     return _CommandLineRecorder(
         loaded, caller=this_user(), directory=this_directory(), dialect=DIALECT, warn=warn, enabled=enabled

@@ -66,7 +66,7 @@ class Question(Struct, kw_only=True):
         return Message("user", [*(attached(name) for name in self.attachments), *([TextPart(text)] if text else [])])
 
 
-def spoken(words: list[str]) -> str:
+def question_text(words: list[str]) -> str:
     """Joins the words of the command line and the text of standard input."""
     parts = [" ".join(words)] if words else []
     if sys.stdin is not None and not sys.stdin.isatty():

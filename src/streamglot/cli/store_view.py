@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
-from ..config import NOTHING, LoadedConfig, load
+from ..config import DISABLED, LoadedConfig, load
 from ..errors import ConfigError, RequestError
 from ..store import Database, Filter, Queries, StoredKeys, StoreUnavailable, default_url
 from ..store.lookup import Lookup
@@ -63,8 +63,8 @@ def reading(work: Callable[[StoreView], Awaitable[T]], loaded: LoadedConfig | No
 @asynccontextmanager
 async def opened(loaded: LoadedConfig) -> AsyncIterator[StoreView]:
     url = loaded.config.store.url
-    if url == NOTHING:
-        raise ConfigError(f'nothing is stored, because store.url is "{NOTHING}": set it to a database, or remove the setting')
+    if url == DISABLED:
+        raise ConfigError(f'nothing is stored, because store.url is "{DISABLED}": set it to a database, or remove the setting')
     database = await Database.open(url or default_url(os.environ))
     try:
         with suppress(StoreUnavailable):  # marking the turns of dead processes is optional for a reader

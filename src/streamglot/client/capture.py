@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from ..dialects import dialect
-from ..engine.pipeline import in_words
+from ..engine.pipeline import with_tools_as_text
 from ..engine.pool import REPLAY, UpstreamPool
 from ..errors import ConfigError, UpstreamError
 from ..messages import Request
@@ -23,7 +23,7 @@ from ..upstream.connection_pool import ConnectionPool as Connections
 from ..upstream.providers import abilities_of
 from ..upstream.secrets import SecretMask, hide, shown_url
 
-MOST_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 """Bytes of one recording, which is held in memory until it is written."""
 
 
@@ -74,10 +74,10 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
     """
     asked = structs.replace(request, model=model, stream=True)
     wire = dialect(upstream.dialect)
-    worded = in_words(upstream, asked)
-    built = wire.build_request(worded, abilities=abilities_of(upstream), provider=upstream.name, **upstream.options)
+    as_text = with_tools_as_text(upstream, asked)
+    built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=upstream.name, **upstream.options)
     built.body.update(extra or {})
-    place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
+    place = wire.endpoint(upstream.base_url, as_text, key=upstream.key, **upstream.options)
     headers = {"content-type": "application/json", **place.headers, **upstream.headers}
     captured = Capture(upstream.name, upstream.dialect, shown_url(place.url), built.body, dropped=built.dropped)
     secrets = list(upstream.secrets())
@@ -102,7 +102,7 @@ async def _listen(answer: UpstreamResponse, captured: Capture, began: float, pat
     mask = SecretMask(secrets)
     size = 0
     try:
-        while size <= MOST_BYTES:
+        while size <= MAX_BYTES:
             async with asyncio.timeout(patience):
                 piece = await answer.read()
             if not piece:
@@ -111,7 +111,7 @@ async def _listen(answer: UpstreamResponse, captured: Capture, began: float, pat
             masked = mask.feed(piece)
             if masked:
                 captured.pieces.append((time.monotonic() - began, masked))
-        captured.broken = f"more than {MOST_BYTES} bytes came"
+        captured.broken = f"more than {MAX_BYTES} bytes came"
     except TimeoutError:
         captured.broken = f"it was silent for {patience:g} s"
     except UpstreamError as error:

@@ -38,8 +38,8 @@ class Abilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
     def over(self, base: Abilities) -> Abilities:
         """These abilities, completed by those of ``base`` where these are None."""
-        said = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        return structs.replace(base, **said) if said else base
+        known = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return structs.replace(base, **known) if known else base
 
     def fault(self) -> str:
         """What is wrong with these abilities; empty if nothing is."""
@@ -52,7 +52,7 @@ class Abilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
         return ""
 
 
-NONE_SAID: Final = Abilities()
+UNSPECIFIED: Final = Abilities()
 PLAIN: Final = Abilities(
     custom_tools=False,
     namespaces=False,

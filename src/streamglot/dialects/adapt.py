@@ -1,6 +1,6 @@
 """Adapts a request to an upstream: what the upstream does not accept is removed or expressed in another way, and reported.
 
-The given request is not changed. It is returned as it is if nothing has to be done.
+The given request is not changed. A request that needs no change is returned unchanged.
 """
 
 from __future__ import annotations
@@ -164,22 +164,22 @@ class _Messages:
         return structs.replace(part, cache=None)
 
     def _with_id(self, part: _Answerable) -> _Answerable:
-        most = self._abilities.call_id_chars
-        if not most or part.kind == "server" or _fits(part.call_id, most, bool(self._abilities.call_id_fixed)):
+        max_chars = self._abilities.call_id_chars
+        if not max_chars or part.kind == "server" or _fits(part.call_id, max_chars, bool(self._abilities.call_id_fixed)):
             return part
-        return structs.replace(part, call_id=_digest(part.call_id, most))
+        return structs.replace(part, call_id=_digest(part.call_id, max_chars))
 
     def _in_words(self, part: ToolResultPart) -> ToolResultPart:
         """The result with parts of other dialects converted to text, or without them if they have none."""
-        content = [said for piece in part.content if (said := self._piece(piece)) is not None]
+        content = [adapted for piece in part.content if (adapted := self._piece(piece)) is not None]
         return part if _same(content, part.content) else structs.replace(part, content=content)
 
     def _piece(self, piece: TextPart | MediaPart | NativePart) -> Part | None:
-        said = self._part(piece)
-        if isinstance(said, NativePart) and said.dialect != self._dialect:
-            _note(self._built, f"messages.{said.data.get('type', 'part')}")
+        adapted = self._part(piece)
+        if isinstance(adapted, NativePart) and adapted.dialect != self._dialect:
+            _note(self._built, f"messages.{adapted.data.get('type', 'part')}")
             return None
-        return said
+        return adapted
 
     def _with_one_system_message(self, messages: list[Message]) -> list[Message]:
         """Puts one system message at the beginning. Later ones stay in place as user messages, but never between a call and its
@@ -220,23 +220,23 @@ def _same(new: Sequence[object], old: Sequence[object]) -> bool:
     return len(new) == len(old) and all(map(is_, new, old))
 
 
-def _fits(call_id: str, most: int, fixed: bool) -> bool:
-    return len(call_id) == most and call_id.isascii() and call_id.isalnum() if fixed else len(call_id) <= most
+def _fits(call_id: str, max_chars: int, fixed: bool) -> bool:
+    return len(call_id) == max_chars and call_id.isascii() and call_id.isalnum() if fixed else len(call_id) <= max_chars
 
 
-def _digest(text: str, most: int) -> str:
+def _digest(text: str, max_chars: int) -> str:
     """A short, stable replacement for a long id: letters and digits."""
-    return sha256(text.encode("utf-8", "replace")).hexdigest()[:most]
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:max_chars]
 
 
 # --- parameters
 
 
 def _adapt_fields(request: Request, abilities: Abilities, built: Built, changes: dict[str, Any]) -> None:
-    user, most = request.user, abilities.user_chars
-    if user is not None and most is not None and len(user) > most:
+    user, max_chars = request.user, abilities.user_chars
+    if user is not None and max_chars is not None and len(user) > max_chars:
         _note(built, "user")
-        changes["user"] = _digest(user, most) if most else None
+        changes["user"] = _digest(user, max_chars) if max_chars else None
     for name in abilities.refused or ():
         value = getattr(request, name)
         if value is None or value == []:

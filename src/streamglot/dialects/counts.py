@@ -41,11 +41,11 @@ def total(*values: int | None) -> int | None:
     return sum(known) if known else None
 
 
-def totals(said: dict[str, int | None], before: Usage | None, raw: dict[str, Any]) -> Usage:
+def totals(counts: dict[str, int | None], before: Usage | None, raw: dict[str, Any]) -> Usage:
     """Running totals: values that this usage object lacks stay as they were."""
     if before is not None:
-        said = {name: getattr(before, name) if value is None else value for name, value in said.items()}
-    return Usage(**said, raw=plausible(raw))
+        counts = {name: getattr(before, name) if value is None else value for name, value in counts.items()}
+    return Usage(**counts, raw=plausible(raw))
 
 
 def plausible(raw: dict[str, Any], depth: int = 0) -> dict[str, Any]:

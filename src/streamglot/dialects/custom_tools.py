@@ -23,8 +23,8 @@ _HOW: Final = 'Give the whole input as one string in "input".'
 
 def as_function(tool: ToolSpec) -> ToolSpec:
     """The function that replaces a custom tool. A grammar for its input becomes part of the description."""
-    said = [tool.description, _HOW, _grammar(tool.format)]
-    description = "\n\n".join(text for text in said if text)
+    paragraphs = [tool.description, _HOW, _grammar(tool.format)]
+    description = "\n\n".join(text for text in paragraphs if text)
     return structs.replace(tool, description=description, parameters=FREE_TEXT, kind="function", format=None)
 
 
@@ -140,15 +140,15 @@ class _Input:
         return _REPLACEMENT if self._escape.startswith("\\u") and len(self._escape) >= _UNICODE_CHARS else ""
 
     def _text(self, piece: str) -> str:
-        said: list[str] = []
+        decoded: list[str] = []
         piece, self._escape = self._escape + piece, ""
         position = 0
         while position < len(piece):
             found = _SPECIAL.search(piece, position)
             if found is None:
-                said.append(piece[position:])
+                decoded.append(piece[position:])
                 break
-            said.append(piece[position : found.start()])
+            decoded.append(piece[position : found.start()])
             position = found.start()
             if piece[position] == '"':
                 self._state = "over"
@@ -157,9 +157,9 @@ class _Input:
             if not length:
                 self._escape = piece[position:]
                 break
-            said.append(text)
+            decoded.append(text)
             position += length
-        return "".join(said)
+        return "".join(decoded)
 
 
 def _escaped(piece: str, position: int) -> tuple[int, str]:

@@ -168,6 +168,6 @@ def typed_error_body(error: StreamError) -> dict[str, Any]:
 
 
 def _param(error: StreamError) -> str | None:
-    """The field of the client's request that is at fault. What an upstream names is a field of our request to it."""
+    """The field of the client's request that is at fault. The field that an upstream names is a field of our request to it."""
     param = error.detail.get("param") if error.detail is not None and error.origin == "client" else None
     return param if isinstance(param, str) and param else None

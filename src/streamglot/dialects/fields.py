@@ -82,7 +82,7 @@ class Fields:
 
 
 def named_part(part: Part) -> str:
-    """What a part is called in an error: the type that the client gave it, not the class that holds it."""
+    """The name of a part in an error message: the type that the client gave it, not the class that holds it."""
     if isinstance(part, NativePart):
         return f"a part of the type {excerpt(part.data.get('type'))}, which only {part.dialect} has,"
     return f"a part of the type {part.__struct_config__.tag!r}"

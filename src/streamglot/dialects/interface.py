@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 from ..errors import ConfigError
 from ..events import Event, StreamError
 from ..messages import Built, Request, Response
-from .abilities import NONE_SAID, PLAIN, Abilities
+from .abilities import PLAIN, UNSPECIFIED, Abilities
 from .adapt import adapt, emulated_tools
 from .approval import Answers
 from .endpoint import Endpoint
@@ -67,7 +67,7 @@ class Dialect:
         """The request of a client."""
         raise ConfigError(f"the dialect {self.name!r} cannot parse a request: only upstreams speak it")
 
-    def build_request(self, request: Request, *, abilities: Abilities = NONE_SAID, **options: Any) -> Built:
+    def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: Any) -> Built:
         """The body for an upstream of this dialect, reduced to what the upstream accepts. ``abilities`` is what is known about
         the upstream in addition to its dialect; ``options`` go to the dialect's builder."""
         known = abilities.over(self.abilities)
@@ -82,7 +82,7 @@ class Dialect:
         """The body for a request that has been adapted to the upstream already."""
         raise ConfigError(f"the dialect {self.name!r} cannot build a request: only clients speak it; choose another one")
 
-    def emulated_tools(self, request: Request, abilities: Abilities = NONE_SAID) -> frozenset[str]:
+    def emulated_tools(self, request: Request, abilities: Abilities = UNSPECIFIED) -> frozenset[str]:
         """The custom tools that an upstream gets as functions. ``CustomCalls`` converts their calls back."""
         return emulated_tools(request, abilities.over(self.abilities))
 

@@ -284,8 +284,8 @@ class Reader:
             raise UpstreamTruncated("the upstream sent a success status and an empty body", code="upstream_empty")
         self.eof()
         if not self._done:
-            said = f"; it sent {excerpt(self._stray)}" if self._stray else ""
-            raise UpstreamTruncated(f"the stream ended without the end that the dialect {self.dialect} requires{said}")
+            sent = f"; it sent {excerpt(self._stray)}" if self._stray else ""
+            raise UpstreamTruncated(f"the stream ended without the end that the dialect {self.dialect} requires{sent}")
 
     def _fail(self, error: StreamglotError) -> None:
         self._done = True

@@ -52,15 +52,15 @@ class StepBreak:
     """Tells a writer that joins all text of an answer where the text of one model turn must be separated from the next."""
 
     def __init__(self) -> None:
-        self._said = False
+        self._has_content = False
         self._step_over = False
 
     def end_step(self, _event: StepEnd) -> None:
-        self._step_over = self._said
+        self._step_over = self._has_content
 
     def due(self) -> bool:
         """Whether a text that begins now is the first of its step, after text in an earlier step."""
-        due, self._step_over, self._said = self._step_over, False, True
+        due, self._step_over, self._has_content = self._step_over, False, True
         return due
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from ..config import NOTHING, LoadedConfig
+from ..config import DISABLED, LoadedConfig
 from ..errors import ConfigError, StreamglotError
 from ..events import Extra
 from ..extras import missing_package
@@ -65,7 +65,7 @@ class BackgroundRecorder:
         enabled: bool = True,
     ) -> None:
         self._settings = loaded.config.store
-        self._enabled = enabled and self._settings.url != NOTHING
+        self._enabled = enabled and self._settings.url != DISABLED
         self._caller = caller
         self._directory = directory
         self._dialect = dialect
@@ -76,7 +76,7 @@ class BackgroundRecorder:
         self._writes: list[Future[None]] = []
         self._wrote = False
         self._room = WRITES
-        self._hurry = threading.Event()
+        self._start_requested = threading.Event()
 
     def recorder(self, request: Request, model: str, request_id: str = "") -> TurnRecorder:
         """Returns the recorder for one request. If nothing is stored, it still carries the conversation's state for upstreams."""
@@ -104,13 +104,13 @@ class BackgroundRecorder:
 
     def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
         """Runs a query on the store and waits for the result."""
-        if self._settings.url == NOTHING:
-            raise ConfigError(f'nothing is stored, because store.url is "{NOTHING}"')
+        if self._settings.url == DISABLED:
+            raise ConfigError(f'nothing is stored, because store.url is "{DISABLED}"')
 
         async def within() -> T:
             return await question(await self._store())
 
-        self._hurry.set()
+        self._start_requested.set()
         return self._begin(within()).result()
 
     # --- on the store's thread
@@ -122,7 +122,7 @@ class BackgroundRecorder:
         return self._thread.begin(step)
 
     async def _open(self) -> Store:
-        self._hurry.wait(IMPORT_DELAY)
+        self._start_requested.wait(IMPORT_DELAY)
         try:
             from ..store import Store, StoreSettings, default_url
         except ModuleNotFoundError as error:
@@ -159,7 +159,7 @@ class BackgroundRecorder:
     def write(self, turn: _DeferredTurn, finished: Finished) -> None:
         """Writes the whole turn in the background."""
         if turn.starting is not None:
-            self._hurry.set()
+            self._start_requested.set()
             self._wrote = True
             self._writes.append(self._begin(turn.write(turn.starting, finished)))
             if len(self._writes) > self._room:  # a batch of millions must not hold a future for each turn
@@ -182,7 +182,7 @@ class BackgroundRecorder:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._thread is None:
             return
-        self._hurry.set()
+        self._start_requested.set()
         try:
             failure = self._thread.run(self._close())
         except KeyboardInterrupt:

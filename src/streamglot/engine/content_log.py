@@ -13,7 +13,7 @@ from ..upstream.secrets import HIDDEN, hide
 if TYPE_CHECKING:
     from ..policies.patterns import PatternSet
 
-MOST_CHARS: Final = 100_000
+MAX_LOGGED_CHARS: Final = 100_000
 """Characters of the request and of the answer in one log line, so that people can read it."""
 EDGE_CHARS: Final = 10_000
 """Characters dropped at the end of a text that was cut before the search, because half a secret may be there."""
@@ -42,14 +42,14 @@ class ContentLog:
 
     def _clean(self, value: object) -> str:
         whole = msgspec.json.encode(value).decode()
-        text = whole[: 2 * MOST_CHARS]
+        text = whole[: 2 * MAX_LOGGED_CHARS]
         for secret in self._secrets():
             text = hide(text, {secret, msgspec.json.encode(secret).decode()[1:-1]})
         text = hide(text)
         if self._patterns is not None:
             # A match is not plain text, nor is a candidate that is too long to be decided, which is always the last segment.
             text = "".join(segment if isinstance(segment, str) else HIDDEN for segment in self._patterns.segments(text))
-        room = min(MOST_CHARS, len(text) - EDGE_CHARS) if len(whole) > 2 * MOST_CHARS else MOST_CHARS
+        room = min(MAX_LOGGED_CHARS, len(text) - EDGE_CHARS) if len(whole) > 2 * MAX_LOGGED_CHARS else MAX_LOGGED_CHARS
         return text if len(text) <= room else f"{text[: max(0, room)]} … ({len(whole)} in all)"
 
 

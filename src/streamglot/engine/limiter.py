@@ -16,23 +16,23 @@ RESERVED_SHARE = 10
 class ConcurrencyLimit:
     """``most`` slots. Further requests wait in line for at most ``wait`` seconds. ``most`` of 0 means no limit."""
 
-    def __init__(self, most: int, wait: float, what: str) -> None:
+    def __init__(self, limit: int, wait: float, what: str) -> None:
         self.taken = 0
-        self._most = most
+        self._limit = limit
         self._wait = wait
         self._what = what
         self._line: deque[asyncio.Future[None]] = deque()
         self._background: deque[asyncio.Future[None]] = deque()
 
-    def resize(self, most: int, wait: float) -> None:
-        self._most, self._wait = most, wait
+    def resize(self, limit: int, wait: float) -> None:
+        self._limit, self._wait = limit, wait
         self._wake()
 
     async def take(self) -> None:
-        if not self._most or (self.taken < self._most and not self._line):
+        if not self._limit or (self.taken < self._limit and not self._line):
             self.taken += 1
             return
-        if len(self._line) >= self._most:
+        if len(self._line) >= self._limit:
             raise self._full()
         turn = asyncio.get_running_loop().create_future()
         self._line.append(turn)
@@ -52,7 +52,7 @@ class ConcurrencyLimit:
 
         Waiting live requests come first.
         """
-        if not self._most or (self.taken < self._spare and not self._line and not self._background):
+        if not self._limit or (self.taken < self._spare and not self._line and not self._background):
             self.taken += 1
             return
         turn = asyncio.get_running_loop().create_future()
@@ -69,7 +69,7 @@ class ConcurrencyLimit:
     @property
     def _spare(self) -> int:
         """Returns how many slots may be in use when a background call takes another one."""
-        return max(1, self._most - -(-self._most // RESERVED_SHARE))
+        return max(1, self._limit - -(-self._limit // RESERVED_SHARE))
 
     def give_back(self) -> None:
         self.taken -= 1
@@ -77,12 +77,12 @@ class ConcurrencyLimit:
             self._wake()
 
     def _wake(self) -> None:
-        while self._line and (not self._most or self.taken < self._most):
+        while self._line and (not self._limit or self.taken < self._limit):
             turn = self._line.popleft()
             if not turn.done():
                 self.taken += 1
                 turn.set_result(None)
-        while self._background and (not self._most or self.taken < self._spare):
+        while self._background and (not self._limit or self.taken < self._spare):
             turn = self._background.popleft()
             if not turn.done():
                 self.taken += 1
@@ -90,7 +90,7 @@ class ConcurrencyLimit:
 
     def _full(self) -> LimitExceeded:
         return LimitExceeded(
-            f"{self._what} has all its {self._most} slots in use; try again in {RETRY_SECONDS:.0f} s",
+            f"{self._what} has all its {self._limit} slots in use; try again in {RETRY_SECONDS:.0f} s",
             code="too_many_streams",
             status=429,
             retryable=True,

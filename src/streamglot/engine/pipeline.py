@@ -45,8 +45,8 @@ def thinking_of(request: Request, dialect: str) -> bool | None:
             return bool(template[word])
     if _thinking_is_switched_on(request, dialect):
         return True
-    wish = request.reasoning
-    off = wish is not None and (wish.enabled is False or wish.effort == "none" or wish.budget_tokens == 0)
+    reasoning = request.reasoning
+    off = reasoning is not None and (reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0)
     return False if off else None
 
 
@@ -131,7 +131,7 @@ def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
     return dialect(upstream.dialect).emulated_tools(request, abilities)
 
 
-def in_words(upstream: Upstream, request: Request) -> Request:
+def with_tools_as_text(upstream: Upstream, request: Request) -> Request:
     """Returns the request for an upstream whose model has no native tools: they become text, if a notation is known."""
     if upstream.tools == "native" or not (request.tools or any(message.role == "tool" for message in request.messages)):
         return request

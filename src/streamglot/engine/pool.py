@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..config import AUTO, NOTHING, Config, LoadedConfig, load
+from ..config import AUTO, DISABLED, Config, LoadedConfig, load
 from ..errors import ConfigError, StreamglotError, UpstreamError
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
@@ -171,7 +171,7 @@ class UpstreamPool:
         Only a server has a default: a person who mistypes a name gets an error.
         """
         chosen = config.server.fallback_model
-        if chosen == NOTHING:
+        if chosen == DISABLED:
             return ""
         if chosen != AUTO:
             return chosen

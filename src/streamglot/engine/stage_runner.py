@@ -193,7 +193,7 @@ class StageRunner:
         self.close()
         for place in range(index):
             stage = self._factories[place](self._context)
-            assert stage is not None, "a stage factory changed its mind within one exchange"
+            assert stage is not None, "a stage factory returned other stages for a later model turn of the same exchange"
             self._stages[place] = stage
             self._closed[place] = False
         self._closed[index:] = [False] * (len(self._stages) - index)

@@ -27,7 +27,7 @@ from ..upstream.secrets import HIDDEN, SecretMask, shown_url
 from .conversation import ConversationState, SentRequest
 from .exchange import Passthrough
 from .limiter import ConcurrencyLimit
-from .pipeline import Pipeline, format_of, in_words
+from .pipeline import Pipeline, format_of, with_tools_as_text
 from .record import ExchangeRecord
 from .trace import AttemptTrace
 from .upstream_stream import ErrorContext, UpstreamStream
@@ -205,12 +205,12 @@ class UpstreamRequest:
                 self._conversation.sent(sent_request(candidate, place_of_file, {}, b"null", [], ()))
             return open_replay(upstream, candidate.model, last_text), pipeline, []
         wire = dialect(upstream.dialect)
-        worded = in_words(upstream, outgoing)
+        as_text = with_tools_as_text(upstream, outgoing)
         if wire.continued is not None:
             state = self._conversation.state(upstream) if self._conversation is not None else {}
             options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
-        built = wire.build_request(worded, abilities=abilities_of(upstream), provider=upstream.name, **options)
-        place = wire.endpoint(upstream.base_url, worded, key=key, **options)
+        built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=upstream.name, **options)
+        place = wire.endpoint(upstream.base_url, as_text, key=key, **options)
         passed = self._passthrough.headers if upstream.dialect == request.dialect else {}
         context = self._passthrough.trace if trace is None else trace.headers
         check_headers({**passed, **context, "authorization": self._passthrough.key})

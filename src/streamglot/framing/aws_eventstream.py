@@ -94,10 +94,10 @@ class AwsEventStream:
             meaning = _meaning(read_headers(section))
             if len(self._meanings) < _CACHED_HEADERS:
                 self._meanings[section] = meaning
-        event, kind, said = meaning
+        event, kind, error_message = meaning
         data = message[start:end]
-        if said and not data:
-            data = msgspec.json.encode({"message": said})
+        if error_message and not data:
+            data = msgspec.json.encode({"message": error_message})
         return Frame(data, event, kind)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..authentication import LOOPBACK
 from ..batch.merging import RequestMerger
-from ..config import NOTHING, LoadedConfig, load
+from ..config import DISABLED, LoadedConfig, load
 from ..engine.cache import ResponseCache
 from ..engine.content_log import ContentLog
 from ..engine.limiter import ConcurrencyLimit
@@ -66,12 +66,12 @@ class Gateway:
         self,
         loaded: LoadedConfig,
         environment: Mapping[str, str] | None = None,
-        say: Callable[[Mapping[str, Any]], None] | None = None,
+        log: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._log = Log()
-        self.say = say or self._log
+        self.log = log or self._log
         self._environment = os.environ if environment is None else environment
-        self.pool = UpstreamPool(loaded, environment=self._environment, serving=True, log=self.say)
+        self.pool = UpstreamPool(loaded, environment=self._environment, serving=True, log=self.log)
         self.metrics = Metrics()
         self.live = Live(self.time)
         self.within = self.pool.within
@@ -79,7 +79,7 @@ class Gateway:
         self.stopping = False
         self._live: set[RequestHandler] = set()
         self._last_live = -LIVE_SECONDS
-        self.tasks = TaskSupervisor(lambda line: self.say(hide_in(line, self.pool.secrets())))
+        self.tasks = TaskSupervisor(lambda line: self.log(hide_in(line, self.pool.secrets())))
         self._limit = ConcurrencyLimit(0, 0, "the gateway")
         self.cache = ResponseCache(0)
         self.merger = RequestMerger()
@@ -101,9 +101,9 @@ class Gateway:
     def _apply(self, loaded: LoadedConfig, starting: bool = True) -> None:
         """Applies a new configuration completely or not at all: everything that can fail is built before any state changes."""
         server = loaded.config.server
-        self._stored.known |= loaded.config.store.url == NOTHING
+        self._stored.known |= loaded.config.store.url == DISABLED
         authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None), starting)
-        tracing = (self.tracing or Tracing(self._environment, self.say)) if server.telemetry else None
+        tracing = (self.tracing or Tracing(self._environment, self.log)) if server.telemetry else None
         content_log = ContentLog(server.redact, self.pool.secrets) if server.log_content else None
         cors, hosts = CORS(server.origins, lambda: authenticator.asks), AllowedHosts(server.allowed_hosts)
         self.pool.configure(loaded)
@@ -116,20 +116,20 @@ class Gateway:
         self._limit.resize(server.concurrent, server.wait)
         self._observers = [*self.pool.observers, MetricsObserver(self.metrics)]
         if content_log is not None:
-            self._observers.append(ContentLogger(content_log, self.say))
+            self._observers.append(ContentLogger(content_log, self.log))
         if server.log:
-            self._observers.append(AccessLog(self.say))
+            self._observers.append(AccessLog(self.log))
 
     def reload(self) -> None:
         """Reads the configuration again. If it is invalid, logs the reason and keeps the old configuration."""
         try:
             self._apply(load(self.loaded.path, self._environment, self.loaded.overrides), starting=False)
         except ConfigError as error:
-            self.say({"event": "reload_failed", "message": error.message})
+            self.log({"event": "reload_failed", "message": error.message})
         except Exception as error:
-            self.say({"event": "reload_failed", "message": f"{type(error).__name__}: {error}"[:300]})
+            self.log({"event": "reload_failed", "message": f"{type(error).__name__}: {error}"[:300]})
         else:
-            self.say({"event": "reloaded", "path": str(self.loaded.path)})
+            self.log({"event": "reloaded", "path": str(self.loaded.path)})
 
     # --- life
 
@@ -141,7 +141,7 @@ class Gateway:
             await self._open_store()
             if self.store is not None:
                 await self._load_stored_keys(self.store)
-                watch = partial(self._stored.watch, self.store, self.store_state, self.say)
+                watch = partial(self._stored.watch, self.store, self.store_state, self.log)
                 self.tasks.start("stored keys", watch)
             self._ticker = self.tasks.start("clock", self._tick)
             await self._open_batches()
@@ -171,11 +171,11 @@ class Gateway:
             self._log.close()  # the event loop ends before the log would be flushed
 
     async def _open_store(self) -> None:
-        """Opens the store, if one is configured. Only then is the store imported, because the import is slow."""
-        if self.loaded.config.store.url != NOTHING:
+        """Opens the store, if one is configured. The store is imported here, because the import is slow."""
+        if self.loaded.config.store.url != DISABLED:
             from .recording import TurnRecorders, open_store
 
-            self.store = await open_store(self.loaded.config, self._environment, self.say)
+            self.store = await open_store(self.loaded.config, self._environment, self.log)
             self.recorders = TurnRecorders(self.store)
 
     async def _open_batches(self) -> None:
@@ -194,7 +194,7 @@ class Gateway:
             raise
         state = self.authenticator.state
         if not state.usable:
-            self.say({"event": "no_valid_key", "message": f"{state.says}; {state.step}"})
+            self.log({"event": "no_valid_key", "message": f"{state.summary}; {state.step}"})
 
     async def _tick(self) -> None:
         """Runs the periodic steps until the gateway stops."""
@@ -355,15 +355,15 @@ class Gateway:
         key = None if caller is None else caller.name
         return [handler for handler in self._live if key in (None, handler.record.key)]
 
-    def tell_observers(self, result: ExchangeResult, span: Observer | None) -> None:
+    def notify_observers(self, result: ExchangeResult, span: Observer | None) -> None:
         """Notifies the observers about a request that was not an exchange."""
         for observer in (*([span] if span is not None else ()), self.live.observer(""), *self._observers):
             observer.finished(result)
 
-    def say_fault(self, request_id: str, error: BaseException) -> None:
+    def log_fault(self, request_id: str, error: BaseException) -> None:
         """Logs an internal error with its place in the code."""
         trace = "".join(traceback.format_exception(error))
-        self.say({"event": "fault", "request_id": request_id, "trace": hide(trace, self.pool.secrets())})
+        self.log({"event": "fault", "request_id": request_id, "trace": hide(trace, self.pool.secrets())})
 
     def store_state(self) -> str:
         """Returns ``ok``, ``failing`` or ``off``. A failing store is reported and does not stop requests."""

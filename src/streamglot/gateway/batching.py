@@ -52,7 +52,7 @@ async def open_batches(gateway: Gateway, store: Store) -> BatchService:
         line_bytes=gateway.server.max_body_bytes,
         database=None if store.database.is_sqlite else await Database.open(store.settings.url),
     )
-    service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.answers_live, gateway.say)
+    service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.answers_live, gateway.log)
     return service
 
 

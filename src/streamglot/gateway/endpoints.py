@@ -76,8 +76,8 @@ def _streams_by_default(name: str, **options: Any) -> Callable[[Body, str], Requ
 
 
 def _compacting(body: Body, _model: str) -> Request:
-    spoken = dialect(RETRIEVABLE)
-    return spoken.summary_request(spoken.parse_request(body))
+    retrievable = dialect(RETRIEVABLE)
+    return retrievable.summary_request(retrievable.parse_request(body))
 
 
 def _compacted(response: Response, body: Body) -> Body:

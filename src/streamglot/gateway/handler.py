@@ -34,7 +34,7 @@ from .auth.authenticator import Caller, presented
 from .auth.budget_stage import budget_stage
 from .auth.budgets import Reservation, price_of
 from .endpoints import Endpoint
-from .http.call import Call, ClientGone, json_object
+from .http.call import Call, ClientDisconnected, json_object
 from .response_writer import ResponseWriter
 from .retention import RetentionOptions, retention_options
 from .suspended_calls import resumed_answer
@@ -113,7 +113,7 @@ class RequestHandler:
         try:
             await self._answer()
         except Exception as error:  # an internal error, possibly while reporting another: the client still gets an answer
-            self._gateway.say_fault(self.record.request_id, error)
+            self._gateway.log_fault(self.record.request_id, error)
             await self._report_fault()
         finally:
             attempt = self._gateway.tasks.attempt  # a step that fails does not prevent the next one
@@ -133,8 +133,8 @@ class RequestHandler:
         """Runs the request and reports a refusal to the client."""
         try:
             await self._guarded()
-        except ClientGone:
-            self._response.end_unheard()
+        except ClientDisconnected:
+            self._response.end_unsent()
             self.record.ending = "client_gone"
         except StreamglotError as error:
             await self._fail(error.as_event(), retry_after_of(error), error.has_context)
@@ -144,7 +144,7 @@ class RequestHandler:
         try:
             await self._fail(StreamglotError("internal error of the gateway; its log has the details").as_event(), None)
         except Exception as error:
-            self._gateway.say_fault(self.record.request_id, error)
+            self._gateway.log_fault(self.record.request_id, error)
             self._response.call.cut()
 
     async def _guarded(self) -> None:
@@ -155,7 +155,7 @@ class RequestHandler:
             if self._task is not None and (self._gone or self._stopped or self._interruption is not None):
                 self._task.uncancel()
             if self._gone:
-                raise ClientGone from None
+                raise ClientDisconnected from None
             if self._stopped:
                 await self._end_stopped()
                 return
@@ -336,12 +336,12 @@ class RequestHandler:
         self._error = error
         await self._response.fail(error, retry_after)
 
-    def _overdrawn(self) -> bool:
+    def _budget_exceeded(self) -> bool:
         """Ends the exchange if other requests of its key have used up the budget. Returns whether it did."""
         caller, reservation, exchange = self._caller, self._reservation, self._exchange
         if caller is None or reservation is None or exchange is None or exchange.turn is None or not reservation.used_up():
             return False
-        self.interrupt(caller.overdrawn())
+        self.interrupt(caller.budget_exceeded())
         return True
 
     def tick(self, now: float) -> None:
@@ -350,7 +350,7 @@ class RequestHandler:
         response.tick()
         if response.call.ended or self._interruption is not None:
             return
-        if self._overdrawn():
+        if self._budget_exceeded():
             return
         overdue = self._exchange.overdue(now) if self._exchange is not None else None
         if overdue is not None:

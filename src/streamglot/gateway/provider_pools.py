@@ -11,7 +11,7 @@ from ..batch.background import BackgroundPool
 from ..dialects import dialect
 from ..engine.conversation import ConversationState
 from ..engine.exchange import Passthrough
-from ..engine.pipeline import Pipeline, in_words
+from ..engine.pipeline import Pipeline, with_tools_as_text
 from ..engine.pool import UpstreamPool
 from ..engine.record import ExchangeRecord
 from ..engine.services import Services
@@ -51,7 +51,7 @@ class CapturingPool:
         upstream = candidate.upstream
         asked = msgspec.structs.replace(with_own_calls(request), model=candidate.model, stream=False)
         options = {"abilities": abilities_of(upstream), "provider": upstream.name, **upstream.options}
-        self.body = dialect(upstream.dialect).build_request(in_words(upstream, asked), **options).body
+        self.body = dialect(upstream.dialect).build_request(with_tools_as_text(upstream, asked), **options).body
         raise StreamglotError("the request goes to a batch of the provider", code="captured")
 
 

@@ -27,7 +27,7 @@ from ..store import (
     ValkeyBuffer,
     default_url,
     is_probe,
-    wanted,
+    session_hints,
 )
 from .auth.authenticator import anonymous
 from .endpoints import Endpoint
@@ -39,14 +39,14 @@ _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """Fields of a client's body that are removed before the request goes to an upstream, and recorded with the turn."""
 
 
-async def open_store(config: Config, environment: Mapping[str, str], say: Callable[[Mapping[str, Any]], None]) -> Store:
+async def open_store(config: Config, environment: Mapping[str, str], log: Callable[[Mapping[str, Any]], None]) -> Store:
     """Opens the store that the configuration names."""
     settings = config.store
     content = config.server.host in LOOPBACK if settings.content is None else settings.content
-    store = await Store.open(StoreSettings(url=settings.url or default_url(environment), content=content, raw=settings.raw), say)
+    store = await Store.open(StoreSettings(url=settings.url or default_url(environment), content=content, raw=settings.raw), log)
     if config.valkey.url:
         await store.buffer.close()
-        store.buffer = ValkeyBuffer(config.valkey.url, say=say)
+        store.buffer = ValkeyBuffer(config.valkey.url, log=log)
     return store
 
 
@@ -74,7 +74,7 @@ class TurnRecorders:
         store = self._store
         headers = call.headers if call is not None else {}
         caller = (record.key or anonymous(headers)) if caller is None else caller
-        session = await store.find_session(wanted(caller, request, body, headers, endpoint.chat), request)
+        session = await store.find_session(session_hints(caller, request, body, headers, endpoint.chat), request)
         if options.conversation:
             if request.previous_response_id:
                 raise RequestError("conversation and previous_response_id exclude each other: send one of them")
@@ -103,7 +103,7 @@ class TurnRecorders:
             probe=is_probe(request),
             response_id=id if endpoint.retrievable else "",
             retrievable=request.store is not False,
-            wish=removed,
+            client_options=removed,
         )
         answers = await store.answers(session)
         return ServedTurnRecorder(store, endpoint, session, answers, options, started, body, since(record.began))

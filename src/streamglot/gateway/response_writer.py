@@ -18,15 +18,15 @@ from ..events import KeepAlive, StreamError
 from ..messages import Request
 from ..stages.stage import ExchangeContext
 from .endpoints import Endpoint
-from .http.call import Call, ClientGone, DetachedCall
+from .http.call import Call, ClientDisconnected, DetachedCall
 from .http.reply import retry_after as retry_after_value
-from .stream_recorder import RESPONSE_ID, SPOKEN, StreamRecorder
+from .stream_recorder import DIALECT, RESPONSE_ID, StreamRecorder
 
 if TYPE_CHECKING:
     from .app import Gateway
     from .recording import ServedTurnRecorder
 
-LAST_WORD_SECONDS: Final = 2.0
+LAST_WRITE_SECONDS: Final = 2.0
 """Seconds that the end of a stream may take to reach a client that has stopped reading."""
 
 
@@ -97,7 +97,7 @@ class ResponseWriter:
 
     def _open(self, headers: dict[str, str]) -> None:
         if self.recorder is not None:
-            stored = {SPOKEN: self._endpoint.dialect, RESPONSE_ID: self.writer.id}
+            stored = {DIALECT: self._endpoint.dialect, RESPONSE_ID: self.writer.id}
             self._stream = self.recorder.open(self._stop, {**headers, **stored})
 
     def tick(self) -> None:
@@ -108,7 +108,7 @@ class ResponseWriter:
     async def end(self, data: bytes) -> None:
         """Writes the end of the stream, and cuts the connection if the client does not read it in time."""
         try:
-            async with asyncio.timeout(LAST_WORD_SECONDS):
+            async with asyncio.timeout(LAST_WRITE_SECONDS):
                 await self.write(data + self.writer.close(), last=True)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()
@@ -131,7 +131,7 @@ class ResponseWriter:
         """
         self._stop = _stopped
 
-    def end_unheard(self) -> None:
+    def end_unsent(self) -> None:
         """Ends the recorded stream with an error after the client and the upstream disconnected, for a client that resumes it."""
         if self._stream is not None and self.call.started:
             error = StreamError("client_gone", "the client disconnected; send the request again", "client", True, 499)
@@ -149,7 +149,7 @@ class ResponseWriter:
         data = self.writer.feed([KeepAlive()])
         if data:
             previous_write = self.last_write
-            with suppress(ClientGone):  # the exchange notices it itself
+            with suppress(ClientDisconnected):  # the exchange notices it itself
                 await self.write(data)
             self._last_keep_alive, self.last_write = self.last_write, max(previous_write, self._record.last_event)
 
@@ -174,7 +174,7 @@ class ResponseWriter:
         if self._stream is not None:  # a client that resumes reads the error in the stream
             self._stream.wrote(self.writer.feed([error]) + self.writer.close())
         try:
-            async with asyncio.timeout(LAST_WORD_SECONDS):
+            async with asyncio.timeout(LAST_WRITE_SECONDS):
                 await self._refuse(error, retry_after)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()

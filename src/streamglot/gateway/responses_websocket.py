@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PATH: Final = "/v1/responses"
 """The path of the endpoint that answers."""
-LANES: Final = 16
+MAX_LANES: Final = 16
 """Lanes that one connection can have. Known clients use one, plus one for each sub-agent."""
 WAITING: Final = 16
 """Requests that may wait in one lane."""
@@ -81,7 +81,7 @@ class ResponsesWebSocket:
 
     async def run(self) -> None:
         """Serves until the connection ends."""
-        self._socket.gone = self._lose
+        self._socket.on_disconnect = self._disconnected
         try:
             while True:
                 await self._accept(await self._socket.receive())
@@ -98,11 +98,11 @@ class ResponsesWebSocket:
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [lane.task for lane in self._lanes.values() if lane.task is not None]
 
-    def _lose(self) -> None:
+    def _disconnected(self) -> None:
         for lane in self._lanes.values():
             lane.waiting.clear()
             if lane.call is not None:
-                lane.call.lose()
+                lane.call.connection_lost()
 
     # --- messages
 
@@ -143,10 +143,12 @@ class ResponsesWebSocket:
             lane.task = asyncio.create_task(self._work(lane))
 
     def _new_lane(self, name: bytes) -> Lane:
-        if len(self._lanes) >= LANES:
+        if len(self._lanes) >= MAX_LANES:
             idle = next((lane for lane in self._lanes.values() if lane.task is None), None)
             if idle is None:
-                raise _too_many(f"{LANES} streams of this connection are busy; wait for one of them, or open another connection")
+                raise _too_many(
+                    f"{MAX_LANES} streams of this connection are busy; wait for one of them, or open another connection"
+                )
             self._forget(self._lanes.pop(idle.name))
         return Lane(name)
 
@@ -163,7 +165,7 @@ class ResponsesWebSocket:
                 except StreamglotError as error:
                     await self._refuse(error, lane.name)
         except Exception as error:
-            self._gateway.say_fault("", error)
+            self._gateway.log_fault("", error)
             self._socket.close(1011, "internal error of the gateway; its log has the details")
         finally:
             lane.task = None
@@ -225,13 +227,13 @@ class ResponsesWebSocket:
 
         Drops the oldest responses of other lanes to make room.
         """
-        most = self._gateway.server.max_body_bytes
+        max_bytes = self._gateway.server.max_body_bytes
         self._forget(lane)
-        if not id or len(items) > most:
+        if not id or len(items) > max_bytes:
             return
         lane.latest = id
         self._past[id] = items
-        while sum(map(len, self._past.values())) > most:
+        while sum(map(len, self._past.values())) > max_bytes:
             del self._past[next(iter(self._past))]
 
     def _forget(self, lane: Lane) -> None:

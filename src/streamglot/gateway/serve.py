@@ -90,9 +90,9 @@ class _Supervisor:
             child, _ = os.wait()
             if child not in self._children:
                 continue  # a child that another part of the process started
-            born = self._children.pop(child)
+            started = self._children.pop(child)
             metrics.forget(child)
-            if not self._stopping and time.monotonic() - born < SHORTEST_LIFE:
+            if not self._stopping and time.monotonic() - started < SHORTEST_LIFE:
                 time.sleep(SHORTEST_LIFE)
             if not self._stopping:
                 self._start()

@@ -16,7 +16,7 @@ from .event_ids import EVENT_IDS, FRAMES
 if TYPE_CHECKING:
     from ..store import StreamBuffer
 
-SPOKEN: Final = "dialect"
+DIALECT: Final = "dialect"
 """Key in the stored headers: the dialect of the stream."""
 RESPONSE_ID: Final = "response_id"
 """Key in the stored headers: the response id, for a writer that must end the stream in place of the first one."""
@@ -58,14 +58,14 @@ class StreamRecorder:
         self.plain = self._is_plain()
 
     def _is_plain(self) -> bool:
-        return not self._numbered and not self._awaited and not self._buffer.wanted(self._id)
+        return not self._numbered and not self._awaited and not self._buffer.has_reader(self._id)
 
     def wrote(self, data: bytes) -> bytes:
         """Records bytes and returns them as they go to the client, with event ids if the dialect has them."""
         if self._numbered:
             data, self._written = FRAMES.numbered(data, self._written)
         self.pieces.append(data)
-        if len(self.pieces) > PIECES or self._awaited or self._buffer.wanted(self._id):
+        if len(self.pieces) > PIECES or self._awaited or self._buffer.has_reader(self._id):
             self.hand_over()
         return data
 

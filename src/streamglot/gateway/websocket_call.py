@@ -52,7 +52,7 @@ class WebSocketCall:
         self._upgrade = upgrade
         self._body = body
         self._suffix = b',"stream_id":%b}' % stream_id if stream_id else b""
-        self._gone: Callable[[], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
         self._in_progress = b""
         self._final = b""
 
@@ -72,23 +72,23 @@ class WebSocketCall:
 
     # --- the request
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the WebSocket has these limits
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the WebSocket has these limits
         return self._body
 
-    def watch(self, gone: Callable[[], None]) -> None:
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
         if self._socket.closing:
-            gone()
+            on_disconnect()
         else:
-            self._gone = gone
+            self._on_disconnect = on_disconnect
 
     def unwatch(self) -> None:
-        self._gone = None
+        self._on_disconnect = None
 
-    def lose(self) -> None:
+    def connection_lost(self) -> None:
         """Reports that the connection is gone."""
-        if self._gone is not None:
-            gone, self._gone = self._gone, None
-            gone()
+        if self._on_disconnect is not None:
+            on_disconnect, self._on_disconnect = self._on_disconnect, None
+            on_disconnect()
 
     def task(self) -> asyncio.Task[Any] | None:
         return asyncio.current_task()

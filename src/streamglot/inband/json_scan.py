@@ -229,7 +229,7 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
             if not done:
                 done = next(steps, True) is True
             if done and inner.text[inner.at :].strip():
-                raise Malformed("text behind the arguments")
+                raise Malformed("text after the arguments")
         except Malformed as reason:
             failed = reason
             rest = (reason.rest or "") + inner.text[inner.at :]

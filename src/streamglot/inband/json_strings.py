@@ -194,7 +194,7 @@ def _python_escape(source: Source) -> Generator[None, None, str]:
     return "\\"
 
 
-def string(source: Source, notation: Notation = JSON, most: int = 4096) -> Generator[None, None, str]:
+def string(source: Source, notation: Notation = JSON, max_chars: int = 4096) -> Generator[None, None, str]:
     """Reads one short string and returns its value: a key, a name, an id."""
     parts: list[str] = []
     size = 0
@@ -203,7 +203,7 @@ def string(source: Source, notation: Notation = JSON, most: int = 4096) -> Gener
         nonlocal size
         parts.append(part)
         size += len(part)
-        if size > most:
+        if size > max_chars:
             raise Malformed("a name is too long")
 
     quote = yield from source.literal(notation.quotes)

@@ -274,7 +274,9 @@ class Source:
                 return False
             yield
 
-    def upto(self, markers: Markers, most: int = NAME_CHARS, *, or_end: bool = False) -> Generator[None, None, tuple[str, str]]:
+    def upto(
+        self, markers: Markers, max_chars: int = NAME_CHARS, *, or_end: bool = False
+    ) -> Generator[None, None, tuple[str, str]]:
         """Reads the text up to the next marker, and the marker; returns both. Raises Malformed if it is too long or there is no
         marker. ``or_end``: the end of the text counts as a marker, unless the model was stopped; it is returned as "".
         Special tokens in the text are left out."""
@@ -285,8 +287,8 @@ class Source:
             nonlocal size
             parts.append(part)
             size += len(part)
-            if size > most:
-                raise Malformed(f"no {markers.words[0]!r} within {most} characters")
+            if size > max_chars:
+                raise Malformed(f"no {markers.words[0]!r} within {max_chars} characters")
 
         marker = yield from self.stream(markers, note)
         if not marker and (self.cut or not or_end):

@@ -108,7 +108,7 @@ class TextParser:
         self.source.closed = True
         self.source.cut = cut
         for _ in self._steps:
-            raise AssertionError("a grammar waits for ever")  # pragma: no cover  # none waits on a closed source
+            raise AssertionError("a grammar does not terminate")  # pragma: no cover  # none waits on a closed source
 
     # --- the loop
 

@@ -201,7 +201,7 @@ class ValueWriter:
             next(self._inner)
         except StopIteration:
             if self._source.text[self._source.at :].strip():
-                raise Malformed("text behind a value") from None
+                raise Malformed("text after a value") from None
             self._source.skip(len(self._source.text))
 
     def left(self) -> str:

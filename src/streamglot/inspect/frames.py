@@ -18,7 +18,7 @@ from ..framing.json_depth import JsonDepth
 from .marks import EVENTS
 
 MAX_ROW_CHARS: Final = 8_192
-"""Characters of one frame or event that are shown. Inline images are longer, and nobody reads them."""
+"""Characters of one frame or event that are shown. Inline images are longer, and people do not read them."""
 AWS: Final = "application/vnd.amazon.eventstream"
 LINES: Final = "application/x-ndjson"
 _BLANK_LINE: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")

@@ -44,8 +44,8 @@ def pytest_archive(name: str, source: Source) -> bytes:
     It uses the last attempt, which answered.
     """
     name = _NOT_IN_A_NAME.sub("_", name.lower()).strip("_")[:60] or "stream"
-    heard = [piece for piece in source.pieces if piece.direction.startswith(UP)]
-    pieces = [piece for piece in heard if piece.direction == heard[-1].direction]
+    received = [piece for piece in source.pieces if piece.direction.startswith(UP)]
+    pieces = [piece for piece in received if piece.direction == received[-1].direction]
     body = b"".join(piece.data for piece in pieces)
     has_inband = source.inband not in ("", "none")
     reader = open_reader(source.dialect)

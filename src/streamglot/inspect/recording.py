@@ -85,14 +85,14 @@ def read_source(body: bytes, dialect: str = "", inband: str = "") -> Source:
         pieces = [Piece(number * FRAME_SECONDS, UP, frame) for number, frame in enumerate(frames)]
         notation, starts = (inband, False) if inband else detect_inband(body, name)
         return Source(pieces, name, notation, starts, timed=False)
-    heard = b"".join(piece.data for piece in pieces if piece.direction == UP)
+    received = b"".join(piece.data for piece in pieces if piece.direction == UP)
     asked = next((found for piece in pieces if piece.direction.startswith(ASKED) and (found := attempt_of(piece))), None)
     written = b"".join(piece.data for piece in pieces if piece.direction == DOWN)
     has_events = any(piece.direction == EVENTS for piece in pieces)
-    name = dialect or (asked.dialect if asked is not None else "") or (detect(heard) if heard else EVENT_LINES)
+    name = dialect or (asked.dialect if asked is not None else "") or (detect(received) if received else EVENT_LINES)
     notation, starts = inband or (asked.inband if asked is not None else ""), False
     if not notation and asked is None:
-        notation, starts = detect_inband(heard, name)
+        notation, starts = detect_inband(received, name)
     return Source(pieces, name, notation, starts, True, has_events, _detected(written) if written else "")
 
 

@@ -2,10 +2,9 @@
 
     from streamglot.policies import Policy, block, load_policies, policy_stage, refuse
 
-A policy declares what it must see at once (``delta``, ``pattern``, ``sentence``, ``block``, ``answer``, ``request``) and gives a verdict on
-each piece (``forward``, ``rewrite``, ``replace``, ``refuse``, ``ask``, ``end``, ``retry``). ``policy_stage`` makes the stage that the engine
-runs; ``apply_policies`` runs policies over events without I/O. docs/policies.md is the guide.
-"""
+A policy declares what it must see at once (``delta``, ``pattern``, ``sentence``, ``block``, ``answer``, ``request``) and gives
+a verdict on each piece (``forward``, ``rewrite``, ``replace``, ``refuse``, ``ask``, ``end``, ``retry``). ``policy_stage`` makes
+the stage that the engine runs; ``apply_policies`` runs policies over events without I/O. docs/policies.md is the guide."""
 
 from .approvals import ApprovalRequest, Approvals, Decision
 from .callbacks import Callbacks
@@ -18,7 +17,7 @@ from .patterns import Pattern, PatternSet
 from .pieces import Piece
 from .policy import Engine, JudgeContext, Policy
 from .running.members import prepare
-from .running.questions import Approval, Judgement, Together
+from .running.questions import Approval, ConcurrentQuestions, Judgement
 from .running.stage import PolicyStage, policy_stage
 from .verdicts import (
     DEFER,
@@ -49,6 +48,7 @@ __all__ = [
     "Approvals",
     "Ask",
     "Callbacks",
+    "ConcurrentQuestions",
     "Decision",
     "Defer",
     "End",
@@ -68,7 +68,6 @@ __all__ = [
     "Replace",
     "Retry",
     "Rewrite",
-    "Together",
     "Verdict",
     "When",
     "answer",

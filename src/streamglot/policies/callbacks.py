@@ -15,11 +15,11 @@ Callback: TypeAlias = Callable[[Piece], "Verdict | str | None"]
 
 
 class Callbacks(Policy, frozen=True, kw_only=True):
-    """``on_text_delta`` is called with each piece of text as it comes. ``on_tool_call_complete`` is called as soon as a call is whole,
-    ``on_block_complete`` with whole blocks of ``kinds`` (all kinds that have no callback of their own, if left out).
+    """``on_text_delta`` is called with each piece of text as it comes. ``on_tool_call_complete`` is called as soon as a call is
+    whole, ``on_block_complete`` with whole blocks of ``kinds`` (all kinds that have no callback of their own, if left out).
 
-    A callback returns a verdict, a text in place of the piece, or None to release it as it is. What a callback may change is held until
-    it has returned; with ``observe`` nothing is held, and return values are ignored."""
+    A callback returns a verdict, a text in place of the piece, or None to release it as it is. A piece that a callback may
+    change is held until the callback has returned; with ``observe`` nothing is held, and return values are ignored."""
 
     on_text_delta: Callback | None = None
     on_block_complete: Callback | None = None
@@ -59,11 +59,11 @@ class Callbacks(Policy, frozen=True, kw_only=True):
             callback = self.on_tool_call_complete
         else:
             callback = self.on_block_complete
-        said = callback(piece) if callback is not None else None
-        if said is None:
+        returned = callback(piece) if callback is not None else None
+        if returned is None:
             return FORWARD
-        if isinstance(said, str):
-            return FORWARD if said == piece.text else Rewrite(text=said)
-        if type(said) in SEVERITY:
-            return said
-        raise TypeError(f"a callback returned {said!r}: it must return a verdict, a text or None")
+        if isinstance(returned, str):
+            return FORWARD if returned == piece.text else Rewrite(text=returned)
+        if type(returned) in SEVERITY:
+            return returned
+        raise TypeError(f"a callback returned {returned!r}: it must return a verdict, a text or None")

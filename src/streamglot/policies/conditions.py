@@ -11,8 +11,8 @@ from .pieces import Direction, Piece
 
 
 class When(Options, frozen=True, kw_only=True):
-    """All conditions that are given must hold. ``endpoints`` are the dialects of clients. With ``tools`` the policy sees only the calls,
-    results and definitions of these tools."""
+    """All conditions that are given must hold. ``endpoints`` are the dialects of clients. With ``tools`` the policy sees only
+    the calls, results and definitions of these tools."""
 
     models: Sequence[str] = ()
     keys: Sequence[str] = ()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from .load import find_policy
-from .options import thawed
+from .options import as_mutable
 from .policy import Policy
 
 _COMMON = frozenset(field.name for field in msgspec.structs.fields(Policy))
@@ -47,4 +47,4 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.required:
         return ""
     default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    return "none" if default is None else msgspec.json.encode(thawed(default)).decode()
+    return "none" if default is None else msgspec.json.encode(as_mutable(default)).decode()

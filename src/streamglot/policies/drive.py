@@ -30,7 +30,8 @@ def run_policies(
     resolve: Resolve = no_engine,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Iterator[list[Event]]:
-    """The events after the policies, read by read. ``resolve`` answers questions at once. Nothing follows the end of the stream."""
+    """The events after the policies, read by read. ``resolve`` answers questions at once. Nothing follows the end of the
+    stream."""
     context = context or ExchangeContext(model=request.model if request is not None else "")
     stage = policy_stage(policies, clock=clock)(context)
     if not isinstance(stage, PolicyStage):

@@ -28,7 +28,8 @@ _IMMUTABLE: Final = (
 
 
 def load_policies(tables: Sequence[Mapping[str, Any]]) -> tuple[Policy, ...]:
-    """The policies of a configuration. One invalid policy makes the whole configuration invalid; the error names all faults at once."""
+    """The policies of a configuration. One invalid policy makes the whole configuration invalid; the error names all faults at
+    once."""
     loaded: list[Policy] = []
     faults: list[str] = []
     for number, table in enumerate(tables):

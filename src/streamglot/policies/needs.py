@@ -9,9 +9,8 @@ A policy declares its needs with the functions here and joins them with ``|``:
     answer()                          the whole answer
     request("text", "tool_result")    messages, tool results, tool definitions of the request
 
-From these the least hold-back follows: a kind of block that no policy asks for is not held at all, and the others only until the unit
-that was asked for is there.
-"""
+From these the least hold-back follows: a kind of block that no policy asks for is not held at all, and the others only until
+the unit that was asked for is there."""
 
 from __future__ import annotations
 
@@ -42,8 +41,9 @@ class Need(Struct, frozen=True):
 
 
 class Needs(Struct, frozen=True):
-    """``answer`` by kind of block, ``whole`` for a policy that judges the answer as a whole. ``request`` are the kinds that are checked
-    in requests, with ``request_patterns`` match by match. Without ``history`` only what came since the last answer is checked."""
+    """``answer`` by kind of block, ``whole`` for a policy that judges the answer as a whole. ``request`` are the kinds that are
+    checked in requests, with ``request_patterns`` match by match. Without ``history`` only what came since the last answer is
+    checked."""
 
     answer: Mapping[Kind, Need] = {}
     whole: bool = False

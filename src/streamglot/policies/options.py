@@ -1,4 +1,5 @@
-"""The base class of objects that are read from configuration. They are deeply frozen, so that one object can serve all streams."""
+"""The base class of objects that are read from configuration. They are deeply frozen, so that one object can serve all
+streams."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ def deep_frozen(value: Any) -> Any:
             return value
 
 
-def thawed(value: Any) -> Any:
+def as_mutable(value: Any) -> Any:
     """The opposite of ``deep_frozen``: plain data, as JSON and TOML have it."""
     if isinstance(value, Mapping):
-        return {key: thawed(inner) for key, inner in value.items()}
+        return {key: as_mutable(inner) for key, inner in value.items()}
     if isinstance(value, (tuple, list, frozenset)):
-        return [thawed(inner) for inner in value]
+        return [as_mutable(inner) for inner in value]
     return value

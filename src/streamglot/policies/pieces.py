@@ -15,12 +15,12 @@ Unit: TypeAlias = Literal["delta", "pattern", "sentence", "block", "answer"]
 
 
 class Piece(Struct, frozen=True):
-    """``text`` is the text of the piece: of a tool call its arguments, of a tool result its content, of a citation the cited text, of
-    a tool definition its description, of a match what matched.
+    """``text`` is the text of the piece: of a tool call its arguments, of a tool result its content, of a citation the cited
+    text, of a tool definition its description, of a match what matched.
 
-    ``unit`` says how much of the block this is. ``pattern`` is the name of the pattern that matched. ``name`` is the name of the tool,
-    where it is known. ``role`` is that of the message, in a request. ``complete`` is False where the stream broke off inside the
-    piece: such a call is never run. ``parts`` are the blocks of a whole answer, ``stop`` is its stop reason."""
+    ``unit`` says how much of the block this is. ``pattern`` is the name of the pattern that matched. ``name`` is the name of
+    the tool, where it is known. ``role`` is that of the message, in a request. ``complete`` is False where the stream broke off
+    inside the piece: such a call is never run. ``parts`` are the blocks of a whole answer, ``stop`` is its stop reason."""
 
     kind: Kind
     text: str = ""

@@ -36,20 +36,21 @@ class Engine(Protocol):
 
 
 class JudgeContext(Struct):
-    """What a policy knows beside the piece. ``state`` is what ``new_state`` returned, for this choice of this answer; ``compiled`` is
-    what ``compile`` returned, once. ``exchange.state`` lives as long as the exchange, over all its model turns."""
+    """What a policy knows beside the piece. ``state`` is what ``new_state`` returned, for this choice of this answer;
+    ``compiled`` is what ``compile`` returned, once. ``exchange.state`` lives as long as the exchange, over all its model
+    turns."""
 
     exchange: ExchangeContext
     request: Request | None = None
     choice: int = 0
-    state: Any = None  # whatever ``new_state`` of the policy returns
+    state: Any = None  # the return value of ``new_state``
     compiled: Any = None  # whatever ``compile`` of the policy returns
 
 
 class Policy(Options, frozen=True, kw_only=True):
-    """Options that every policy has. ``when``: the exchanges and tools it applies to. ``on_error``: what happens to a piece when judging
-    it fails, takes longer than ``seconds``, or too many judgements are under way. ``store_original``: whether the record of a verdict
-    has the original text."""
+    """Options that every policy has. ``when``: the exchanges and tools it applies to. ``on_error``: what happens to a piece
+    when judging it fails, takes longer than ``seconds``, or too many judgements are under way. ``store_original``: whether the
+    record of a verdict has the original text."""
 
     when: When | None = None
     on_error: Literal["refuse", "forward"] = "refuse"

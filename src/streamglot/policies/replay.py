@@ -24,7 +24,8 @@ from .running.records import SUBJECT
 from .running.stage import PolicyStage, policy_stage
 
 BATCH_TURNS: Final = 100
-"""Turns that go to a process at once: enough that sending them costs little, and few enough that all processes have work to the end."""
+"""Turns that go to a process at once: enough that sending them costs little, and few enough that all processes have work to the
+end."""
 BATCHES_AHEAD: Final = 2
 """Batches that wait for each process. They are in memory, so there are few."""
 EXAMPLES: Final = 5
@@ -59,7 +60,8 @@ class BatchResult(Struct):
 
 
 class Report(Struct):
-    """``touched`` turns have at least one verdict. ``counts`` are verdicts by policy, verdict and kind, ``examples`` some of each."""
+    """``touched`` turns have at least one verdict. ``counts`` are verdicts by policy, verdict and kind, ``examples`` some of
+    each."""
 
     turns: int = 0
     events: int = 0

@@ -120,8 +120,8 @@ def summary(trial: Trial) -> Iterator[str]:
     """Summarises what was held and what was decided."""
     if trial.holds:
         longest = max(trial.holds, key=lambda hold: hold.seconds)
-        most = max(len(hold.text) for hold in trial.holds)
-        yield f"held {len(trial.holds)} times, at most {most} characters, at most {longest.seconds:.2f} s"
+        max_chars = max(len(hold.text) for hold in trial.holds)
+        yield f"held {len(trial.holds)} times, at most {max_chars} characters, at most {longest.seconds:.2f} s"
     else:
         yield "nothing was held"
     for fact in trial.verdicts:

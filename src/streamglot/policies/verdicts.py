@@ -34,8 +34,9 @@ class Replace(_Verdict, frozen=True, tag="replace"):
 
 
 class Ask(_Verdict, frozen=True, tag="ask"):
-    """Hold the piece until a person has decided. ``message`` tells the person what it is about. ``client``: ask the user of the client in
-    the client's own dialect, where the dialect can ask about a call; otherwise the operator is asked, through the approvals API."""
+    """Hold the piece until a person has decided. ``message`` tells the person what it is about. ``client``: ask the user of the
+    client in the client's own dialect, where the dialect can ask about a call; otherwise the operator is asked, through the
+    approvals API."""
 
     message: str = ""
     client: bool = False
@@ -49,15 +50,15 @@ class Retry(_Verdict, frozen=True, tag="retry"):
 
 
 class Refuse(_Verdict, frozen=True, tag="refuse"):
-    """Withhold the piece and say ``message`` in its place. If the piece is part of a streaming text, the rest of the block is withheld too. In a
-    request, the whole request is refused."""
+    """Withhold the piece and say ``message`` in its place. If the piece is part of a streaming text, the rest of the block is
+    withheld too. In a request, the whole request is refused."""
 
     message: str = ""
 
 
 class End(_Verdict, frozen=True, tag="end"):
-    """End the stream here. ``text`` is what is still released of the piece. With a ``stop`` reason the stream ends as if the model
-    had stopped by itself; without one it ends with an error whose origin is the policy."""
+    """End the stream here. ``text`` is what is still released of the piece. With a ``stop`` reason the stream ends as if the
+    model had stopped by itself; without one it ends with an error whose origin is the policy."""
 
     message: str = ""
     text: str = ""

@@ -49,15 +49,15 @@ def replay(response: Response) -> list[Event]:
     first = ResponseChoice(0)
     for choice in sorted(response.choices, key=lambda choice: choice.index):
         broken = response.error is not None and choice.stop_reason is None
-        said = list(_replay_steps(choice))
-        if broken and said and isinstance(said[-1], (TextEnd, ReasoningEnd)):
-            said[-1] = structs.replace(said[-1], complete=False)
+        replayed = list(_replay_steps(choice))
+        if broken and replayed and isinstance(replayed[-1], (TextEnd, ReasoningEnd)):
+            replayed[-1] = structs.replace(replayed[-1], complete=False)
         if choice.index:
             ended = [] if broken else [_end_of(choice)]
-            events += [Choice(choice.index, event) for event in (*choice.extras, *said, *ended)]
+            events += [Choice(choice.index, event) for event in (*choice.extras, *replayed, *ended)]
         else:
             first = choice
-            events += said
+            events += replayed
     last = _usage_of(_last_usage(response, first))
     if last is not None:
         events.append(last)

@@ -26,8 +26,8 @@ class SentenceBuffer(Stage):
     """Holds reasoning until the end of a sentence, a line or the block, or until ``most`` characters wait. The same text gives
     the same pieces, however it was cut."""
 
-    def __init__(self, most: int = MAX_SENTENCE_CHARS) -> None:
-        self._most = most
+    def __init__(self, max_chars: int = MAX_SENTENCE_CHARS) -> None:
+        self._max_chars = max_chars
         self._held: dict[int, _Held] = {}
 
     def feed(self, events: list[Event]) -> list[Output]:
@@ -42,7 +42,7 @@ class SentenceBuffer(Stage):
     def _feed(self, event: BareEvent, choice: int) -> list[BareEvent]:
         if isinstance(event, ReasoningDelta):
             if choice not in self._held:
-                self._held[choice] = _Held(self._most)
+                self._held[choice] = _Held(self._max_chars)
             return [ReasoningDelta(sentence) for sentence in self._held[choice].feed(event.text)]
         if isinstance(event, ReasoningEnd) and choice in self._held:
             rest = self._held.pop(choice).close()
@@ -53,8 +53,8 @@ class SentenceBuffer(Stage):
 class _Held:
     """The text of one block that has not left yet."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_chars: int) -> None:
+        self._max_chars = max_chars
         self._pieces: list[str] = []
         self._size = 0
         self._tail = ""
@@ -64,13 +64,13 @@ class _Held:
         sentences: list[str] = []
         source, at, begin = self._tail + text, len(self._tail), 0
         while at < len(source):
-            most = at + self._most - self._size
-            found = _END.search(source, begin, most)
-            end = min(most, len(source)) if found is None else found.end()
+            max_chars = at + self._max_chars - self._size
+            found = _END.search(source, begin, max_chars)
+            end = min(max_chars, len(source)) if found is None else found.end()
             self._pieces.append(source[at:end])
             self._size += end - at
             at = end
-            if found is not None or end == most:
+            if found is not None or end == max_chars:
                 sentences.append(self.close())
                 begin = at
         self._tail = source[max(begin, len(source) - _LOOK_BACK) :]

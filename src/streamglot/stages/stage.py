@@ -61,9 +61,8 @@ class ExchangeContext(Struct):
 class Question:
     """What a stage must wait for. A subclass above the pure layers adds ``async def resolve(self, engine) -> Any``.
 
-    ``seconds`` is the deadline; when it passes, the reply is a ``TimeoutError``. ``subject`` (judge, approval, tool) and ``label``
-    are how the timeline of the turn shows the wait; a question without a subject is not shown.
-    """
+    ``seconds`` is the deadline; when it passes, the reply is a ``TimeoutError``. ``subject`` (judge, approval, tool) and
+    ``label`` are how the timeline of the turn shows the wait; a question without a subject is not shown."""
 
     seconds: float | None = None
     subject: str = ""

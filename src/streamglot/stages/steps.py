@@ -24,14 +24,14 @@ def with_step_breaks(choice: ResponseChoice) -> list[Part]:
     if not choice.steps:
         return choice.parts
     joined: list[Part] = []
-    said = False
+    has_content = False
     for parts in parts_by_step(choice):
-        due = said
+        due = has_content
         for part in parts:
             if isinstance(part, TextPart) and part.text:
                 if due:
                     joined.append(TextPart(STEP_BREAK))
-                said, due = True, False
+                has_content, due = True, False
             joined.append(part)
     return joined
 
@@ -52,24 +52,24 @@ def messages_of(response: Response, index: int = 0) -> list[Message]:
     calls: dict[str, ToolCallPart] = {}
     left_out: set[str] = set()
     for parts in parts_by_step(choice):
-        said: list[Part] = []
+        written: list[Part] = []
         for part in parts:
             if isinstance(part, ToolResultPart) and not _is_of_provider(part, calls.get(part.call_id)):
                 if part.call_id not in left_out:
                     results.append(part)
                 continue
-            if results and (not said or not choice.steps):
+            if results and (not written or not choice.steps):
                 # The results before this part answer an earlier turn; without steps, nothing else tells where a turn ends.
-                messages += [*_assistant(said), *_results(results, calls)]
-                said, results = [], []
+                messages += [*_assistant(written), *_results(results, calls)]
+                written, results = [], []
             if not isinstance(part, ToolCallPart):
-                said.append(part)
+                written.append(part)
             elif part.complete:
                 calls[part.call_id] = part
-                said.append(structs.replace(part, kind="function") if _is_of_loop(part) else part)
+                written.append(structs.replace(part, kind="function") if _is_of_loop(part) else part)
             else:
                 left_out.add(part.call_id)
-        messages += _assistant(said)
+        messages += _assistant(written)
     return [*messages, *_results(results, calls)]
 
 

@@ -3,9 +3,9 @@
 Each process has one ``Store``, on SQLite or PostgreSQL. A stream never waits for the store, and the store never raises into a
 stream: calls queue their data, a writer commits the queue every fifth of a second, and data that cannot be stored is counted.
 
-    store = await Store.open(StoreSettings(url=..., content=..., raw=...), say)        # when the gateway starts
-    want = wanted(caller, request, body, headers)                                       # the session that the client names
-    session = await store.find_session(want, request)                                   # waits at most one second
+    store = await Store.open(StoreSettings(url=..., content=..., raw=...), log)        # when the gateway starts
+    hints = session_hints(caller, request, body, headers)                               # the session that the client names
+    session = await store.find_session(hints, request)                                  # waits at most one second
     request.messages[:0] = await store.history(session)                                 # only for a previous_response_id
     answers = await store.answers(session)                                              # once, before the first upstream request
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from .database_buffer import DatabaseBuffer
     from .echoes import restore_echoes
     from .export import detail_line, export_jsonl, export_markdown, markdown, summary_line
-    from .keys import Overdrawn, Spent, StoredKey, StoredKeys
+    from .keys import BudgetExceeded, Spent, StoredKey, StoredKeys
     from .paths import data_directory, default_url
     from .prune import Pruned, prune_turns
     from .queries import Queries
     from .query_results import Filter, RawFrame, SessionSummary, TurnDetail, TurnSummary
     from .responses import Responses
-    from .sessions import Wanted, chat_session, wanted
+    from .sessions import SessionHints, chat_session, session_hints
     from .store import Store, StoreSettings
     from .turn import ENDINGS, Finished, Session, Started, Turn, is_probe
     from .valkey_buffer import ValkeyBuffer
@@ -76,7 +76,7 @@ _EXPORTS = {
         "summary_line",
     ),
     "keys": (
-        "Overdrawn",
+        "BudgetExceeded",
         "Spent",
         "StoredKey",
         "StoredKeys",
@@ -99,9 +99,9 @@ _EXPORTS = {
     ),
     "responses": ("Responses",),
     "sessions": (
-        "Wanted",
+        "SessionHints",
         "chat_session",
-        "wanted",
+        "session_hints",
     ),
     "store": (
         "Store",
@@ -131,19 +131,20 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "ENDINGS",
+    "BudgetExceeded",
     "Chunk",
     "Conversation",
     "Database",
     "DatabaseBuffer",
     "Filter",
     "Finished",
-    "Overdrawn",
     "Pruned",
     "Queries",
     "RawFrame",
     "Report",
     "Responses",
     "Session",
+    "SessionHints",
     "SessionSummary",
     "Spent",
     "Started",
@@ -157,7 +158,6 @@ __all__ = [
     "TurnDetail",
     "TurnSummary",
     "ValkeyBuffer",
-    "Wanted",
     "chat_session",
     "data_directory",
     "default_url",
@@ -169,6 +169,6 @@ __all__ = [
     "markdown",
     "prune_turns",
     "restore_echoes",
+    "session_hints",
     "summary_line",
-    "wanted",
 ]

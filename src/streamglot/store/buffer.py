@@ -23,7 +23,7 @@ KEEP_SECONDS: Final = 3600.0
 """How long an ended stream can be resumed, in seconds."""
 WATCH_SECONDS: Final = 0.4
 """Seconds between two looks for stop requests from other processes."""
-BEAT_SECONDS: Final = 5.0
+HEARTBEAT_SECONDS: Final = 5.0
 LOST_SECONDS: Final = 20.0
 """Seconds without a heartbeat after which a producer counts as dead, unless its process is known to live."""
 POLL_SECONDS: Final = 0.05
@@ -31,7 +31,8 @@ OPEN_SECONDS: Final = 0.5
 """How long a reader waits for the row of an unknown stream, in seconds. A stream that was just opened may not be committed
 yet."""
 WANTED_SECONDS: Final = 3.0
-"""Seconds between two notices of a reader that it still reads. After twice this time without a notice, nobody reads."""
+"""Seconds between two notices of a reader that it still reads. After twice this time without a notice the stream has no
+reader."""
 
 
 class Chunk(Struct, frozen=True):
@@ -43,11 +44,13 @@ class Chunk(Struct, frozen=True):
 
 
 class StreamBuffer(Protocol):
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
+    def open(
+        self, stream_id: str, caller: str, on_stop: Callable[[], None], on_reader: Callable[[], None], head: str = ""
+    ) -> None:
         """Opens a stream. ``on_stop`` is called once when any process asks for the stream to stop. ``on_want`` is called when a
         reader waits for events that were not appended yet. ``head`` is what readers must know before they read."""
 
-    def wanted(self, stream_id: str) -> bool:
+    def has_reader(self, stream_id: str) -> bool:
         """Whether somebody reads the stream while it runs. If not, the producer may collect events before it appends them."""
         ...
 
@@ -86,7 +89,7 @@ class LiveStream(Struct):
 
     caller: str
     on_stop: Callable[[], None]
-    on_want: Callable[[], None]
+    on_reader: Callable[[], None]
     started: float
     head: str
     last: int = 0
@@ -96,17 +99,17 @@ class LiveStream(Struct):
     has_reader_until: float = 0.0
     written: float = field(default_factory=time.monotonic)
     sizes: deque[tuple[int, int]] = field(default_factory=deque)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def add(self, last: int, size: int, most: int) -> int:
+    def add(self, last: int, size: int, max_bytes: int) -> int:
         """Counts a chunk. Returns the number of the last event that must be trimmed now, or 0."""
         self.last = last
         self.bytes += size
         self.sizes.append((last, size))
-        if self.bytes <= most:
+        if self.bytes <= max_bytes:
             return 0
         trimmed = 0
-        while self.bytes > most * 3 // 4 and len(self.sizes) > 1:
+        while self.bytes > max_bytes * 3 // 4 and len(self.sizes) > 1:
             trimmed, gone = self.sizes.popleft()
             self.bytes -= gone
         return trimmed
@@ -118,13 +121,13 @@ class LiveStream(Struct):
 
     def wake(self) -> None:
         """Wakes the readers that wait in this process."""
-        self.news.set()
-        self.news = asyncio.Event()
+        self.changed.set()
+        self.changed = asyncio.Event()
 
-    def want(self) -> None:
+    def reader_seen(self) -> None:
         """Notes that somebody reads the stream while it runs."""
         self.has_reader_until = time.monotonic() + 2 * WANTED_SECONDS
-        self.on_want()
+        self.on_reader()
 
 
 def unknown(stream_id: str) -> RequestError:

@@ -16,9 +16,9 @@ ROWS_PER_STATEMENT: Final = 1_000
 
 
 class BulkStatement:
-    """SQLite runs the statement once for each row, inside the process. PostgreSQL is sent an insert of all rows as one statement with
-    an array for each column, which is one plan and one run in place of thousands. Therefore the rows of an insert that updates
-    existing rows must have different keys."""
+    """SQLite runs the statement once for each row, inside the process. PostgreSQL is sent an insert of all rows as one
+    statement with an array for each column, which is one plan and one run in place of thousands. Therefore the rows of an
+    insert that updates existing rows must have different keys."""
 
     def __init__(self, database: Database, statement: Any, table: Table, names: Sequence[str] = ()) -> None:
         """``names``: the parameters of a statement that is no insert."""

@@ -105,7 +105,7 @@ def normal(parts: Iterable[Part]) -> bytes:
 
 def alike(answer: bytes, echo: bytes) -> bool:
     """Whether an echo is an edit of this answer. A shortened echo counts if it has more than the answer's beginning; an echo
-    with the same calls counts whatever happened to its text."""
+    with the same calls counts even if its text was changed."""
     if not answer or not echo:
         return False
     calls = sorted(answer.split(CALL)[1:])

@@ -212,7 +212,7 @@ class Database:
             return -1
 
     def version(self) -> tuple[int, int] | None:
-        """Changes when another process has written. None if that cannot be told now, or at all."""
+        """Changes when another process has written. None if that is unknown."""
         return None if self._turn.locked() else self._engines.version()
 
     async def _check_file(self) -> None:

@@ -20,7 +20,7 @@ from ..errors import RequestError
 from ..tasks import TaskSupervisor, WriteLine
 from . import schema
 from .buffer import (
-    BEAT_SECONDS,
+    HEARTBEAT_SECONDS,
     KEEP_SECONDS,
     LOST_SECONDS,
     OPEN_SECONDS,
@@ -62,10 +62,10 @@ class DatabaseBuffer:
         bytes: int = STREAM_BYTES,
         keep: float = KEEP_SECONDS,
         lost: float = LOST_SECONDS,
-        say: WriteLine | None = None,
+        log: WriteLine | None = None,
     ) -> None:
         self._database, self._writer = database, writer
-        self._tasks = TaskSupervisor(say)
+        self._tasks = TaskSupervisor(log)
         self._bytes, self._keep, self._lost = bytes, keep, lost
         self._live: dict[str, LiveStream] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -74,13 +74,15 @@ class DatabaseBuffer:
 
     # --- the producer
 
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
-        self._live[stream_id] = LiveStream(caller, on_stop, on_want, time.time(), head)
+    def open(
+        self, stream_id: str, caller: str, on_stop: Callable[[], None], on_reader: Callable[[], None], head: str = ""
+    ) -> None:
+        self._live[stream_id] = LiveStream(caller, on_stop, on_reader, time.time(), head)
         self._write_row(stream_id)
         if self._watch is None or self._watch.done():
             self._watch = self._tasks.start("stream watch", self._watch_requests)
 
-    def wanted(self, stream_id: str) -> bool:
+    def has_reader(self, stream_id: str) -> bool:
         return self._live[stream_id].has_reader_until > time.monotonic()
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
@@ -116,12 +118,12 @@ class DatabaseBuffer:
         """Looks for stop requests and readers of other processes while there is a stream."""
         table = schema.streams
         asked_for = Watch(self._database, select(table.c.id, table.c.stopped, table.c.wanted).where(schema.ASKED_FOR))
-        beat = time.monotonic()
+        heartbeat = time.monotonic()
         while self._live and not await within(self._closing, WATCH_SECONDS):
             try:
-                if time.monotonic() - beat > min(BEAT_SECONDS, self._keep / 4):
-                    beat = time.monotonic()
-                    self._beat(beat)
+                if time.monotonic() - heartbeat > min(HEARTBEAT_SECONDS, self._keep / 4):
+                    heartbeat = time.monotonic()
+                    self._heartbeat(heartbeat)
                 for row in await asked_for.look() or ():
                     self._handle_request(row)
             except Exception as error:  # without this task no stream could be stopped
@@ -134,11 +136,11 @@ class DatabaseBuffer:
             return
         if row.wanted != live.wanted:
             live.wanted = row.wanted
-            self._tasks.attempt("stream wanted", live.want)
+            self._tasks.attempt("stream wanted", live.reader_seen)
         if row.stopped:
             self._tasks.attempt("stream stop", live.stop)
 
-    def _beat(self, now: float) -> None:
+    def _heartbeat(self, now: float) -> None:
         """Sends the heartbeats: often for streams with readers, seldom for the others, so that they do not expire."""
         for stream_id, live in self._live.items():
             if live.has_reader_until > now or now - live.written > self._keep / 4:
@@ -176,7 +178,7 @@ class DatabaseBuffer:
                 raise lost(stream_id)
             if time.monotonic() - noticed > WANTED_SECONDS:
                 noticed = time.monotonic()
-                await self._want(stream_id, status.wanted)
+                await self._reader_seen(stream_id, status.wanted)
             pause = await self._pause(stream_id, after, pause)
             now = await self._with_retries(partial(self._status, stream_id, caller))
             if now is None:
@@ -207,7 +209,7 @@ class DatabaseBuffer:
         if live is None or live.last > after:
             await asyncio.sleep(seconds)
             return min(seconds * 1.2, IDLE_SECONDS)
-        await within(live.news, WANTED_SECONDS)
+        await within(live.changed, WANTED_SECONDS)
         await asyncio.sleep(POLL_SECONDS)
         return POLL_SECONDS
 
@@ -217,11 +219,11 @@ class DatabaseBuffer:
         question = select(table).join(turns, turns.c.process == table.c.id).where(turns.c.id == stream_id)
         return any(is_alive(row, time.time()) for row in await self._database.fetch(question))
 
-    async def _want(self, stream_id: str, wanted: float) -> None:
+    async def _reader_seen(self, stream_id: str, wanted: float) -> None:
         """Notifies the producer that a reader waits, unless another reader just did. If the notice fails, chunks only come
         later."""
         if stream_id in self._live:
-            self._live[stream_id].want()
+            self._live[stream_id].reader_seen()
             return
         if abs(time.time() - wanted) < WANTED_SECONDS:
             return

@@ -116,14 +116,14 @@ class _Answers:
         return self._answers[place].restored(message)
 
     def _find(self, message: Message) -> int | None:
-        said = normal(message.parts)
+        answer = normal(message.parts)
         marks: list[str | bytes] = [part.call_id for part in message.parts if isinstance(part, ToolCallPart)]
-        for mark in [*marks, said]:
+        for mark in [*marks, answer]:
             places = [place for place in self._places.get(mark, ()) if self._answers[place].left]
             if mark and places:
                 return next((place for place in places if place >= self._begin), places[0])
         near = range(self._begin, min(self._begin + EDIT_WINDOW, len(self._answers)))
-        return next((place for place in near if self._answers[place].left and alike(self._answers[place].normal, said)), None)
+        return next((place for place in near if self._answers[place].left and alike(self._answers[place].normal, answer)), None)
 
 
 def _same(stored: Part, part: Part) -> bool:

@@ -33,8 +33,8 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 """A database that takes longer than this over one statement, in seconds, counts as gone."""
 IDLE_SECONDS: Final = 1.0
-"""A connection of PostgreSQL that nobody used for this long, in seconds, is tested before its next use. A test takes three round
-trips, as many as a transaction. A server that stops closes its connections, which is known without a test."""
+"""Seconds. A PostgreSQL connection that was idle for longer is tested before its next use. A test takes three round trips, as
+many as a transaction. A server that stops closes its connections, which is known without a test."""
 READERS: Final = 6
 """Read connections per process."""
 CHECKPOINT_PAGES: Final = 4_000
@@ -65,7 +65,7 @@ class Engines(Protocol):
         ...
 
     def version(self) -> tuple[int, int] | None:
-        """Changes when another process has written; None if that cannot be told. Must not be called during a write."""
+        """Changes when another process has written; None if that is unknown. Must not be called during a write."""
         ...
 
     async def dispose(self) -> None:
@@ -154,7 +154,7 @@ class SqliteEngine:
 
     def version(self) -> tuple[int, int] | None:
         """SQLite counts the commits of other connections per connection, and this process writes through this one only. The
-        count is read from shared memory, so nobody waits for a disk."""
+        count is read from shared memory, without a disk access."""
         try:
             return None if self._writer is None else (self._writers, self._writer.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error:
@@ -200,7 +200,7 @@ class PostgresEngine:
         if not lost and time.monotonic() - record.info.get(_USED, math.inf) > IDLE_SECONDS:
             try:
                 self.dialect.do_ping(connection)
-            except Exception:  # whatever it is: no transaction can be made over this connection
+            except Exception:  # any error: this connection cannot run a transaction
                 lost = True
         if lost:
             raise InvalidatePoolError

@@ -94,14 +94,14 @@ def markdown(turn: TurnDetail) -> str:
         lines += ["", "The contents were not stored."]
     else:
         for message in turn.request.messages:
-            lines += _said(message)
+            lines += _message_lines(message)
     if turn.response is not None:
         for choice in turn.response.choices:
-            lines += _said(Message("assistant", choice.parts))
+            lines += _message_lines(Message("assistant", choice.parts))
     return "\n".join(lines) + "\n"
 
 
-def _said(message: Message) -> list[str]:
+def _message_lines(message: Message) -> list[str]:
     name = f" ({_inline(message.name)})" if message.name else ""
     lines = ["", f"## {message.role}{name}"]
     for part in message.parts:

@@ -51,7 +51,7 @@ class Spent(Struct, kw_only=True):
     cost: float
 
 
-class Overdrawn(Struct, kw_only=True):
+class BudgetExceeded(Struct, kw_only=True):
     """A key that has used up its budget. It may be used again at ``renews``, or never."""
 
     key: StoredKey
@@ -102,7 +102,7 @@ class StoredKeys:
             _key(row) for row in await self._database.fetch(question if revoked else question.where(table.c.revoked.is_(None)))
         ]
 
-    async def news(self) -> list[StoredKey] | None:
+    async def changes(self) -> list[StoredKey] | None:
         """All keys, valid or revoked; None if nothing changed since the last call."""
         rows = await self._watch.look()
         if rows:
@@ -148,10 +148,10 @@ class StoredKeys:
         )
         return [(_key(row), _spent(row)) for row in await self._database.fetch(question)]
 
-    async def overdrawn(self, now: float | None = None) -> list[Overdrawn]:
+    async def budget_exceeded(self, now: float | None = None) -> list[BudgetExceeded]:
         """The valid keys that have used up their budget."""
         return [
-            Overdrawn(key=key, spent=spent, renews=await self._renews(key, spent, now))
+            BudgetExceeded(key=key, spent=spent, renews=await self._renews(key, spent, now))
             for key, spent in await self.balances(now)
             if (key.budget_cost is not None and spent.cost >= key.budget_cost)
             or (key.budget_tokens is not None and spent.tokens >= key.budget_tokens)
@@ -160,13 +160,13 @@ class StoredKeys:
     async def _renews(self, key: StoredKey, spent: Spent, now: float | None) -> float | None:
         """When enough of the oldest turns leave the period for the use to fall below the budget."""
         at = now or time.time()
-        for amount, used, most in ((_COST, spent.cost, key.budget_cost), (_TOKENS, spent.tokens, key.budget_tokens)):
-            if most is None or used < most:
+        for amount, used, limit in ((_COST, spent.cost, key.budget_cost), (_TOKENS, spent.tokens, key.budget_tokens)):
+            if limit is None or used < limit:
                 continue
             turns = schema.turns
             gone = func.sum(amount).over(order_by=(turns.c.started, turns.c.id)).label("gone")
             each = _used(turns.c.started, gone, now=now).where(schema.keys.c.id == key.id).subquery()
-            rows = await self._database.fetch(select(func.min(each.c.started)).where(used - each.c.gone < most))
+            rows = await self._database.fetch(select(func.min(each.c.started)).where(used - each.c.gone < limit))
             if key.budget_seconds is None or rows[0][0] is None:
                 return None
             at = max(at, rows[0][0] + key.budget_seconds)

@@ -33,22 +33,22 @@ class Lookup:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def turns_like(self, beginning: str, most: int = 2) -> list[str]:
-        return await self._like(schema.turns, beginning, most)
+    async def turns_like(self, beginning: str, limit: int = 2) -> list[str]:
+        return await self._like(schema.turns, beginning, limit)
 
-    async def sessions_like(self, beginning: str, most: int = 2) -> list[str]:
-        return await self._like(schema.sessions, beginning, most)
+    async def sessions_like(self, beginning: str, limit: int = 2) -> list[str]:
+        return await self._like(schema.sessions, beginning, limit)
 
-    async def _like(self, table: Table, beginning: str, most: int) -> list[str]:
-        question = select(table.c.id).where(table.c.id.startswith(beginning, autoescape=True)).order_by(table.c.id).limit(most)
+    async def _like(self, table: Table, beginning: str, limit: int) -> list[str]:
+        question = select(table.c.id).where(table.c.id.startswith(beginning, autoescape=True)).order_by(table.c.id).limit(limit)
         return [row.id for row in await self._database.fetch(question)]
 
-    async def sessions_in(self, directory: str, most: int) -> list[str]:
+    async def sessions_in(self, directory: str, limit: int) -> list[str]:
         """The sessions of a directory, the one with the newest turn first."""
         sessions, turns = schema.sessions, schema.turns
         question = select(sessions.c.id).join(turns, turns.c.session_id == sessions.c.id)
         question = question.where(sessions.c.directory == directory, ~turns.c.probe).group_by(sessions.c.id)
-        rows = await self._database.fetch(question.order_by(func.max(turns.c.started).desc()).limit(most))
+        rows = await self._database.fetch(question.order_by(func.max(turns.c.started).desc()).limit(limit))
         return [row.id for row in rows]
 
     async def last_answered(

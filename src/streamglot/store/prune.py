@@ -47,7 +47,7 @@ async def prune_turns(
     database: Database,
     *,
     older_than: float | None = None,
-    most_bytes: int | None = None,
+    max_bytes: int | None = None,
     archive: Path | None = None,
     forget_spending: bool = False,
 ) -> Pruned:
@@ -59,19 +59,19 @@ async def prune_turns(
     if older_than is not None:
         before = time.time() - older_than
         if not forget_spending:
-            await _refuse_to_forget(database, schema.turns.c.started < before, done)
+            await _check_budgets(database, schema.turns.c.started < before, done)
         while turns := await _oldest(database, TURNS_PER_TRANSACTION, before):
             await _remove(database, turns, archive, done)
         await _sweep(database)
         done.bytes_after = await size(database)
-    while most_bytes is not None and done.bytes_after > most_bytes:
+    while max_bytes is not None and done.bytes_after > max_bytes:
         count = (await database.fetch(select(func.count()).select_from(schema.turns)))[0][0]
-        share = 1 - most_bytes / done.bytes_after
+        share = 1 - max_bytes / done.bytes_after
         turns = await _oldest(database, min(TURNS_PER_TRANSACTION, max(1, int(count * share / 2))))
         if not turns:
             break
         if not forget_spending:
-            await _refuse_to_forget(database, schema.turns.c.id.in_(turns), done)
+            await _check_budgets(database, schema.turns.c.id.in_(turns), done)
         await _remove(database, turns, archive, done)
         await _sweep(database)
         done.bytes_after = await size(database)
@@ -81,8 +81,8 @@ async def prune_turns(
 
 
 async def delete_session(database: Database, session_id: str) -> int:
-    """Removes all turns of the session, with what was said in them; gives their number. One that still runs is not removed from
-    under its client: it is to be stopped first."""
+    """Removes all turns of the session with their messages; gives their number. One that still runs is not removed from under
+    its client: it is to be stopped first."""
     turns, endings = schema.turns, schema.endings
     question = select(turns.c.id, endings.c.ending).outerjoin(endings, endings.c.turn_id == turns.c.id)
     rows = await database.fetch(question.where(turns.c.session_id == session_id))
@@ -92,11 +92,12 @@ async def delete_session(database: Database, session_id: str) -> int:
 
 
 async def _remove_all(database: Database, turns: Sequence[str]) -> int:
-    """Removes these turns and what only they said; gives their number. Turns that count for a key's budget are refused."""
+    """Removes these turns and the messages that only they contain; gives their number. Turns that count for a key's budget are
+    refused."""
     done = Pruned()
     for start in range(0, len(turns), TURNS_PER_TRANSACTION):
         some = turns[start : start + TURNS_PER_TRANSACTION]
-        await _refuse_to_forget(database, schema.turns.c.id.in_(some), done)
+        await _check_budgets(database, schema.turns.c.id.in_(some), done)
         await _remove(database, some, None, done)
     await _sweep(database)
     return done.turns
@@ -118,7 +119,7 @@ async def size(database: Database) -> int:
     return total
 
 
-async def _refuse_to_forget(database: Database, which: ColumnElement[bool], done: Pruned) -> None:
+async def _check_budgets(database: Database, which: ColumnElement[bool], done: Pruned) -> None:
     keys = await StoredKeys(database).charged(which)
     if keys:
         names = ", ".join(map(repr, keys))
@@ -129,9 +130,9 @@ async def _refuse_to_forget(database: Database, which: ColumnElement[bool], done
         )
 
 
-async def _oldest(database: Database, most: int, before: float | None = None) -> list[str]:
+async def _oldest(database: Database, limit: int, before: float | None = None) -> list[str]:
     turns, endings = schema.turns, schema.endings
-    question = select(turns.c.id).join(endings, endings.c.turn_id == turns.c.id).order_by(turns.c.started).limit(most)
+    question = select(turns.c.id).join(endings, endings.c.turn_id == turns.c.id).order_by(turns.c.started).limit(limit)
     if before is not None:
         question = question.where(turns.c.started < before)
     return [row.id for row in await database.fetch(question)]

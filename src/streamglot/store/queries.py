@@ -91,7 +91,7 @@ class Queries:
         return TurnDetail(
             **_summary(row),
             request=await self._request(row.request, row.node),
-            wish=_json(row.wish, {}),
+            client_options=_json(row.wish, {}),
             upstream_request=await self._request(row.upstream_request, row.upstream_node),
             response=await self._response(row),
             timings=_json(row.timings, {}),
@@ -138,17 +138,19 @@ class Queries:
         turn = await self.turn(turn_id, caller)
         if turn is None or turn.request is None:
             return []
-        said = turn.response.choices[0].parts if turn.response is not None and turn.response.choices else []
-        instructed = turn.wish.get("instructions") or turn.more.get("instructions")  # older versions stored it in ``more``
+        answer = turn.response.choices[0].parts if turn.response is not None and turn.response.choices else []
+        instructed = turn.client_options.get("instructions") or turn.more.get(
+            "instructions"
+        )  # older versions stored it in ``more``
         asked = turn.request.messages[1:] if instructed else turn.request.messages
-        return [*asked, *([Message("assistant", said)] if said else [])]
+        return [*asked, *([Message("assistant", answer)] if answer else [])]
 
     async def last_turn(self, session_id: str, caller: str | None = None) -> tuple[str, bool]:
         """The turn that the next request of a session continues, and whether it has ended. A turn that ended without an answer
         does not count, because its client will repeat the request."""
         turns, endings, answers = schema.turns, schema.endings, schema.answers
-        heard = select(answers.c.turn_id).where(answers.c.turn_id == turns.c.id).exists()
-        answered = or_(heard, endings.c.ending.not_in(BROKEN))
+        has_answer = select(answers.c.turn_id).where(answers.c.turn_id == turns.c.id).exists()
+        answered = or_(has_answer, endings.c.ending.not_in(BROKEN))
         question = select(turns.c.id, endings.c.ending).outerjoin(endings, endings.c.turn_id == turns.c.id)
         question = question.where(turns.c.session_id == session_id, ~turns.c.probe, or_(endings.c.ending.is_(None), answered))
         if caller is not None:
@@ -256,7 +258,7 @@ class Queries:
         response = _responses.decode(row.response)
         answers, messages = schema.answers, schema.messages
         question = select(answers.c.choice, messages.c.body).join(messages, messages.c.hash == answers.c.message)
-        found = {said.choice: said.body for said in await self._database.fetch(question.where(answers.c.turn_id == row.id))}
+        found = {answer.choice: answer.body for answer in await self._database.fetch(question.where(answers.c.turn_id == row.id))}
         for choice in response.choices:
             if choice.index in found:
                 choice.parts = _messages.decode(found[choice.index]).parts

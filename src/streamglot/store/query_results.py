@@ -40,7 +40,7 @@ class TurnDetail(TurnSummary, kw_only=True):
     ``steps`` are those of a tool loop: model turns and calls."""
 
     request: Request | None
-    wish: dict[str, Any]
+    client_options: dict[str, Any]
     upstream_request: Request | None
     response: Response | None
     timings: dict[str, Any]

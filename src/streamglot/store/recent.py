@@ -35,7 +35,7 @@ class Seen(Struct):
     retrievable: bool = True
     ended: bool = False
     tip: bytes | None = None
-    said: bytes = b""
+    answer_bytes: bytes = b""
     messages: list[Message] = field(default_factory=list)
     weight: int = 256
 
@@ -49,8 +49,8 @@ class Match(Struct, frozen=True):
 
 
 class Recent:
-    def __init__(self, most_turns: int = MAX_TURNS, most_bytes: int = MAX_BYTES) -> None:
-        self._most_turns, self._most_bytes = most_turns, most_bytes
+    def __init__(self, max_turns: int = MAX_TURNS, max_bytes: int = MAX_BYTES) -> None:
+        self._max_turns, self._max_bytes = max_turns, max_bytes
         self._weight = 0
         self._turns: OrderedDict[str, Seen] = OrderedDict()
         self._by: dict[tuple[str, str | bytes], dict[str, Seen]] = {}
@@ -69,11 +69,13 @@ class Recent:
             self._index("response", seen.response_id, seen)
         if not probe:
             self._heads[seen.session_id] = seen.turn_id
-        while len(self._turns) > self._most_turns or (self._weight > self._most_bytes and len(self._turns) > 1):
+        while len(self._turns) > self._max_turns or (self._weight > self._max_bytes and len(self._turns) > 1):
             self._forget(self._turns.popitem(last=False)[1])
 
-    def finish(self, turn_id: str, tip: bytes | None, said: bytes, response_id: str, answer: Message, weight: int) -> None:
-        """Notes the end of a turn. ``said`` is the answer's normal form."""
+    def finish(
+        self, turn_id: str, tip: bytes | None, answer_bytes: bytes, response_id: str, answer: Message, weight: int
+    ) -> None:
+        """Notes the end of a turn. ``answer_bytes`` is the answer's normal form."""
         seen = self._turns.get(turn_id)
         if seen is None:
             return
@@ -81,7 +83,7 @@ class Recent:
             self._unindex("response", seen.response_id, seen)
         seen.tip, seen.response_id, seen.ended = tip, response_id, True
         if tip is not None:
-            seen.said = said[:ANSWER_BYTES]
+            seen.answer_bytes = answer_bytes[:ANSWER_BYTES]
             self._index("tip", tip, seen)
         if response_id:
             self._index("response", response_id, seen)
@@ -98,7 +100,7 @@ class Recent:
     def learn(self, session_id: str, provider: str, state: dict[str, Any]) -> None:
         self._states.setdefault(session_id, {}).setdefault(provider, {}).update(state)
         self._states.move_to_end(session_id)
-        while len(self._states) > self._most_turns:
+        while len(self._states) > self._max_turns:
             self._states.popitem(last=False)
 
     # --- finding
@@ -142,7 +144,7 @@ class Recent:
                 return Match(depth, best.turn_id, best.session_id)
             if depth == 0:
                 for seen in self._newest("asked", prefix.asked):
-                    if ours(seen) and alike(seen.said, prefix.answer):
+                    if ours(seen) and alike(seen.answer_bytes, prefix.answer):
                         return Match(EDITED_DEPTH, seen.turn_id, seen.session_id)
         return None
 

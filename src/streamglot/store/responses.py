@@ -18,7 +18,7 @@ from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
 
 ELSEWHERE_SECONDS: Final = COMMIT_SECONDS + 0.1
 """Seconds to wait for a turn of another process. After the commit interval it must be in the database."""
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 RETRIEVABLE: Final = and_(
     schema.turns.c.retrievable,
     ~select(schema.withdrawals.c.turn_id).where(schema.withdrawals.c.turn_id == schema.turns.c.id).exists(),
@@ -37,11 +37,11 @@ class Responses:
         stream waits for the commit; a background response does not."""
         row = await self._row(response_id, caller)
         turn = await self._queries.turn(row.id, caller) if row is not None else None
-        if turn is None or turn.wish.get("background") or self._recent.knows(response_id):
+        if turn is None or turn.client_options.get("background") or self._recent.knows(response_id):
             return turn
         until = time.monotonic() + ELSEWHERE_SECONDS
         while turn is not None and not turn.ending and time.monotonic() < until:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             turn = await self._queries.turn(turn.id, caller)
         return turn
 

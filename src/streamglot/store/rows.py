@@ -23,7 +23,7 @@ from .turn import BARE_BYTES, Finished, Turn, answer_weight, given_id, title_of,
 
 TEXT_CHARS: Final = 65_536
 """Characters of a turn that the search index contains."""
-MOST_TOKENS: Final = 2**31 - 1
+MAX_TOKENS: Final = 2**31 - 1
 """The maximum of an integer column. A larger count of an upstream is not credible and not stored."""
 
 SHORT_BYTES: Final = 2**16
@@ -271,7 +271,7 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
             "asked": session.conversation.asked if session.conversation is not None and not started.probe else None,
             "response_id": _id(started.response_id),
             "retrievable": started.retrievable,
-            "wish": _json(started.wish) if started.wish else None,
+            "wish": _json(started.client_options) if started.client_options else None,
         }
         rows.turns[turn.id] = row
         if session.id not in rows.sessions:
@@ -319,13 +319,13 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
     }
     if response is not None and content:
         row["response"] = _response(response)
-        said: list[Part] = []
+        parts: list[Part] = []
         for choice in response.choices:
             message = Message("assistant", choice.parts)
-            mark, index = _message(rows, message), min(choice.index, MOST_TOKENS)
+            mark, index = _message(rows, message), min(choice.index, MAX_TOKENS)
             rows.answers.append({"turn_id": turn.id, "choice": index, "message": mark, "echoes": carries_echo(message)})
-            said += choice.parts
-        rows.texts.append({"turn_id": turn.id, "body": _words(entry.request or turn.started.request, said)})
+            parts += choice.parts
+        rows.texts.append({"turn_id": turn.id, "body": _words(entry.request or turn.started.request, parts)})
     return row
 
 
@@ -366,9 +366,9 @@ def _response(response: Response) -> str:
     return _json(replace(response, choices=choices))
 
 
-def _words(request: Request, said: Iterable[Part]) -> str:
+def _words(request: Request, parts: Iterable[Part]) -> str:
     asked = next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), "")
-    return words(asked, "\n".join(part.text for part in said if isinstance(part, TextPart)))
+    return words(asked, "\n".join(part.text for part in parts if isinstance(part, TextPart)))
 
 
 def words(asked: str, answer: str = "") -> str:
@@ -377,7 +377,7 @@ def words(asked: str, answer: str = "") -> str:
 
 
 def _tokens(count: int | None) -> int | None:
-    return None if count is None else max(0, min(count, MOST_TOKENS))
+    return None if count is None else max(0, min(count, MAX_TOKENS))
 
 
 def _id(text: str) -> str:

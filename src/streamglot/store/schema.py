@@ -73,7 +73,7 @@ turns = Table(
     Column("asked", LargeBinary),
     Column("response_id", Text, nullable=False, server_default=""),
     Column("retrievable", Boolean, nullable=False, server_default=true()),
-    Column("wish", Text),
+    Column("wish", Text),  # ``Started.client_options``; the column keeps its first name
     Index("turns_by_time", "started"),
     Index("turns_of_caller", "caller", "started"),
     Index("turns_of_session", "session_id", "started"),

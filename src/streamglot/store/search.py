@@ -20,11 +20,11 @@ from .tokenizer import wording
 
 TEXTS_PER_TRANSACTION: Final = 100
 """Texts per transaction. Writers of turns wait for it."""
-MOST_BEHIND: Final = 5_000
+MAX_BEHIND: Final = 5_000
 """Texts that a search may have to index first, which takes a second or two."""
 IDLE_CPU_SHARE: Final = 0.05
 """A process that uses less than this share of a core is idle."""
-MOST_TERMS: Final = 64
+MAX_TERMS: Final = 64
 RULE: Final = 'two words "an exact phrase" -not'
 _BEHIND: Final = text("SELECT (SELECT coalesce(max(number), 0) FROM texts) - number AS texts FROM indexed")
 _NEXT: Final = text(
@@ -48,7 +48,7 @@ class Indexing:
         before, used = self._looked, self._used
         self._looked, self._used = time.monotonic(), time.process_time()
         quiet = self._used - used < IDLE_CPU_SHARE * (self._looked - before)
-        await self.catch_up(0 if quiet else MOST_BEHIND)
+        await self.catch_up(0 if quiet else MAX_BEHIND)
 
     async def catch_up(self, behind: int = 0) -> None:
         """Indexes all texts except the last ``behind``."""
@@ -83,8 +83,8 @@ def terms(words: str) -> tuple[list[str], list[str]]:
             (unwanted if minus else wanted).append(term)
     if not wanted:
         raise RequestError(f"a search needs at least one word that must be present: {RULE}; {excerpt(words)} has none")
-    if len(wanted) + len(unwanted) > MOST_TERMS:
-        raise RequestError(f"a search may have at most {MOST_TERMS} terms, not {len(wanted) + len(unwanted)}: remove some")
+    if len(wanted) + len(unwanted) > MAX_TERMS:
+        raise RequestError(f"a search may have at most {MAX_TERMS} terms, not {len(wanted) + len(unwanted)}: remove some")
     return wanted, unwanted
 
 
@@ -94,7 +94,7 @@ def _filtered(found: Select[Any], wanted: list[str], unwanted: list[str]) -> Sel
     body = schema.texts.c.body
     # all single words are used; of a long phrase, some words are enough
     single_first = sorted(wanted, key=lambda term: " " in term)
-    words = list(dict.fromkeys(" ".join(single_first).split()))[:MOST_TERMS]
+    words = list(dict.fromkeys(" ".join(single_first).split()))[:MAX_TERMS]
     found = found.where(func.string_to_array(body, literal_column("' '")).op("@>")(literal(words, ARRAY(Text))))
     for named, is_wanted in ((wanted, True), (unwanted, False)):
         for term in named:

@@ -26,7 +26,7 @@ from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import EDITED_DEPTH, Match, Recent, Seen
-from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, RETRIEVABLE
+from .responses import ELSEWHERE_SECONDS, POLL_SECONDS, RETRIEVABLE
 from .rows import ID_CHARS, clean
 from .turn import Session, messages_weight, mint_id
 
@@ -55,7 +55,7 @@ _IN_USER: Final = re.compile(r"session(?:_id)?[_\":\s]+([0-9a-f]{8}-[0-9a-f-]{27
 _decoder = msgspec.json.Decoder(Message)
 
 
-class Wanted(Struct, kw_only=True):
+class SessionHints(Struct, kw_only=True):
     """What a request says about its session. ``directory`` is the client's working directory, if it sends one."""
 
     caller: str = ""
@@ -64,7 +64,9 @@ class Wanted(Struct, kw_only=True):
     directory: str = ""
 
 
-def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapping[str, str], chat_field: str = "") -> Wanted:
+def session_hints(
+    caller: str, request: Request, body: Mapping[str, Any], headers: Mapping[str, str], chat_field: str = ""
+) -> SessionHints:
     """Reads the session name from a request, in every form that clients use."""
     found = next((headers[name] for name in HEADERS if headers.get(name)), "")
     found = found or next((value for name, value in headers.items() if name.endswith(AGENTS_HEADER)), "")
@@ -79,7 +81,7 @@ def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapp
         found = explicit if isinstance(explicit, str) else ""
         found = found or next((f"{kind}:{name}" for kind, name in marked if isinstance(name, str) and name), "")
     previous = request.previous_response_id or ""
-    return Wanted(
+    return SessionHints(
         caller=caller,
         name=clean(found[:ID_CHARS]),
         response_id=previous[: ID_CHARS + 1],  # one more than the limit, so that a longer id matches nothing
@@ -95,37 +97,39 @@ class Sessions:
         self._others = others
         self.missed = 0
 
-    async def find(self, want: Wanted, request: Request) -> Session:
+    async def find(self, hints: SessionHints, request: Request) -> Session:
         """The session, with the state of its providers. If the database does not answer in time, the request continues without
         its history (counted in ``missed``). Only a response that the request names must be found, see ``previous``."""
-        session = Session(id="", caller=want.caller, name=want.name, directory=want.directory, started=time.time())
-        if not want.response_id:
-            session.conversation = await _conversation(want.caller, request)
-            if not want.name and not session.conversation.prefixes:  # the conversation begins, so there is nothing to find
+        session = Session(id="", caller=hints.caller, name=hints.name, directory=hints.directory, started=time.time())
+        if not hints.response_id:
+            session.conversation = await _conversation(hints.caller, request)
+            if not hints.name and not session.conversation.prefixes:  # the conversation begins, so there is nothing to find
                 session.id = mint_id(PREFIX, session.started)
                 return session
         try:
             async with asyncio.timeout(FIND_SECONDS):
-                await self._find(want, session)
+                await self._find(hints, session)
                 if not session.new:
                     session.state = await self._state(session.id)
         except (StoreUnavailable, TimeoutError):
             self.missed += 1
-            self._remember(want, session)
+            self._remember(hints, session)
             session.state = self._recent.state(session.id)
         return session
 
-    async def _find(self, want: Wanted, session: Session) -> None:
-        caller = want.caller
-        if want.name:
-            session.id = named(caller, want.name)
-            if want.name.startswith(PREFIX) and (self._recent.owner(want.name) == caller or await self._owned(caller, want.name)):
-                session.id, session.new = want.name, False
+    async def _find(self, hints: SessionHints, session: Session) -> None:
+        caller = hints.caller
+        if hints.name:
+            session.id = named(caller, hints.name)
+            if hints.name.startswith(PREFIX) and (
+                self._recent.owner(hints.name) == caller or await self._owned(caller, hints.name)
+            ):
+                session.id, session.new = hints.name, False
             elif self._recent.owner(session.id) == caller or await self._owned(caller, session.id):
                 session.new = False
         turn: tuple[str, str] | None = None
-        if want.response_id:
-            turn = await self.previous(caller, want.response_id)
+        if hints.response_id:
+            turn = await self.previous(caller, hints.response_id)
         elif session.conversation is not None and session.conversation.prefixes:
             turn = await self._continued(caller, session.conversation, session.id)
         if turn is not None:
@@ -134,28 +138,28 @@ class Sessions:
                 session.id, session.new = turn[1], False
         session.id = session.id or mint_id(PREFIX, session.started)
 
-    async def _continued(self, caller: str, spoken: Conversation, session_id: str) -> tuple[str, str] | None:
+    async def _continued(self, caller: str, conversation: Conversation, session_id: str) -> tuple[str, str] | None:
         """The turn that this conversation continues. Another process may be about to write its last answer."""
-        best = self._recent.by_conversation(caller, spoken, session_id)
+        best = self._recent.by_conversation(caller, conversation, session_id)
         until = time.monotonic() + ELSEWHERE_SECONDS
         while best is None or best.depth > 0:
-            found = await self._by_conversation(caller, spoken, session_id)
+            found = await self._by_conversation(caller, conversation, session_id)
             if found is not None and (best is None or found.depth < best.depth):
                 best = found
             if (best is not None and best.depth < 1) or not self._others() or time.monotonic() > until:
                 break
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return (best.turn_id, best.session_id) if best is not None else None
 
-    def _remember(self, want: Wanted, session: Session) -> None:
+    def _remember(self, hints: SessionHints, session: Session) -> None:
         """Finds the session from memory only. Its row may be missing in the database, so the session counts as new."""
         session.id, session.new, session.previous = "", True, ""
-        seen: Seen | Match | None = self._recent.by_response(want.caller, want.response_id) if want.response_id else None
-        if want.name:
-            known = want.name.startswith(PREFIX) and self._recent.owner(want.name) == want.caller
-            session.id = want.name if known else named(want.caller, want.name)
+        seen: Seen | Match | None = self._recent.by_response(hints.caller, hints.response_id) if hints.response_id else None
+        if hints.name:
+            known = hints.name.startswith(PREFIX) and self._recent.owner(hints.name) == hints.caller
+            session.id = hints.name if known else named(hints.caller, hints.name)
         if session.conversation is not None:
-            seen = self._recent.by_conversation(want.caller, session.conversation, session.id)
+            seen = self._recent.by_conversation(hints.caller, session.conversation, session.id)
         if seen is not None:
             session.previous = seen.turn_id
             session.id = session.id or seen.session_id
@@ -217,7 +221,7 @@ class Sessions:
             found[provider] = {**found.get(provider, {}), **state}
         return found
 
-    async def _by_conversation(self, caller: str, spoken: Conversation, session_id: str) -> Match | None:
+    async def _by_conversation(self, caller: str, conversation: Conversation, session_id: str) -> Match | None:
         """The database query that corresponds to ``Recent.by_conversation``."""
         turns, endings, sessions, later = schema.turns, schema.endings, schema.sessions, schema.turns.alias("later")
         gone_on = (
@@ -225,7 +229,7 @@ class Sessions:
             .where(later.c.session_id == turns.c.session_id, later.c.started > turns.c.started, ~later.c.probe)
             .exists()
         )
-        tips = [prefix.tip for prefix in spoken.prefixes]
+        tips = [prefix.tip for prefix in conversation.prefixes]
         depth = case({tip: depth for depth, tip in reversed(list(enumerate(tips)))}, value=endings.c.tip)
         question = (
             select(turns.c.id, turns.c.session_id, depth.label("depth"))
@@ -239,14 +243,14 @@ class Sessions:
         exact = question.where(endings.c.tip.in_(tips)).order_by(depth, gone_on, turns.c.started.desc()).limit(1)
         rows = await self._database.fetch(exact)
         if not rows or rows[0].depth > 0:
-            newest = spoken.prefixes[0]
+            newest = conversation.prefixes[0]
             edited = question.where(turns.c.asked == newest.asked, endings.c.tip.is_not(None))
             for row in await self._database.fetch(edited.order_by(turns.c.started.desc()).limit(CANDIDATES)):
-                if alike(await self._said(row.id), newest.answer):
+                if alike(await self._answer(row.id), newest.answer):
                     return Match(EDITED_DEPTH, row.id, row.session_id)
         return Match(rows[0].depth, rows[0].id, rows[0].session_id) if rows else None
 
-    async def _said(self, turn_id: str) -> bytes:
+    async def _answer(self, turn_id: str) -> bytes:
         answers, messages = schema.answers, schema.messages
         question = select(messages.c.body).join(answers, answers.c.message == messages.c.hash)
         rows = await self._database.fetch(question.where(answers.c.turn_id == turn_id, answers.c.choice == 0))

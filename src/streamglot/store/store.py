@@ -24,9 +24,9 @@ from .paths import default_url
 from .processes import FIRST_SECONDS, SEEN_SECONDS, Process
 from .queries import Queries
 from .recent import Recent, Seen
-from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, Responses, settled
+from .responses import ELSEWHERE_SECONDS, POLL_SECONDS, Responses, settled
 from .rows import FrameEntry, StateEntry, StepEntry, TurnEntry
-from .sessions import Sessions, Wanted
+from .sessions import SessionHints, Sessions
 from .shorten import bare_response, encoded_size
 from .turn import BARE_BYTES, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, Report, Writer
@@ -49,7 +49,7 @@ class StoreSettings(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Store:
-    def __init__(self, database: Database, settings: StoreSettings, say: Callable[[Mapping[str, Any]], None] | None) -> None:
+    def __init__(self, database: Database, settings: StoreSettings, log: Callable[[Mapping[str, Any]], None] | None) -> None:
         self.database = database
         self.settings = settings
         self.process = Process(database)
@@ -57,33 +57,33 @@ class Store:
         self.queries = Queries(database)
         self._recent = Recent()
         self.sessions = Sessions(database, self._recent, self.process.has_others)
-        self._say = say or (lambda line: None)
+        self._log = log or (lambda line: None)
         self.writer = Writer(
             Commit(database, self.process),
             entries=settings.queue_entries,
             bytes=settings.queue_bytes,
             interval=settings.commit_seconds,
-            say=say,
+            log=log,
         )
         self.responses = Responses(database, self.queries, self._recent, self.writer)
-        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer, say=say)
+        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer, log=log)
         self._closing = asyncio.Event()
         self._tick: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, settings: StoreSettings | None = None, say: Callable[[Mapping[str, Any]], None] | None = None) -> Store:
+    async def open(cls, settings: StoreSettings | None = None, log: Callable[[Mapping[str, Any]], None] | None = None) -> Store:
         """Opens or creates the database and ends the turns of dead processes. Raises ConfigError if the database cannot be
         opened or a newer version made it."""
         settings = settings or StoreSettings()
-        store = cls(await Database.open(settings.url or default_url()), settings, say)
+        store = cls(await Database.open(settings.url or default_url()), settings, log)
         try:
             interrupted = await store.process.begin()
         except StoreUnavailable as error:
             await store.close()
             raise ConfigError(error.message) from None
         if interrupted:
-            store._say({"event": "store_recovered", "interrupted": interrupted})
-        store._tick = TaskSupervisor(say).start("store tick", store._ticking)
+            store._log({"event": "store_recovered", "interrupted": interrupted})
+        store._tick = TaskSupervisor(log).start("store tick", store._ticking)
         return store
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> Report:
@@ -98,7 +98,7 @@ class Store:
         await self._finish(until, self.database.close())
         report = self.report()
         if report.dropped or report.unfit:
-            self._say({"event": "store_lost", "dropped": report.dropped, "unfit": report.unfit})
+            self._log({"event": "store_lost", "dropped": report.dropped, "unfit": report.unfit})
         return report
 
     async def _finish(self, until: float, *steps: Awaitable[None]) -> None:
@@ -132,8 +132,8 @@ class Store:
 
     # --- the path of a request
 
-    async def find_session(self, want: Wanted, request: Request) -> Session:
-        return await self.sessions.find(want, request)
+    async def find_session(self, hints: SessionHints, request: Request) -> Session:
+        return await self.sessions.find(hints, request)
 
     async def answers(self, session: Session) -> list[Message]:
         """The answers for ``restore_echoes``; empty without a query if there can be none."""
@@ -157,7 +157,7 @@ class Store:
             last, ended = await self.queries.last_turn(session.id, session.caller)
             if ended or time.monotonic() > until:
                 return last, ended
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def start(self, session: Session, started: Started) -> Turn:
         """Starts a turn and queues its row, so that the turn is stored even if the process dies. The same step reserves queue
@@ -176,12 +176,12 @@ class Store:
 
     def take_end(self, turn: Turn, finished: Finished) -> None:
         finished.at = finished.at or time.time()
-        response, spoken = finished.response, turn.session.conversation
+        response, conversation = finished.response, turn.session.conversation
         parts = response.choices[0].parts if response is not None and response.choices else []
         tip, run, size = None, b"", answer_weight(response)
-        if spoken is not None and not turn.started.probe:
+        if conversation is not None and not turn.started.probe:
             run = normal(parts)
-            tip = spoken.tip(run)
+            tip = conversation.tip(run)
         self._recent.finish(turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts), size)
         if not turn.kept:
             self.writer.drop("endings")

@@ -1,4 +1,4 @@
-"""Titles that people gave to sessions, in place of the first words that were said."""
+"""Titles that people gave to sessions, in place of the beginning of the first message."""
 
 from __future__ import annotations
 

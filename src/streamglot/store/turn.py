@@ -57,8 +57,8 @@ class Started(Struct, kw_only=True):
     """The start of a turn. ``caller`` is the name of the key or another value that separates callers. The request must not be
     changed after this. ``probe``: a request that the client's software sends by itself; it sets neither title nor state.
     ``response_id`` is the id that the client receives, if it is known before the end. ``retrievable``: the client may retrieve
-    or continue the response by it. ``wish`` has the client's options that the request does not show: what it continues, whether
-    it runs in the background."""
+    or continue the response by it. ``client_options`` has the client's options that the request does not show: what it
+    continues, whether it runs in the background."""
 
     caller: str = ""
     request_id: str = ""
@@ -68,7 +68,7 @@ class Started(Struct, kw_only=True):
     probe: bool = False
     response_id: str = ""
     retrievable: bool = True
-    wish: dict[str, Any] = field(default_factory=dict)
+    client_options: dict[str, Any] = field(default_factory=dict)
     at: float = 0.0
 
 
@@ -177,20 +177,20 @@ def is_probe(request: Request) -> bool:
         return True
     if request.tools:
         return False
-    told = " ".join(message.text for message in request.messages if message.role in ("system", "developer"))
-    told = told[:INSTRUCTION_CHARS].lower()
-    if not any(word in told for word in ("conversation", "session", "topic", "chat")):
+    instructions = " ".join(message.text for message in request.messages if message.role in ("system", "developer"))
+    instructions = instructions[:INSTRUCTION_CHARS].lower()
+    if not any(word in instructions for word in ("conversation", "session", "topic", "chat")):
         return False
     asks = [message for message in request.messages if message.role == "user"]
     begins = len(asks) <= TITLE_ASKS and not any(message.role == "assistant" for message in request.messages)
-    return ("title" in told and begins) or "summariz" in told or "summary of" in told
+    return ("title" in instructions and begins) or "summariz" in instructions or "summary of" in instructions
 
 
 def title_of(request: Request) -> str:
     """The first words of the last user message, without what an agent wrote around them."""
     asked = (without_scaffolding(message.text) for message in reversed(request.messages) if message.role == "user")
-    said = next((text for text in asked if text), "")
-    return " ".join(said[: 4 * TITLE_CHARS].split())[:TITLE_CHARS]
+    first = next((text for text in asked if text), "")
+    return " ".join(first[: 4 * TITLE_CHARS].split())[:TITLE_CHARS]
 
 
 def weight(request: Request) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..errors import ConfigError
 from ..tasks import TaskSupervisor
 from .buffer import (
-    BEAT_SECONDS,
+    HEARTBEAT_SECONDS,
     KEEP_SECONDS,
     LOST_SECONDS,
     OPEN_SECONDS,
@@ -51,7 +51,7 @@ class ValkeyBuffer:
         keep: float = KEEP_SECONDS,
         lost: float = LOST_SECONDS,
         queue: int = QUEUE_BYTES,
-        say: Callable[[Mapping[str, Any]], None] | None = None,
+        log: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         try:
             from valkey.asyncio import Valkey
@@ -62,20 +62,22 @@ class ValkeyBuffer:
         self._client: Any = Valkey.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
         self._bytes, self._keep, self._lost = bytes, int(keep), lost
         self._live: dict[str, LiveStream] = {}
-        self._queue = ValkeyQueue(self._client, ResponseError, bytes=queue, back=self._beats, say=say)
+        self._queue = ValkeyQueue(self._client, ResponseError, bytes=queue, back=self._heartbeats, log=log)
         self._put = self._queue.put
-        self._tasks = TaskSupervisor(say)
+        self._tasks = TaskSupervisor(log)
         self._watch = self._tasks.start("valkey watch", self._watch_requests)
 
     # --- the producer
 
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
-        self._live[stream_id] = LiveStream(caller, on_stop, on_want, time.time(), head)
+    def open(
+        self, stream_id: str, caller: str, on_stop: Callable[[], None], on_reader: Callable[[], None], head: str = ""
+    ) -> None:
+        self._live[stream_id] = LiveStream(caller, on_stop, on_reader, time.time(), head)
         self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep, size=len(head))
         self._put("streams", "SET", f"{PREFIX}{stream_id}:caller", caller, "EX", self._keep, size=len(caller))
-        self._beat(stream_id)
+        self._heartbeat(stream_id)
 
-    def wanted(self, stream_id: str) -> bool:  # noqa: ARG002
+    def has_reader(self, stream_id: str) -> bool:  # noqa: ARG002
         """Always False: readers are not known here, and the queue collects the chunks anyway."""
         return True
 
@@ -94,37 +96,37 @@ class ValkeyBuffer:
             for key in KEYS:
                 self._put("streams", "EXPIRE", f"{PREFIX}{stream_id}{key}", self._keep)
 
-    def _beat(self, stream_id: str) -> None:
+    def _heartbeat(self, stream_id: str) -> None:
         """Sends a heartbeat and renews the expiry of the keys."""
         self._put("streams", "SET", f"{PREFIX}{stream_id}:live", "1", "EX", max(1, int(self._lost)))
         for key in KEYS:
             self._put("streams", "EXPIRE", f"{PREFIX}{stream_id}{key}", self._keep)
 
     async def _watch_requests(self) -> None:
-        beat = float("-inf")
-        every = min(BEAT_SECONDS, self._lost / 3)
+        heartbeat = float("-inf")
+        every = min(HEARTBEAT_SECONDS, self._lost / 3)
         while True:
             try:
-                if time.monotonic() - beat > every:
-                    beat = time.monotonic()
-                    await self._beat_all()
+                if time.monotonic() - heartbeat > every:
+                    heartbeat = time.monotonic()
+                    await self._heartbeat_all()
                 if self._live:
                     await self._look()
             except Exception as error:  # without this task no stream could be stopped
                 self._queue.log_fault(error)
             await asyncio.sleep(WATCH_SECONDS)
 
-    async def _beat_all(self) -> None:
+    async def _heartbeat_all(self) -> None:
         """Sends the heartbeats of all streams. They are skipped while the server is gone, because they would only fill the
         queue."""
         if not self._live:
             await self._queue.check_connection()
         elif not self._queue.failing:
-            self._beats()
+            self._heartbeats()
 
-    def _beats(self) -> None:
+    def _heartbeats(self) -> None:
         for stream_id in self._live:
-            self._beat(stream_id)
+            self._heartbeat(stream_id)
 
     async def _look(self) -> None:
         """Looks for stop requests."""
@@ -205,7 +207,7 @@ class ValkeyBuffer:
         return self._queue.report()
 
     async def close(self) -> None:
-        """Ends all streams and closes the connections within seconds, whatever the server does."""
+        """Ends all streams and closes the connections within seconds, even if the server does not answer."""
         for stream_id in list(self._live):
             self.end(stream_id)
         await ended(self._watch)

@@ -48,12 +48,12 @@ class ValkeyQueue:
         *,
         bytes: int,
         back: Callable[[], None],
-        say: Callable[[Mapping[str, Any]], None] | None,
+        log: Callable[[Mapping[str, Any]], None] | None,
     ) -> None:
         self._client, self._refusal = client, refusal
         self._bytes = bytes
         self._back = back
-        self._say = say or (lambda line: None)
+        self._write_line = log or (lambda line: None)
         self._queue: deque[Command] = deque()
         self._weight = 0
         self._oldest = 0.0
@@ -66,7 +66,7 @@ class ValkeyQueue:
         self._batches = self._failures = 0
         self._failing_since = 0.0
         self._last_error = ""
-        self._task = TaskSupervisor(say).start("valkey writer", self._run)
+        self._task = TaskSupervisor(log).start("valkey writer", self._run)
 
     # --- from outside
 
@@ -220,7 +220,7 @@ class ValkeyQueue:
         self._log("store_fault", message=f"{type(error).__name__}: {error}"[:300])
 
     def _log(self, event: str, **more: Any) -> None:
-        self._say({"event": event, "where": "valkey", **more})
+        self._write_line({"event": event, "where": "valkey", **more})
 
 
 async def ended(task: asyncio.Task[None]) -> None:

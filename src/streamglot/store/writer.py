@@ -76,18 +76,18 @@ class Writer:
         entries: int = QUEUE_ENTRIES,
         bytes: int = QUEUE_BYTES,
         interval: float = COMMIT_SECONDS,
-        say: Callable[[Mapping[str, Any]], None] | None = None,
+        log: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._commit = commit
         self._entries, self._bytes, self._interval = entries, bytes, interval
-        self._say = say or (lambda line: None)
+        self._log = log or (lambda line: None)
         self._queue: deque[Entry] = deque()
         self._weight = self._reserved = 0
         self._heavy = 0
         self._oldest = 0.0
         self._due = self._committed = 0.0
         self._wake = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._flush_requested = asyncio.Event()
         self._settled = asyncio.Condition()
         self._put = self._done = 0
         self._written: Counter[str] = Counter()
@@ -102,7 +102,7 @@ class Writer:
         self._deadline = 0.0
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._attempting: asyncio.Task[None] | None = None
-        self._task = TaskSupervisor(say).start("store writer", self._run)
+        self._task = TaskSupervisor(log).start("store writer", self._run)
 
     # --- called by the store
 
@@ -177,31 +177,31 @@ class Writer:
         # the next request may look for it in another process
         elif kind == "endings" and self._due > self._committed + self._interval / 2:
             self._due = self._committed + self._interval / 2
-            self._hurry.set()
+            self._flush_requested.set()
         queue.append(entry)
         self._put += 1
         self._weight += entry.weight
         self._heavy += _heavy(entry)
         if len(queue) >= BATCH_ENTRIES:
-            self._hurry.set()
+            self._flush_requested.set()
 
     def drop(self, kind: str) -> None:
         """Counts a dropped entry. The first of a series is logged at once, the total when there is room again."""
         if not self._dropping:
             self._dropping = True
             self._dropped_before = self._dropped.copy()
-            self._say({"event": "store_dropping", "kind": kind, "queued": len(self._queue), "queued_bytes": self._weight})
+            self._log({"event": "store_dropping", "kind": kind, "queued": len(self._queue), "queued_bytes": self._weight})
         self._dropped[kind] += 1
 
     def log_fault(self, error: Exception) -> None:
         """Logs a fault of our own in a task that continues."""
-        self._say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
+        self._log({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
 
     async def flush(self) -> None:
         """Waits until everything that was queued before is in the database, or was found unfit."""
         until = self._put
         self._due = 0.0
-        self._hurry.set()
+        self._flush_requested.set()
         async with self._settled:
             await self._settled.wait_for(lambda: self._done >= until or self._task.done())
 
@@ -209,7 +209,7 @@ class Writer:
         """Commits everything. If the database does not come back in time, the rest is counted as dropped."""
         self._closing, self._deadline = True, time.monotonic() + seconds
         self._wake.set()
-        self._hurry.set()
+        self._flush_requested.set()
         timer = asyncio.get_running_loop().call_later(seconds, self._over.cancel)
         try:
             await self._task
@@ -257,8 +257,8 @@ class Writer:
 
     async def _wait_for_more(self) -> None:
         while (wait := self._due - time.monotonic()) > 0 and not self._closing and len(self._queue) < BATCH_ENTRIES:
-            self._hurry.clear()
-            await within(self._hurry, wait)
+            self._flush_requested.clear()
+            await within(self._flush_requested, wait)
 
     def _take(self) -> list[Entry]:
         batch: list[Entry] = []
@@ -279,7 +279,7 @@ class Writer:
         self._oldest = self._committed = time.monotonic()
         if self._dropping and len(self._queue) < self._entries / 2 and self._weight < self._bytes / 2:
             self._dropping = False
-            self._say({"event": "store_dropped", "dropped": dict(self._dropped - self._dropped_before)})
+            self._log({"event": "store_dropped", "dropped": dict(self._dropped - self._dropped_before)})
         async with self._settled:
             self._settled.notify_all()
 
@@ -315,7 +315,7 @@ class Writer:
         self._last_error = f"{type(error).__name__}: {error}"[:300]
         for kind in filter(None, (entry.kind for entry in entries)):
             self._unfit[kind] += 1
-            self._say({"event": "store_unfit", "kind": kind, "message": self._last_error})
+            self._log({"event": "store_unfit", "kind": kind, "message": self._last_error})
 
     async def _try(self, batch: list[Entry]) -> None:
         """Retries until the batch is written. Every row can be written twice, so a commit whose answer was lost is repeated."""
@@ -357,7 +357,9 @@ class Writer:
             await attempt
         finally:
             self._attempting = None
-            attempt.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for the result
+            attempt.add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )  # possibly no caller waits for the result
             attempt.cancel()
 
     def _failed(self, error: Exception) -> None:
@@ -365,14 +367,14 @@ class Writer:
         self._last_error = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
         if not self._failing_since:
             self._failing_since = time.monotonic()
-            self._say({"event": "store_failing", "message": self._last_error})
+            self._log({"event": "store_failing", "message": self._last_error})
 
     def _succeeded(self) -> None:
         self._commits += 1
         if self._failing_since:
             seconds = time.monotonic() - self._failing_since
             self._failing_since = 0.0
-            self._say({"event": "store_back", "seconds": round(seconds, 3)})
+            self._log({"event": "store_back", "seconds": round(seconds, 3)})
 
 
 def _has_contents(entry: Entry) -> bool:

@@ -50,14 +50,14 @@ class ConnectionPool:
     """The connection pool. The packages that it needs are an extra, so they are imported with the first pool and not with this
     module."""
 
-    def __init__(self, say: WriteLine | None = None) -> None:
+    def __init__(self, log: WriteLine | None = None) -> None:
         try:
             from .connection import Connection
         except ModuleNotFoundError as error:
             raise missing_package(error) or error from None
         self._connection_type = Connection
         self.writes = Writes()
-        self._tasks = TaskSupervisor(say)
+        self._tasks = TaskSupervisor(log)
         self._general: AiohttpClient | None = None
         self._idle: dict[tuple[str, int, bool, str], dict[Connection, None]] = {}
         self._all: set[Connection] = set()

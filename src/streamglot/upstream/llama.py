@@ -91,7 +91,7 @@ def main() -> None:
     send_report(report)
     if not report.error:
         sys.stdin.buffer.read()
-    os._exit(0)  # at once: nobody waits for an unfinished answer
+    os._exit(0)  # at once: no client waits for an unfinished answer
 
 
 def _serve(settings: LaunchParameters) -> object:

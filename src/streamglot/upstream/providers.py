@@ -11,14 +11,15 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
-from ..dialects.abilities import NONE_SAID, Abilities
+from ..dialects.abilities import UNSPECIFIED, Abilities
 from .settings import Upstream
 
 
 class Provider(Struct, frozen=True):
     """A row of the table. ``key_env``: the variable with the API key. A provider without one is a server on this machine, which
     is found by its port. ``models``: patterns of model names that prefer this provider. ``abilities``: differences from its
-    dialect's, for all dialects of the provider. ``convention``: its name in the OpenTelemetry conventions, where that is another."""
+    dialect's, for all dialects of the provider. ``convention``: its name in the OpenTelemetry conventions, where that is
+    another."""
 
     name: str
     title: str
@@ -28,7 +29,7 @@ class Provider(Struct, frozen=True):
     models: tuple[str, ...] = ("*",)
     options: dict[str, Any] = field(default_factory=dict)
     probe: str = ""
-    abilities: Abilities = NONE_SAID
+    abilities: Abilities = UNSPECIFIED
     convention: str = ""
 
     def upstream(self, key: str = "") -> Upstream:
@@ -60,8 +61,7 @@ BATCH_APIS: Final = {
     "openai_responses": ("files", "/v1/responses"),
     "anthropic": ("messages", ""),
 }
-"""The batch API of upstreams that speak a dialect: one of uploaded files, with the endpoint that it is told, or one of
-messages."""
+"""The batch API of upstreams that speak a dialect: one with uploaded files and a given endpoint, or one of messages."""
 PROVIDER_PRICE_SHARE: Final = 0.5
 """What these batch APIs ask for, as a share of the price of a call."""
 
@@ -168,8 +168,8 @@ _BY_HOST: Final = {_host(provider.base_url): provider.abilities for provider in 
 
 
 @lru_cache(1024)
-def _known(base_url: str, said: Abilities) -> Abilities:
-    return said.over(_BY_HOST.get(_host(base_url), NONE_SAID))
+def _known(base_url: str, abilities: Abilities) -> Abilities:
+    return abilities.over(_BY_HOST.get(_host(base_url), UNSPECIFIED))
 
 
 def abilities_of(upstream: Upstream) -> Abilities:

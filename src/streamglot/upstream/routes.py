@@ -100,7 +100,7 @@ class Routes:
                 code=MODEL_NOT_FOUND,
                 status=404,
             )
-        return [], sorted(found, key=lambda candidate: _vagueness(candidate.upstream, model))
+        return [], sorted(found, key=lambda candidate: _pattern_rank(candidate.upstream, model))
 
     def check(self, model: str) -> None:
         """Raises RequestError if no upstream serves the model."""
@@ -149,8 +149,8 @@ class Routes:
         return self._name(model)
 
     def only_model(self, ignored: Collection[str]) -> str:
-        """The one model that can be asked for; nothing where there are several, or where a pattern serves
-        names that nobody listed. Upstreams whose names are ``ignored`` do not count."""
+        """The one model that can be asked for; nothing where there are several, or where a pattern serves names that are not
+        listed. Upstreams whose names are ``ignored`` do not count."""
         counted = [upstream for upstream in self.upstreams.values() if upstream.name not in ignored]
         served = {(upstream.name, upstream.model_for(model)) for upstream in counted for model in upstream.listed}
         if len(served) != 1 or any(len(upstream.listed) < len(upstream.models) for upstream in counted):
@@ -181,7 +181,7 @@ def _by_weight(weighted: list[tuple[float, Candidate]], chance: Callable[[], flo
     return candidates
 
 
-def _vagueness(upstream: Upstream, model: str) -> int:
+def _pattern_rank(upstream: Upstream, model: str) -> int:
     """How unspecifically an upstream claims a model: 0 for its exact name, more for broader patterns."""
     if model in upstream.models:
         return 0

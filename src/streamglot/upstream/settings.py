@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from ..dialects.abilities import NONE_SAID, Abilities
+from ..dialects.abilities import UNSPECIFIED, Abilities
 from ..errors import BadCall
 from .secrets import secrets_in_url, shown_url
 
@@ -75,7 +75,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     stream: Literal["same", "always", "never"] = "same"
     batches: Literal["own", "provider"] = "own"
     options: dict[str, Any] = field(default_factory=dict)
-    abilities: Abilities = NONE_SAID
+    abilities: Abilities = UNSPECIFIED
 
     def __post_init__(self) -> None:
         if self.rest is not None:

@@ -102,11 +102,11 @@ class Supervisor:
 
     def _replace(self, process: subprocess.Popen[bytes]) -> None:
         """Waits for the end of this process and starts another."""
-        born = time.monotonic()
+        started = time.monotonic()
         ended = _exit_reason(process.wait())
         _end_process(process)
         self.why = f"the process of the local model {ended}"
-        if time.monotonic() - born > LONG_LIFE_SECONDS:
+        if time.monotonic() - started > LONG_LIFE_SECONDS:
             self._pause = FIRST_PAUSE
         _log("local_model_ended", how=ended, starts_again_in_seconds=self._pause)
         gone = time.monotonic()
@@ -204,8 +204,8 @@ def _exit_reason(status: int) -> str:
 
 def _last_line(words: IO[bytes]) -> str:
     words.seek(0)
-    said = words.read().decode("utf-8", "replace").strip().splitlines()
-    return said[-1] if said else "it said nothing"
+    lines = words.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "it wrote no output"
 
 
 def _end_process(process: subprocess.Popen[bytes]) -> None:

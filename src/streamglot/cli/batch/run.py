@@ -15,7 +15,7 @@ from ...errors import ConfigError, StreamglotError
 from ...messages import Request
 from ..exit_status import FAILED, stoppable
 from ..files import shown
-from ..output.terminal import complain
+from ..output.terminal import print_error
 from ..own_turns import turn_recorder
 from ..question import Question
 from .output import OutputFile
@@ -58,7 +58,7 @@ def run(options: RunOptions) -> int:
         output.close()
     print(f"{counts.done + counts.before} of {counts.done + counts.before + counts.failed} rows are done: {shown(target)}")
     if counts.failed:
-        complain(f"{counts.failed} rows failed; the output has their errors; run the same command again to retry them")
+        print_error(f"{counts.failed} rows failed; the output has their errors; run the same command again to retry them")
     return FAILED if counts.failed else 0
 
 
@@ -95,7 +95,7 @@ class _Run:
                     self._take(result)
             except KeyboardInterrupt:
                 self._bar.end(counts)
-                complain("stopped; run the same command again to continue")
+                print_error("stopped; run the same command again to continue")
                 raise
         counts.fraction = 1.0
         self._bar.end(counts)

@@ -32,7 +32,7 @@ class _Setting:
 
     @property
     def below(self) -> bool:
-        return any(_says(line) for line in self.lines[1:])
+        return any(_has_content(line) for line in self.lines[1:])
 
 
 def merged_yaml(old: str, new: str) -> tuple[str, list[Change]]:
@@ -60,16 +60,16 @@ def _settings(text: str) -> tuple[list[str], list[_Setting]]:
         found = _NAMED.match(line)
         if found:
             settings.append(_Setting(found[1], [line]))
-        elif not _says(line) or (settings and (line.startswith((" ", "- ")) or line == "-")):
+        elif not _has_content(line) or (settings and (line.startswith((" ", "- ")) or line == "-")):
             (settings[-1].lines if settings else top).append(line)
-        elif line.rstrip() == "---" and not any(map(_says, top)) and not settings:
+        elif line.rstrip() == "---" and not any(map(_has_content, top)) and not settings:
             top.append(line)
         else:
             raise NotMerged(f"line {number} is not `name: value` or an item of a list")
     return top, settings
 
 
-def _says(line: str) -> bool:
+def _has_content(line: str) -> bool:
     """Does the line have more than white space and a comment?"""
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
@@ -105,13 +105,13 @@ def _put_item(there: _Setting, ours: _Setting) -> list[Change]:
     if not there.below:
         there.lines[:1] = ours.lines
         return _added(ours)
-    first = next(line for line in there.lines[1:] if _says(line))
+    first = next(line for line in there.lines[1:] if _has_content(line))
     margin = first[: len(first) - len(first.lstrip())]
     if not first.startswith(f"{margin}- "):
         raise NotMerged(f"`{there.name}` is not a list of items on lines of their own")
     starts = [number for number, line in enumerate(there.lines) if number and line.startswith(f"{margin}- ")]
     for start, end in zip(starts, [*starts[1:], len(there.lines)], strict=True):
-        while not _says(there.lines[end - 1]):
+        while not _has_content(there.lines[end - 1]):
             end -= 1
         item = there.lines[start:end]
         if any(found == _OURS for found in (unquoted(_field(line, margin, "name") or "") for line in item)):

@@ -16,8 +16,8 @@ ACTIVE: Final = "\"'`$\\ ;&|<>()#"
 
 
 class Recipe(Struct, frozen=True):
-    """``file``: where the client reads its settings, in this ``form``; ``text`` belongs there, or is pasted where ``how``
-    says. ``then`` is what is left to do when the settings are in their place. ``first_tokens``: about how many tokens the first
+    """``file``: where the client reads its settings, in this ``form``; ``text`` belongs there, or is pasted where ``how`` says.
+    ``then`` describes the remaining step after the settings were written. ``first_tokens``: about how many tokens the first
     request of a coding agent has, most of them its tools."""
 
     how: str

@@ -11,7 +11,7 @@ from ..help import Command, together
 from ..values import FILE, completed, text
 
 if TYPE_CHECKING:
-    from ..answer import Look
+    from ..answer import DisplayOptions
     from ..question import Question
 
 MODEL = click.option(
@@ -50,7 +50,7 @@ QUESTION = together(
     click.option("--effort", type=text, default="", help="How much the model thinks: none, low, medium, high …"),
 )
 RAW = click.option("--raw", is_flag=True, help="Print the text unchanged. A terminal still gets no control characters.")
-MACHINE = together(
+JSON_OPTIONS = together(
     click.option("--json", is_flag=True, help="Print the whole answer as one JSON object, when it is complete."),
     click.option("--events", is_flag=True, help="Print the events as they arrive, one JSON object a line."),
 )
@@ -84,7 +84,7 @@ HERE = click.option("--here", is_flag=True, help="Use the last conversation of t
 @QUESTION
 @SCHEMA
 @OUTPUT
-@MACHINE
+@JSON_OPTIONS
 def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the options by their names
     """Ask one question and print the answer as it arrives.
 
@@ -92,7 +92,7 @@ def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the opti
     """
     from .query import run
 
-    return run(list(words), _question(given), _look(given), not given["no_log"])
+    return run(list(words), _question(given), _display_options(given), not given["no_log"])
 
 
 @click.command(
@@ -127,7 +127,7 @@ def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes t
         raise click.UsageError("--continue SESSION and --here select different conversations: use only one of them")
     from .chat import run
 
-    return run(_question(given), _look(given), not given["no_log"], "" if here else resume, here)
+    return run(_question(given), _display_options(given), not given["no_log"], "" if here else resume, here)
 
 
 @click.command(
@@ -150,7 +150,7 @@ def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes t
 @QUESTION
 @SCHEMA
 @OUTPUT
-@MACHINE
+@JSON_OPTIONS
 def reply(words: tuple[str, ...], session: str, here: bool, **given: Any) -> int:  # Click passes the options by their names
     """Continue the last conversation with one more question.
 
@@ -158,7 +158,7 @@ def reply(words: tuple[str, ...], session: str, here: bool, **given: Any) -> int
     """
     from .reply import run
 
-    return run(list(words), _question(given), _look(given), session, here, not given["no_log"])
+    return run(list(words), _question(given), _display_options(given), session, here, not given["no_log"])
 
 
 def _question(given: dict[str, Any]) -> Question:
@@ -178,14 +178,14 @@ def _question(given: dict[str, Any]) -> Question:
     )
 
 
-def _look(given: dict[str, Any]) -> Look:
-    from ..answer import FORMS, Look
+def _display_options(given: dict[str, Any]) -> DisplayOptions:
+    from ..answer import FORMS, DisplayOptions
 
     forms = [form for form in FORMS if given.get(form)]
     if len(forms) > 1:
         raise click.UsageError(f"--{forms[0]} and --{forms[1]} cannot be used together")
 
-    return Look(
+    return DisplayOptions(
         markdown=given["markdown"],
         reasoning=not given["hide_reasoning"],
         form=forms[0] if forms else "text",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...config import NOTHING, load
+from ...config import DISABLED, load
 from ...errors import ConfigError
 from ...gateway.app import Gateway
 from ...gateway.serve import raise_file_limit
@@ -17,7 +17,7 @@ from ...gateway.serve import raise_file_limit
 def run(path: Path | None, concurrency: int | None) -> int:
     overrides: dict[str, Any] = {"batches.enabled": True, "batches.worker": True, "batches.concurrency": concurrency}
     loaded = load(path, overrides=overrides)
-    if loaded.config.store.url == NOTHING:
+    if loaded.config.store.url == DISABLED:
         raise ConfigError("a worker needs a store, but store.url is none; set store.url to the database of the gateway")
     raise_file_limit()
     try:

@@ -16,10 +16,10 @@ from ...client import Client
 from ...engine.background_recorder import BackgroundRecorder
 from ...errors import ConfigError, StreamglotError
 from ...messages import Message, Request
-from ..answer import Answered, Look, answer
+from ..answer import Answered, DisplayOptions, answer
 from ..exit_status import FAILED, INTERRUPTED, Ended, stoppable
 from ..output.cost import usage_line
-from ..output.terminal import complain, is_terminal, neutral
+from ..output.terminal import is_terminal, neutral, print_error
 from ..own_turns import turn_recorder
 from ..question import Question, attached
 from .chat_input import FENCE, piped_messages, typed_messages
@@ -54,17 +54,17 @@ NARROWEST: Final = 40
 
 
 class Chat:
-    def __init__(self, client: Client, recorder: BackgroundRecorder, question: Question, look: Look) -> None:
+    def __init__(self, client: Client, recorder: BackgroundRecorder, question: Question, display: DisplayOptions) -> None:
         self._client = client
         self._recorder = recorder
         self._question = question
-        self._look = look
+        self._display = display
         self._messages: list[Message] = []
         self._tools: Request | None = None
         self._last: Answered | None = None
         self.status = 0
         self._commands: dict[str, Callable[[str], None]] = {
-            "help": lambda _: self._say(help_text(shutil.get_terminal_size().columns)),
+            "help": lambda _: self._print_status(help_text(shutil.get_terminal_size().columns)),
             "model": self._model,
             "system": self._system,
             "attach": self._attach,
@@ -77,9 +77,9 @@ class Chat:
     def resume(self, turn: TurnDetail) -> None:
         """Continues the conversation that ended with this turn, with its model, system message and tools."""
         assert turn.request is not None
-        said = [message for message in turn.request.messages if message.role not in ("system", "developer")]
+        messages = [message for message in turn.request.messages if message.role not in ("system", "developer")]
         answers = turn.response.choices if turn.response is not None else []
-        self._messages = [*said, *(Message("assistant", choice.parts) for choice in answers[:1])]
+        self._messages = [*messages, *(Message("assistant", choice.parts) for choice in answers[:1])]
         self._tools = turn.request
         system = "\n\n".join(message.text for message in turn.request.messages if message.role in ("system", "developer"))
         self._question.system = self._question.system or system
@@ -90,17 +90,17 @@ class Chat:
         """The model for the next question; empty if none is named."""
         return self._client.pool.routes.named(self._question.model)
 
-    def greet(self) -> None:
-        self._say(
+    def print_banner(self) -> None:
+        self._print_status(
             f"{f'model {self.model}' if self.model else 'no model is named: /model NAME'}; /help lists the commands, Ctrl-D leaves"
         )
 
-    def recall(self) -> None:
+    def print_last_messages(self) -> None:
         """Shows how a resumed conversation ended."""
         last = next((place for place, message in reversed([*enumerate(self._messages)]) if message.role == "user"), 0)
-        self._say(f"resumed after {len(self._messages)} messages; the last of them:")
+        self._print_status(f"resumed after {len(self._messages)} messages; the last of them:")
         for message in self._messages[last:]:
-            self._say(textwrap.indent(f"{message.role}: {message.text}".rstrip(), "  "))
+            self._print_status(textwrap.indent(f"{message.role}: {message.text}".rstrip(), "  "))
 
     def take(self, text: str) -> bool:
         """Handles one line or message of the user. Returns False at the end of the conversation."""
@@ -112,11 +112,11 @@ class Chat:
             if name in self._commands:
                 self._commands[name](rest.strip())
             elif is_command:
-                complain(f"there is no command /{name}; /help lists them")
+                print_error(f"there is no command /{name}; /help lists them")
             elif text.strip():
                 self._ask(self._question.message(text))
         except StreamglotError as error:
-            complain(error.message)
+            print_error(error.message)
             self.status = self.status if is_command else FAILED
         return True
 
@@ -137,7 +137,7 @@ class Chat:
         if self._tools is not None:
             request.tools = request.tools or self._tools.tools
         self._question.attachments = []
-        self._last = answer(self._client, request, self._look, self._recorder)
+        self._last = answer(self._client, request, self._display, self._recorder)
         self.status = 0 if self._last.status == INTERRUPTED else self._last.status
         parts = self._last.response.choices[0].parts if self._last.response.choices else []
         if parts:
@@ -149,29 +149,29 @@ class Chat:
 
     # --- commands
 
-    def _say(self, text: str) -> None:
+    def _print_status(self, text: str) -> None:
         print(neutral(text), file=sys.stderr, flush=True)
 
     def _model(self, name: str) -> None:
         if name:
             self._client.pool.routes.find(name, lambda: 0.0)  # refuses a model that no upstream serves; the old one stays
             self._question.model = name
-        self._say(f"model {self.model}" if self.model else "no model is named: /model NAME")
+        self._print_status(f"model {self.model}" if self.model else "no model is named: /model NAME")
 
     def _system(self, text: str) -> None:
         if text == CLEAR:
             self._question.system = ""
-            self._say("the system message is removed")
+            self._print_status("the system message is removed")
             return
         self._question.system = text or self._question.system
-        self._say(f"system message: {self._question.system}" if self._question.system else "there is no system message")
+        self._print_status(f"system message: {self._question.system}" if self._question.system else "there is no system message")
 
     def _attach(self, name: str) -> None:
         if not name:
             raise ConfigError("/attach needs the name of a file, or an address: /attach FILE")
         attached(name)  # refuses a file that cannot be read at once
         self._question.attachments.append(name)
-        self._say(f"{name} is sent with the next message")
+        self._print_status(f"{name} is sent with the next message")
 
     def _retry(self, _: str) -> None:
         while self._messages and self._messages[-1].role != "user":
@@ -184,12 +184,12 @@ class Chat:
         count = len(self._messages)
         self._messages.clear()
         self._recorder.new_conversation()
-        self._say(f"{count} messages are forgotten; the next question starts a new conversation")
+        self._print_status(f"{count} messages are forgotten; the next question starts a new conversation")
 
     def _usage(self, _: str) -> None:
         if self._last is None:
             raise ConfigError("nothing was asked yet: send a message first")
-        self._say(usage_line(self._last.response.usage, self._last.response.model or self.model, self._last.upstream))
+        self._print_status(usage_line(self._last.response.usage, self._last.response.model or self.model, self._last.upstream))
 
     def _save(self, name: str) -> None:
         if not name:
@@ -199,7 +199,7 @@ class Chat:
             path.write_bytes(msgspec.json.format(msgspec.json.encode(self._messages)) + b"\n")
         except OSError as error:
             raise ConfigError(f"{name} cannot be written: {error.strerror or error}") from None
-        self._say(f"{len(self._messages)} messages are saved in {path}")
+        self._print_status(f"{len(self._messages)} messages are saved in {path}")
 
 
 def help_text(columns: int) -> str:
@@ -215,7 +215,7 @@ def help_text(columns: int) -> str:
 
 
 @stoppable()
-def run(question: Question, look: Look, keeps: bool, resume: str | None, here: bool) -> int:
+def run(question: Question, display: DisplayOptions, keeps: bool, resume: str | None, here: bool) -> int:
     """``resume`` is the beginning of a session's id, empty for the last one, None for a new conversation."""
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     client = question.tools.client()
@@ -225,13 +225,13 @@ def run(question: Question, look: Look, keeps: bool, resume: str | None, here: b
             past, session, answers = recorder.ask(lambda store: last_turn(store, resume, here))
             recorder.resume(session, past.upstream, answers)
         with client:
-            chat = Chat(client, recorder, structs.replace(question), look)
+            chat = Chat(client, recorder, structs.replace(question), display)
             if past is not None:
                 chat.resume(past)
             if at_terminal:
-                chat.greet()
+                chat.print_banner()
                 if past is not None:
-                    chat.recall()
+                    chat.print_last_messages()
             for text in typed_messages(lambda: chat.model, chat.completions) if at_terminal else piped_messages():
                 if not chat.take(text):
                     break

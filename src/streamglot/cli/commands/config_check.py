@@ -14,7 +14,7 @@ from ..output.terminal import neutral
 
 
 def run(path: Path | None) -> int:
-    """Builds what the gateway builds of the file: routes, policies, stages, tools. Nothing is started and nobody is asked."""
+    """Builds what the gateway builds of the file: routes, policies, stages, tools. It starts nothing and sends no request."""
     loaded = load(path)
     if loaded.path is None:
         raise ConfigError("there is no configuration file to check: name one, or make one with `streamglot config edit`")

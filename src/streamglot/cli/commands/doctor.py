@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from ... import __version__
 from ...authentication import Authentication, authentication
-from ...config import NOTHING, LoadedConfig, load
+from ...config import DISABLED, LoadedConfig, load
 from ...errors import ConfigError, StreamglotError
 from ...extras import EXTRAS
 from ...upstream import Upstream, weights
@@ -146,8 +146,8 @@ async def _store(loaded: LoadedConfig) -> list[Finding]:
     store."""
     url = loaded.config.store.url
     nothing = authentication(loaded.config.server, stored=0, revoked=0, had_keys=False)
-    if url == NOTHING:
-        return [Finding("note", "store", f'nothing is stored: store.url is "{NOTHING}"'), _keys(nothing)]
+    if url == DISABLED:
+        return [Finding("note", "store", f'nothing is stored: store.url is "{DISABLED}"'), _keys(nothing)]
     try:
         from ...store import default_url
         from ...store.key_marker import KeyMarker
@@ -177,8 +177,8 @@ async def _store(loaded: LoadedConfig) -> list[Finding]:
 def _keys(state: Authentication) -> Finding:
     """Reports a gateway that requires keys while no key is valid: it refuses every request."""
     if not state.usable:
-        return Finding("bad", "keys", f"{state.says}: every request is refused with 401", state.step)
-    return Finding("good" if state.asked else "note", "keys", state.says)
+        return Finding("bad", "keys", f"{state.summary}: every request is refused with 401", state.step)
+    return Finding("good" if state.asked else "note", "keys", state.summary)
 
 
 # --- the model on this machine

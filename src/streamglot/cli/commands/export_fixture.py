@@ -28,8 +28,8 @@ def run(turn: str, directory: Path) -> int:
         turn_id = await library.turn_id(turn)
         found = await library.queries.turn(turn_id)
         assert found is not None
-        heard = [piece for piece in await library.queries.raw(turn_id) if piece.direction.startswith("up")]
-        frames = [piece for piece in heard if piece.direction == heard[-1].direction]  # of the last attempt
+        received = [piece for piece in await library.queries.raw(turn_id) if piece.direction.startswith("up")]
+        frames = [piece for piece in received if piece.direction == received[-1].direction]  # of the last attempt
         if not frames:
             raise RequestError(
                 f"the bytes of the turn {turn_id} were not stored: set `raw = true` under [store] (or "
@@ -62,8 +62,8 @@ def _readable(wire: str, body: bytes, events: list[Event]) -> tuple[str, bytes]:
     media_type = dialect(wire).media_type
     if media_type == BINARY:
         lines = _lines(body)
-        said = b"".join(map(_frame, lines))
-        same = [encode(event) for event in _events(wire, said)] == [encode(event) for event in events]
+        framed = b"".join(map(_frame, lines))
+        same = [encode(event) for event in _events(wire, framed)] == [encode(event) for event in events]
         return (".frames", b"".join(msgspec.json.encode(line) + b"\n" for line in lines)) if same else (".bin", body)
     plain = media_type == "text/event-stream" and body.lstrip()[:1] in (b"{", b"[")
     return ".json" if plain else SUFFIXES[media_type], body

@@ -83,9 +83,9 @@ async def state_of(library: StoreView, loaded: LoadedConfig) -> Authentication:
 def _explain(state: Authentication) -> None:
     """Warns if the gateway refuses every request because no key is valid."""
     if not state.usable:
-        print(f"{state.says}. Every request is refused with 401: {state.step}", file=sys.stderr)
+        print(f"{state.summary}. Every request is refused with 401: {state.step}", file=sys.stderr)
     elif not state.asked:
-        print(state.says, file=sys.stderr)
+        print(state.summary, file=sys.stderr)
 
 
 def _row(key: StoredKey, spent: Spent) -> list[str]:

@@ -26,7 +26,7 @@ from ...store.paths import data_directory
 from ...upstream.local import NAME
 from ..client_setup.setup import context_warning
 
-LOOK_SECONDS: Final = 2.0
+PROBE_SECONDS: Final = 2.0
 """Seconds for a gateway on this machine to answer."""
 START_SECONDS: Final = 120.0
 """Seconds for a gateway to start. It may have to load a local model on a busy machine."""
@@ -200,28 +200,28 @@ def _address_of(process: subprocess.Popen[bytes], log: Path) -> str:
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         ended = process.poll() is not None
-        said = log.read_text(errors="replace")
-        found = STARTED.search(said)
+        output = log.read_text(errors="replace")
+        found = STARTED.search(output)
         if found is not None and is_gateway(found[1]):
             return found[1]
         if ended:
-            raise ConfigError(f"the gateway did not start: {said.strip()[-2000:]}")
+            raise ConfigError(f"the gateway did not start: {output.strip()[-2000:]}")
         time.sleep(0.05)
     raise ConfigError(f"the gateway did not start within {START_SECONDS:g} s; try `streamglot serve` to see why")
 
 
 def is_gateway(address: str) -> bool:
     """Does a streamglot gateway answer at this address?"""
-    told = _get(address, "/openapi.json")
-    return isinstance(told, dict) and told.get("info", {}).get("title") == "streamglot"
+    description = _get(address, "/openapi.json")
+    return isinstance(description, dict) and description.get("info", {}).get("title") == "streamglot"
 
 
 def _only_model(address: str, key: str) -> str:
     """Returns the model to use if none was named: the local one, or the only one."""
-    told = _get(address, "/v1/models", {"authorization": f"Bearer {key}"})
-    if not isinstance(told, dict) or "data" not in told:
+    listed = _get(address, "/v1/models", {"authorization": f"Bearer {key}"})
+    if not isinstance(listed, dict) or "data" not in listed:
         raise ConfigError(f"the gateway at {address} does not list its models; name one with -m, and its key with --key")
-    names = [str(model["id"]) for model in told["data"] if model["id"] != REPLAY]
+    names = [str(model["id"]) for model in listed["data"] if model["id"] != REPLAY]
     if NAME in names:
         return NAME
     if len(names) == 1:
@@ -233,7 +233,7 @@ def _only_model(address: str, key: str) -> str:
 def _get(address: str, path: str, headers: Mapping[str, str] | None = None) -> Any:
     """Returns the JSON value at this address; None if nothing answers or the answer is not JSON."""
     place = urlsplit(address)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=LOOK_SECONDS)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=PROBE_SECONDS)
     try:
         connection.request("GET", path, headers=dict(headers or {}))
         return json.loads(connection.getresponse().read())

@@ -17,11 +17,11 @@ from ...store.queries import RUNNING, cursor_of
 from ..output import table
 from ..output.json_output import seen
 from ..output.transcript import Transcript
-from ..output.units import moment, shown_time
+from ..output.units import parse_time, shown_time
 from ..store_view import StoreView, reading, short
 
 PAGE: Final = 500
-STILL: Final = "running"
+STILL_RUNNING: Final = "running"
 """The name for the ending of a turn that is still running."""
 
 
@@ -39,17 +39,17 @@ class Chosen(Struct, kw_only=True):
     limit: int = 0
 
     async def filter(self, library: StoreView) -> Filter:
-        if self.ending and self.ending not in (*ENDINGS, STILL):
-            raise ConfigError(f"the ending {self.ending!r} is not known; choose one of: {', '.join((*ENDINGS, STILL))}")
+        if self.ending and self.ending not in (*ENDINGS, STILL_RUNNING):
+            raise ConfigError(f"the ending {self.ending!r} is not known; choose one of: {', '.join((*ENDINGS, STILL_RUNNING))}")
         now = time.time()
         return Filter(
             caller=self.caller,
             session_id=await library.session_id(self.session) if self.session else "",
             model=self.model,
             upstream=self.upstream,
-            ending=RUNNING if self.ending == STILL else self.ending or None,
-            since=moment(self.since, now) if self.since else 0.0,
-            until=moment(self.until, now) if self.until else 0.0,
+            ending=RUNNING if self.ending == STILL_RUNNING else self.ending or None,
+            since=parse_time(self.since, now) if self.since else 0.0,
+            until=parse_time(self.until, now) if self.until else 0.0,
             search=self.words,
             limit=self.limit or sys.maxsize,
         )
@@ -83,7 +83,7 @@ def _row(turn: TurnSummary) -> list[str]:
         shown_time(turn.started, "%m-%d %H:%M:%S"),
         short(turn.id),
         turn.model,
-        turn.ending or STILL,
+        turn.ending or STILL_RUNNING,
         "" if counts == (None, None) else "/".join("?" if count is None else str(count) for count in counts),
         "" if turn.duration is None else f"{turn.duration:.1f}",
         turn.title,

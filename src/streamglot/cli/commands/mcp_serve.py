@@ -12,7 +12,7 @@ from ...stages import collect
 from ...tools import FunctionTool, Tool, ToolError, ToolExecutor, ToolOutput
 from ...tools.registry import by_model_name
 from ...tools.schema import ArgumentsError
-from ..output.terminal import complain
+from ..output.terminal import print_error
 
 NAME: Final = "streamglot"
 
@@ -39,7 +39,7 @@ async def _serve(port: int | None, host: str, queries: bool) -> None:
             return
         import uvicorn
 
-        complain(f"serving MCP at http://{host}:{port}/mcp")
+        print_error(f"serving MCP at http://{host}:{port}/mcp")
         await uvicorn.Server(
             uvicorn.Config(server.streamable_http_app(host=host), host=host, port=port, log_level="warning")
         ).serve()
@@ -76,7 +76,7 @@ class OfferedTools:
     async def tools(self) -> dict[str, Tool]:
         found, faults = await self._executor.registry.select(["*"])
         for fault in faults:
-            complain(fault)
+            print_error(fault)
         return by_model_name([*self._own, *found])
 
     async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutput:

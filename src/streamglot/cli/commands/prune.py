@@ -19,14 +19,14 @@ def run(older_than: str, larger_than: str, archive: Path | None, forget_spending
     if not older_than and not larger_than:
         raise ConfigError("prune needs a limit: give --older-than 30d, --larger-than 1GB or both")
     age = seconds(older_than) if older_than else None
-    most = size(larger_than) if larger_than else None
+    max_bytes = size(larger_than) if larger_than else None
     if not yes:
         _ask(older_than, larger_than, archive)
 
     async def work(library: StoreView) -> str:
         try:
             done = await prune_turns(
-                library.database, older_than=age, most_bytes=most, archive=archive, forget_spending=forget_spending
+                library.database, older_than=age, max_bytes=max_bytes, archive=archive, forget_spending=forget_spending
             )
         except OSError as error:
             raise ConfigError(f"{archive} cannot be written, so no more turns are removed: {error.strerror or error}") from None

@@ -10,18 +10,18 @@ from ...client import Client
 from ...client.capture import Capture, capture, chosen
 from ...errors import ConfigError
 from ...messages import Request
-from ..output.terminal import complain
-from ..question import Question, spoken
+from ..output.terminal import print_error
+from ..question import Question, question_text
 
 
 def run(words: list[str], question: Question, output: Path) -> int:
-    text = spoken(words)
+    text = question_text(words)
     if not text:
         raise ConfigError("nothing was asked: give words or standard input")
     captured = asyncio.run(_captured(question.request([question.message(text)])))
     captured.save(output)
     if captured.broken or not 200 <= captured.status < 300:
-        complain(captured.broken or f"the upstream answered with status {captured.status}; its response is in {output}")
+        print_error(captured.broken or f"the upstream answered with status {captured.status}; its response is in {output}")
         return 1
     seconds = captured.pieces[-1][0] if captured.pieces else 0.0
     print(

@@ -12,9 +12,9 @@ from ... import Event, writer
 from ...errors import ConfigError
 from ...events import StreamError, encode
 from ...inspect.detection import Reader, open_reader
-from ..answer import Look
+from ..answer import DisplayOptions
 from ..files import read_file, shown
-from ..output.terminal import complain
+from ..output.terminal import print_error
 
 READ_BYTES: Final = 2**16
 """Bytes of one read of a recording without times."""
@@ -30,7 +30,7 @@ def run(file: Path, source: str, target: str, speed: str) -> int:
     pace = _pace(speed)
     box = open_reader(source)
     failure: StreamError | None = None
-    printer = Look().printer() if target == "text" else None
+    printer = DisplayOptions().printer() if target == "text" else None
     sink = None if target in ("text", "events") else writer(target)
     out = sys.stdout.buffer
     try:
@@ -51,7 +51,7 @@ def run(file: Path, source: str, target: str, speed: str) -> int:
         if printer is not None:
             printer.close()
     if failure is not None:
-        complain(failure.message)
+        print_error(failure.message)
     return 1 if failure is not None else 0
 
 

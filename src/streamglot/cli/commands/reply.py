@@ -8,10 +8,10 @@ from ...callers import ANONYMOUS
 from ...errors import ConfigError, RequestError
 from ...messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
 from .. import own_turns
-from ..answer import Look, answer
+from ..answer import DisplayOptions, answer
 from ..exit_status import stoppable
 from ..own_turns import this_user, turn_recorder
-from ..question import Question, spoken
+from ..question import Question, question_text
 
 if TYPE_CHECKING:
     from ...store import Session, Store, TurnDetail
@@ -20,10 +20,10 @@ NOT_RUN: Final = "not run"
 
 
 @stoppable()
-def run(words: list[str], question: Question, look: Look, session: str, here: bool, keeps: bool) -> int:
+def run(words: list[str], question: Question, display: DisplayOptions, session: str, here: bool, keeps: bool) -> int:
     if session and here:
         raise ConfigError("--session and --here select different conversations: use only one of them")
-    text = spoken(words)
+    text = question_text(words)
     if not text and not question.attachments:
         raise ConfigError("the message is empty: give words, standard input or an attachment")
     client = question.tools.client()
@@ -31,19 +31,19 @@ def run(words: list[str], question: Question, look: Look, session: str, here: bo
         turn, found, answers = recorder.ask(lambda store: last_turn(store, session, here))
         recorder.resume(found, turn.upstream, answers)
         with client:
-            return answer(client, continued(turn, question, text), look, recorder).status
+            return answer(client, continued(turn, question, text), display, recorder).status
 
 
 def continued(turn: TurnDetail, question: Question, text: str) -> Request:
     """Returns the request that follows this turn, with the same model, system message and tools unless the options change
     them."""
     assert turn.request is not None
-    said = turn.request.messages
+    messages = turn.request.messages
     if question.system:
-        said = [message for message in said if message.role not in ("system", "developer")]
+        messages = [message for message in messages if message.role not in ("system", "developer")]
     answers = turn.response.choices if turn.response is not None else []
     answered = [Message("assistant", choice.parts) for choice in answers[:1]]
-    request = question.request(with_results([*said, *answered, question.message(text)]))
+    request = question.request(with_results([*messages, *answered, question.message(text)]))
     request.model = request.model or turn.model
     request.tools = request.tools or turn.request.tools
     return request
@@ -79,7 +79,7 @@ def _result(call: ToolCallPart, content: list[TextPart | MediaPart]) -> ToolResu
 async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
     """Returns the turn to continue, its session, and the answers of the session that carry state of upstreams. Unless a session
     is named, the turn is one of this user, or of a gateway client without a key."""
-    from ...store import Wanted
+    from ...store import SessionHints
     from ..store_view import StoreView
 
     library = StoreView(store.database)
@@ -95,6 +95,6 @@ async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail,
             f"there is no answer {which} to continue; `streamglot sessions list` lists the stored conversations, "
             "and messages are stored unless store.content is false"
         )
-    owned = await store.find_session(Wanted(caller=turn.caller, name=turn.session_id), turn.request)
+    owned = await store.find_session(SessionHints(caller=turn.caller, name=turn.session_id), turn.request)
     owned.previous = turn.id
     return turn, owned, await store.answers(owned)

@@ -71,7 +71,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
         address = f"[{server.host}]" if ":" in server.host else server.host
         started = f"upstreams.{NAME}" in overrides
         place = f"http://{address}:{listener.getsockname()[1]}"
-        _greet(rows, place, NAME if started else REPLAY, gateway.authenticator.state)
+        _print_banner(rows, place, NAME if started else REPLAY, gateway.authenticator.state)
         if alone and wanted and not started:
             print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
         return serve(loaded, listener)
@@ -90,14 +90,14 @@ def _started(local: LocalServer, overrides: dict[str, Any], state: str) -> tuple
     return (NAME, state, upstream.dialect, f"{local.weights.name} at {upstream.place}")
 
 
-def _greet(rows: list[tuple[str, ...]], address: str, model: str, keys: Authentication) -> None:
+def _print_banner(rows: list[tuple[str, ...]], address: str, model: str, keys: Authentication) -> None:
     print(table(rows), file=sys.stderr)
     print(f"\nstreamglot listens on {address}", file=sys.stderr)
     print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
     if not keys.usable:
-        print(f"\nThe gateway cannot be used: {keys.says}. Every request is refused with 401: {keys.step}", file=sys.stderr)
+        print(f"\nThe gateway cannot be used: {keys.summary}. Every request is refused with 401: {keys.step}", file=sys.stderr)
     elif keys.asked:
-        print(f"\n{keys.says[0].upper()}{keys.says[1:]}. Put one in place of {YOUR_KEY}.", file=sys.stderr)
+        print(f"\n{keys.summary[0].upper()}{keys.summary[1:]}. Put one in place of {YOUR_KEY}.", file=sys.stderr)
     key = YOUR_KEY if keys.asked else "streamglot"
     curl, openai, anthropic = (recipe(client, address, model, key).text for client in ("curl", "openai", "anthropic"))
     print(f"\nTry it:\n\n{curl.partition(BLANK_LINE)[0]}", file=sys.stderr)

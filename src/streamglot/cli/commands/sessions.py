@@ -44,11 +44,15 @@ def show(text: str, as_json: bool) -> int:
     async def work(library: StoreView) -> tuple[SessionSummary | None, list[TurnSummary], list[TurnDetail]]:
         session_id = await library.session_id(text)
         turns = [turn async for turn in summaries(library, Filter(session_id=session_id, limit=sys.maxsize))][::-1]
-        told = Told()
-        said = [] if as_json else [told.news(detail) for turn in turns if (detail := await library.queries.turn(turn.id))]
-        return await library.queries.session(session_id), turns, said
+        new_messages = NewMessages()
+        details = (
+            []
+            if as_json
+            else [new_messages.only_new(detail) for turn in turns if (detail := await library.queries.turn(turn.id))]
+        )
+        return await library.queries.session(session_id), turns, details
 
-    session, turns, said = reading(work)
+    session, turns, details = reading(work)
     if as_json:
         facts = msgspec.to_builtins(session) if session is not None else {}
         sys.stdout.buffer.write(seen(msgspec.json.encode({**facts, "turns": turns}) + b"\n"))
@@ -57,19 +61,19 @@ def show(text: str, as_json: bool) -> int:
         directory = f" in {session.directory}" if session.directory else ""
         print(table.one_line(f"{session.id}{directory}, since {shown_time(session.started)}; cost: {money(session.cost)}"))
     show_turns(turns)
-    for turn in said:
-        Transcript(turn).print_said()
+    for turn in details:
+        Transcript(turn).print_messages()
     return 0
 
 
-class Told:
+class NewMessages:
     """The messages of a session that were shown already. A request repeats the conversation before it, or begins another one.
     Clients edit what they repeat, so messages are compared by their words."""
 
     def __init__(self) -> None:
         self._times: Counter[tuple[str, bytes]] = Counter()
 
-    def news(self, turn: TurnDetail) -> TurnDetail:
+    def only_new(self, turn: TurnDetail) -> TurnDetail:
         """Returns the turn with only the new messages of its request, and with all messages after the last answer."""
         if turn.request is None:
             return turn
@@ -78,17 +82,17 @@ class Told:
         times: Counter[tuple[str, bytes]] = Counter()
         new: list[Message] = []
         for place, message in enumerate(asked):
-            words = _words(message)
-            times[words] += 1
-            if times[words] > self._times[words] or (place > answered and message.role in ("user", "tool")):
+            identity = _identity(message)
+            times[identity] += 1
+            if times[identity] > self._times[identity] or (place > answered and message.role in ("user", "tool")):
                 new.append(message)
         for choice in turn.response.choices if turn.response is not None else ():
-            times[_words(Message("assistant", choice.parts))] += 1
+            times[_identity(Message("assistant", choice.parts))] += 1
         self._times |= times
         return structs.replace(turn, request=structs.replace(turn.request, messages=new))
 
 
-def _words(message: Message) -> tuple[str, bytes]:
+def _identity(message: Message) -> tuple[str, bytes]:
     return message.role, normal(message.parts)
 
 

@@ -12,7 +12,7 @@ from ...config import LoadedConfig, load
 from ...errors import ConfigError
 from ...tools import Tool, ToolError, ToolExecutor, ToolRegistry
 from ...tools.schema import ArgumentsError
-from ..output.terminal import complain, neutral
+from ..output.terminal import neutral, print_error
 
 
 def list_tools(pattern: str, json: bool, every: bool) -> int:
@@ -30,7 +30,7 @@ def list_tools(pattern: str, json: bool, every: bool) -> int:
                 summary = tool.description.partition("\n")[0]
                 print(neutral(f"{tool.name:<24} {summary}{mark}".rstrip()))
         for fault in faults:
-            complain(fault)
+            print_error(fault)
         return 1 if faults else 0
 
     return _with_tools(work, every=every)
@@ -61,14 +61,14 @@ def run_tool(name: str, pairs: list[str]) -> int:
         except ArgumentsError as error:
             raise ConfigError(f"{tool.name}: {error}") from None
         except ToolError as error:
-            complain(f"{tool.name}: {error}")
+            print_error(f"{tool.name}: {error}")
             return 1
         except TimeoutError:
-            complain(f"{tool.name} did not finish within {executor.limits.seconds:g} s (tools.limits.seconds)")
+            print_error(f"{tool.name} did not finish within {executor.limits.seconds:g} s (tools.limits.seconds)")
             return 1
         print(neutral(output.text), file=sys.stderr if output.is_error else sys.stdout)
         for medium in output.media:
-            complain(f"{tool.name} also returned {medium.mime}, {len(medium.data) * 3 // 4} bytes")
+            print_error(f"{tool.name} also returned {medium.mime}, {len(medium.data) * 3 // 4} bytes")
         return int(output.is_error)
 
     return _with_tools(work, every=True)
@@ -93,7 +93,7 @@ async def _find(executor: ToolExecutor, name: str) -> Tool:
     tools, faults = await executor.registry.select([name])
     if len(tools) != 1:
         for fault in faults:
-            complain(fault)
+            print_error(fault)
         raise ConfigError(f"there is no tool {name!r}; `streamglot tools list --all` lists them")
     return tools[0]
 

@@ -7,7 +7,7 @@ import asyncio
 from ...config import load
 from ...errors import ConfigError, StreamglotError
 from ...tools.settings import McpOAuth
-from ..output.terminal import complain
+from ..output.terminal import print_error
 
 
 def run(name: str) -> int:
@@ -24,7 +24,7 @@ def run(name: str) -> int:
         raise ConfigError("MCP needs the package mcp: pip install 'streamglot[mcp]'") from None
 
     async def show(address: str) -> None:
-        complain(f"open this address to sign in:\n{address}")
+        print_error(f"open this address to sign in:\n{address}")
 
     try:
         tools = asyncio.run(login(name, server.url, server.oauth or McpOAuth(), show))
@@ -32,7 +32,7 @@ def run(name: str) -> int:
         raise StreamglotError(f"the sign-in at {name!r} failed: {_reason(error)}") from None
     print(f"signed in at {name!r}, which has {len(tools)} tools")
     if server.oauth is None:
-        complain(f"add `oauth = {{}}` to tools.mcp.{name} to use this login")
+        print_error(f"add `oauth = {{}}` to tools.mcp.{name} to use this login")
     return 0
 
 

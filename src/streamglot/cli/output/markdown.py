@@ -14,7 +14,7 @@ from rich.markdown import Markdown
 from rich.spinner import Spinner
 
 from .console import Console
-from .terminal import QuietKeyboard, neutral
+from .terminal import EchoOff, neutral
 from .text_output import PlainPrinter
 
 FRAMES: Final = 10
@@ -29,7 +29,7 @@ class MarkdownPrinter(PlainPrinter):
         self._live: Live | None = None
         self._pending: list[str] = []
         self._drawn = 0.0
-        self._keyboard = QuietKeyboard(out)
+        self._keyboard = EchoOff(out)
         self._wait()
 
     # --- overridden

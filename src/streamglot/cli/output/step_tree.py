@@ -50,13 +50,13 @@ def _call(call: dict[str, Any], last: bool) -> Iterator[Line]:
     given = one_line(_cut(call.get("arguments", "…")))
     took = f"  {call['seconds']:.2f} s" if "seconds" in call else ""
     yield CYAN, f"{'└─' if last else '├─'} {one_line(call['name'])}({given}){took}"
-    colour, said = DIM, _cut(call.get("result", ""))
+    colour, outcome = DIM, _cut(call.get("result", ""))
     if "seconds" not in call:
-        colour, said = RED, "did not end"
+        colour, outcome = RED, "did not end"
     elif call.get("is_error"):
-        colour, said = RED, f"error: {said}" if said else "error"
-    if said:
-        yield colour, f"{'   ' if last else '│  '}   {one_line(said)}"
+        colour, outcome = RED, f"error: {outcome}" if outcome else "error"
+    if outcome:
+        yield colour, f"{'   ' if last else '│  '}   {one_line(outcome)}"
 
 
 def _cut(text: str) -> str:

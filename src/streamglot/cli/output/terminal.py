@@ -42,14 +42,14 @@ def is_terminal(file: TextIO) -> bool:
         return False
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Prints a line on standard error without control characters. A failure to write is ignored: it cannot be reported."""
     start, end = (RED, RESET) if coloured(sys.stderr) else ("", "")
     with suppress(OSError):
         print(f"{start}streamglot: {neutral(message)}{end}", file=sys.stderr, flush=True)
 
 
-class QuietKeyboard:
+class EchoOff:
     """Switches the terminal's echo off while a command draws on it: each echoed character, and the ``^C`` of an interrupt, would
     move the cursor. The next prompt reads what is typed meanwhile."""
 

@@ -34,7 +34,7 @@ class Transcript:
             print("\nthe contents were not stored")
         else:
             self._print_differences()
-            self.print_said()
+            self.print_messages()
 
     def _print_differences(self) -> None:
         """Prints what policies changed: the original text and its replacement."""
@@ -47,10 +47,10 @@ class Transcript:
                 for line in neutral(text).splitlines():
                     print(self._in(colour, mark + line))
 
-    def print_said(self) -> None:
+    def print_messages(self) -> None:
         """Prints the whole conversation up to and including this turn."""
-        said = self._turn.request.messages if self._turn.request is not None else []
-        for message in (*said, *self._answers()):
+        messages = self._turn.request.messages if self._turn.request is not None else []
+        for message in (*messages, *self._answers()):
             print(f"\n{self._in(BOLD, one_line(message.name or message.role))}")
             for part in message.parts:
                 for colour, text in _shown(part):

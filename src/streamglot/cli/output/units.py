@@ -28,7 +28,7 @@ def size(text: str) -> int:
     return int(_amount(text, BYTES, "size; write 500MB, 1GB or 2GiB"))
 
 
-def moment(text: str, now: float) -> float:
+def parse_time(text: str, now: float) -> float:
     """Returns the time of a duration before now, or of a date with or without a time of day, in local time."""
     if re.match(r"\d{4}-", text):
         try:

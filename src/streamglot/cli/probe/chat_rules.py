@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .frames import DONE, Said
+from .frames import DONE, ProbedFrame
 
 KNOWN: Final = frozenset(
     ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation")
@@ -13,11 +13,11 @@ KNOWN: Final = frozenset(
 KNOWN_DELTA: Final = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "audio", "annotations"))
 
 
-def deviations(said: list[Said], request: dict[str, Any]) -> Iterator[str]:
-    chunks = [frame.data for frame in said if frame.data is not None]
+def deviations(frames: list[ProbedFrame], request: dict[str, Any]) -> Iterator[str]:
+    chunks = [frame.data for frame in frames if frame.data is not None]
     if not chunks:
         return
-    if said[-1].text.strip() != DONE:
+    if frames[-1].text.strip() != DONE:
         yield "the stream does not end with `data: [DONE]`"
     for name in ("id", "model", "object", "created"):
         without = sum(name not in chunk for chunk in chunks)

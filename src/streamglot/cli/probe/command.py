@@ -22,7 +22,7 @@ from ..files import read_json
 from ..output.terminal import neutral
 from .observation import observe
 from .plan import CASES
-from .report import Probed, in_words
+from .report import Probed, report_lines
 
 TRIED: Final = ("openai_chat", "openai_responses", "anthropic")
 """The dialects that one server may speak."""
@@ -34,7 +34,7 @@ LOCAL_THINKS: Final[dict[str, dict[str, Any]]] = {
 }
 """Fields that make the local model reason in a dialect whose own fields do not reach its template. It stops only when a budget
 ends, and the smallest budget of the dialect is far longer than its reasoning."""
-PATIENCE: Final = Timeouts(connect=10.0, first_byte=120.0, idle=60.0)
+PROBE_TIMEOUTS: Final = Timeouts(connect=10.0, first_byte=120.0, idle=60.0)
 
 
 def run(
@@ -45,9 +45,9 @@ def run(
     if as_json:
         sys.stdout.buffer.write(msgspec.json.encode(probed) + b"\n")
     else:
-        for line in in_words(probed):
+        for line in report_lines(probed):
             print(neutral(line))
-    return 0 if any(one.spoken for one in probed) else 1
+    return 0 if any(one.supported for one in probed) else 1
 
 
 async def _probe(
@@ -66,7 +66,7 @@ async def _probe(
                 one.url = captured.url
                 seen = observe(case, captured)
                 one.observations.append(seen)
-                if not seen.spoken:
+                if not seen.supported:
                     break
                 path = output / f"{upstream.dialect}.{case.name}"
                 captured.save(path)
@@ -90,7 +90,7 @@ async def _upstreams(pool: UpstreamPool, target: str, model: str, dialects: list
     for name in names:
         if not find_dialect(name).has_reader:
             raise ConfigError(f"no upstream speaks {name!r}")
-    return [structs.replace(upstream, dialect=name, timeouts=PATIENCE, inband="none") for name in names], model
+    return [structs.replace(upstream, dialect=name, timeouts=PROBE_TIMEOUTS, inband="none") for name in names], model
 
 
 def _fields(extra: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ SSE: Final = (
 DONE: Final = "[DONE]"
 
 
-class Said(Struct):
+class ProbedFrame(Struct):
     """One frame. ``data`` is its JSON object, or None if it is not one; ``text`` is its text."""
 
     when: float
@@ -40,28 +40,28 @@ class Said(Struct):
         return str((self.data or {}).get("type", "")) or self.event
 
 
-def frames(captured: Capture) -> list[Said]:
+def frames(captured: Capture) -> list[ProbedFrame]:
     if captured.dialect not in (*JSON_LINES, *SSE):
         return []
     box = NdJson() if captured.dialect in JSON_LINES else Sse()
-    said: list[Said] = []
+    probed: list[ProbedFrame] = []
     last = 0.0
     for when, piece in captured.pieces:
         last = when
-        said += [_said(when, frame) for frame in box.feed(piece)]
-    return said + [_said(last, frame) for frame in box.close()]
+        probed += [_probed_frame(when, frame) for frame in box.feed(piece)]
+    return probed + [_probed_frame(last, frame) for frame in box.close()]
 
 
-def _said(when: float, frame: Any) -> Said:
+def _probed_frame(when: float, frame: Any) -> ProbedFrame:
     text = frame.data.decode("utf-8", "replace")
     try:
         data = msgspec.json.decode(frame.data)
     except msgspec.DecodeError:
         data = None
-    return Said(when, frame.event, frame.kind, text, data if isinstance(data, dict) else None)
+    return ProbedFrame(when, frame.event, frame.kind, text, data if isinstance(data, dict) else None)
 
 
-def field_names(said: list[Said]) -> dict[str, int]:
+def field_names(probed: list[ProbedFrame]) -> dict[str, int]:
     """Returns the path of every field that occurs, with its count."""
     counts: dict[str, int] = {}
 
@@ -77,7 +77,7 @@ def field_names(said: list[Said]) -> dict[str, int]:
         else:
             counts[path] = counts.get(path, 0) + 1
 
-    for frame in said:
+    for frame in probed:
         if frame.data is not None:
             walk(frame.data, "")
     return dict(sorted(counts.items()))

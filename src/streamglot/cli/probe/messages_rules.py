@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .frames import Said
+from .frames import ProbedFrame
 
 DELTAS: Final = {
     "text_delta": ("text",),
@@ -30,8 +30,8 @@ KNOWN: Final = frozenset(
 STARTS_WITH: Final = {"text": "text", "thinking": "thinking", "tool_use": "input"}
 
 
-def deviations(said: list[Said], request: dict[str, Any]) -> Iterator[str]:
-    events = [frame for frame in said if frame.data is not None]
+def deviations(frames: list[ProbedFrame], request: dict[str, Any]) -> Iterator[str]:
+    events = [frame for frame in frames if frame.data is not None]
     if not events:
         return
     names = [frame.type for frame in events]
@@ -54,7 +54,7 @@ def deviations(said: list[Said], request: dict[str, Any]) -> Iterator[str]:
     yield from _end(events, request)
 
 
-def _blocks(events: list[Said]) -> Iterator[str]:
+def _blocks(events: list[ProbedFrame]) -> Iterator[str]:
     open_blocks: dict[Any, str] = {}
     last = -1
     signed: set[Any] = set()
@@ -92,7 +92,7 @@ def _blocks(events: list[Said]) -> Iterator[str]:
                 yield f"the message ends while block {', '.join(map(str, open_blocks))} is open"
 
 
-def _end(events: list[Said], request: dict[str, Any]) -> Iterator[str]:
+def _end(events: list[ProbedFrame], request: dict[str, Any]) -> Iterator[str]:
     deltas = [frame.data or {} for frame in events if frame.type == "message_delta"]
     reasons = [(body.get("delta") or {}).get("stop_reason") for body in deltas]
     if not any(reasons):

@@ -25,10 +25,10 @@ from ...events import (
     Usage,
 )
 from . import chat_rules, messages_rules, responses_rules
-from .frames import Said, field_names, frames
+from .frames import ProbedFrame, field_names, frames
 from .plan import Case
 
-Rules = Callable[[list[Said], dict[str, Any]], Iterator[str]]
+Rules = Callable[[list[ProbedFrame], dict[str, Any]], Iterator[str]]
 RULES: Final[dict[str, Rules]] = {
     "openai_chat": chat_rules.deviations,
     "openai_responses": responses_rules.deviations,
@@ -65,7 +65,7 @@ class Observation(Struct, kw_only=True):
     recording: str = ""
 
     @property
-    def spoken(self) -> bool:
+    def supported(self) -> bool:
         """Does the server speak this dialect?"""
         return self.status not in (0, 404, 405, 501)
 
@@ -78,10 +78,10 @@ def observe(case: Case, captured: Capture) -> Observation:
         return seen
     _times(seen, [when for when, _ in captured.pieces])
     _events(seen, captured)
-    said = frames(captured)
-    seen.frames, seen.fields = len(said), field_names(said)
-    seen.keep_alives += sum(frame.kind == "comment" for frame in said)
-    seen.deviations = list(_deviations(case, captured, seen, said))
+    probed = frames(captured)
+    seen.frames, seen.fields = len(probed), field_names(probed)
+    seen.keep_alives += sum(frame.kind == "comment" for frame in probed)
+    seen.deviations = list(_deviations(case, captured, seen, probed))
     return seen
 
 
@@ -148,7 +148,7 @@ def _named(event: Event) -> str:
     return ""
 
 
-def _deviations(case: Case, captured: Capture, seen: Observation, said: list[Said]) -> Iterator[str]:
+def _deviations(case: Case, captured: Capture, seen: Observation, probed: list[ProbedFrame]) -> Iterator[str]:
     media = captured.headers.get("content-type", "").split(";", 1)[0].strip()
     expected = dialect(captured.dialect).media_type
     if media != expected:
@@ -156,8 +156,8 @@ def _deviations(case: Case, captured: Capture, seen: Observation, said: list[Sai
     if captured.broken:
         yield f"the connection broke: {captured.broken}"
     if captured.dialect in RULES:
-        yield from RULES[captured.dialect](said, captured.body)
-    strays = [frame for frame in said if frame.kind == "stray"]
+        yield from RULES[captured.dialect](probed, captured.body)
+    strays = [frame for frame in probed if frame.kind == "stray"]
     if strays:
         yield f"{len(strays)} lines belong to no event, such as {excerpt(strays[0].text)}"
     if seen.error:

@@ -20,16 +20,16 @@ class Probed(Struct):
     observations: list[Observation] = field(default_factory=list)
 
     @property
-    def spoken(self) -> bool:
-        return any(observation.spoken for observation in self.observations)
+    def supported(self) -> bool:
+        return any(observation.supported for observation in self.observations)
 
 
-def in_words(probed: list[Probed]) -> Iterator[str]:
+def report_lines(probed: list[Probed]) -> Iterator[str]:
     for one in probed:
-        if not one.spoken:
+        if not one.supported:
             first = one.observations[0]
             why = first.broken or f"status {first.status}"
-            yield f"{one.dialect} at {one.url}: not spoken here ({why})"
+            yield f"{one.dialect} at {one.url}: not supported ({why})"
             continue
         yield f"{one.dialect} at {one.url}, model {one.model!r}"
         for case in CASES:

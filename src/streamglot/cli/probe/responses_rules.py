@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .frames import Said
+from .frames import ProbedFrame
 
 PARTS: Final = ("content_part", "output_text", "refusal", "reasoning_text")
 """Kinds of events about one part of an item."""
@@ -21,8 +21,8 @@ ENDS: Final = ("response.completed", "response.incomplete", "response.failed", "
 IN_RESPONSE: Final = ("id", "object", "created_at", "status", "model", "output")
 
 
-def deviations(said: list[Said], request: dict[str, Any]) -> Iterator[str]:
-    events = [frame for frame in said if frame.data is not None]
+def deviations(frames: list[ProbedFrame], request: dict[str, Any]) -> Iterator[str]:
+    events = [frame for frame in frames if frame.data is not None]
     if not events:
         return
     yield from _numbers(events)
@@ -43,7 +43,7 @@ def deviations(said: list[Said], request: dict[str, Any]) -> Iterator[str]:
     yield from _end(events[-1], request)
 
 
-def _numbers(events: list[Said]) -> Iterator[str]:
+def _numbers(events: list[ProbedFrame]) -> Iterator[str]:
     bodies = [frame.data or {} for frame in events]
     numbers = [body.get("sequence_number") for body in bodies]
     without = sum(number is None for number in numbers)
@@ -74,15 +74,15 @@ def _speaks_of_an_item(name: str) -> bool:
     return name.startswith("response.") and name.count(".") >= 2
 
 
-def _end(last: Said, request: dict[str, Any]) -> Iterator[str]:
+def _end(last: ProbedFrame, request: dict[str, Any]) -> Iterator[str]:
     response = (last.data or {}).get("response") or {}
     usage = response.get("usage")
     if last.type in ("response.completed", "response.incomplete") and not usage:
         yield "the last event has no usage"
-    most = request.get("max_output_tokens")
+    max_tokens = request.get("max_output_tokens")
     used = (usage or {}).get("output_tokens")
-    if last.type == "response.completed" and isinstance(most, int) and isinstance(used, int) and used >= most:
-        yield f"the answer was cut at max_output_tokens ({most}) and is reported as completed instead of incomplete"
+    if last.type == "response.completed" and isinstance(max_tokens, int) and isinstance(used, int) and used >= max_tokens:
+        yield f"the answer was cut at max_output_tokens ({max_tokens}) and is reported as completed instead of incomplete"
     beyond = sorted(set(last.data or {}) - {"type", "response", "sequence_number"})
     if beyond and last.type in ENDS[:3]:
         yield f"the last event has fields that the dialect does not know: {', '.join(f'`{name}`' for name in beyond)}"

@@ -12,12 +12,12 @@ def activity_events(extensions: dict[str, Any]) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     for chunk in extensions.get("tool_call_chunks", ()):
         call_id = chunk["tool_call_id"]
-        said = {"messageId": f"activity-{call_id}", "activityType": KIND}
+        address = {"messageId": f"activity-{call_id}", "activityType": KIND}
         if chunk["type"] == "start":
             content = {"toolCallId": call_id, "toolName": chunk["tool_name"], "status": "running"}
-            events.append({"type": "ACTIVITY_SNAPSHOT", **said, "content": content})
+            events.append({"type": "ACTIVITY_SNAPSHOT", **address, "content": content})
         elif chunk["type"] == "result":
             status = "failed" if chunk.get("is_error") else "done"
             patch = [{"op": "replace", "path": "/status", "value": status}]
-            events.append({"type": "ACTIVITY_DELTA", **said, "patch": patch})
+            events.append({"type": "ACTIVITY_DELTA", **address, "patch": patch})
     return events

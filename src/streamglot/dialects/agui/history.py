@@ -86,8 +86,8 @@ def _parse_call(call: Fields) -> ToolCallPart:
     kind: CallKind = "custom" if metadata.get("kind") == "custom" else "function"
     if metadata.get("kind") == "server":
         kind = "server"
-    said = function.any("arguments")
-    arguments = said if isinstance(said, str) else msgspec.json.encode(said or {}).decode()
+    given = function.any("arguments")
+    arguments = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
     if kind != "custom" and not arguments.strip():
         arguments = "{}"
     part = ToolCallPart(call.need("id", str), function.need("name", str), arguments, kind)

@@ -61,8 +61,8 @@ def _add_context(context: list[Fields], messages: list[Message]) -> None:
         return
     lines = [f"{entry.take('description', str, '')}: {entry.take('value', str, '')}" for entry in context]
     place = next((number for number, message in enumerate(messages) if message.role not in ("system", "developer")), None)
-    said = Message("system", [TextPart("\n".join(["Context:", *lines]))])
-    messages.insert(len(messages) if place is None else place, said)
+    context_message = Message("system", [TextPart("\n".join(["Context:", *lines]))])
+    messages.insert(len(messages) if place is None else place, context_message)
 
 
 def _take_forwarded(fields: Fields, request: Request) -> None:
@@ -97,8 +97,8 @@ def _parse_resume(answer: Fields) -> dict[str, Any]:
     status = answer.need("status", str)
     if status not in ("resolved", "cancelled"):
         raise answer.wrong("status", "resolved or cancelled", status)
-    said = {"interruptId": answer.need("interruptId", str), "status": status}
-    return {**said, **{name: value for name, value in answer.rest.items() if value is not None}}
+    known = {"interruptId": answer.need("interruptId", str), "status": status}
+    return {**known, **{name: value for name, value in answer.rest.items() if value is not None}}
 
 
 def approval_answers(body: dict[str, Any], _is_suspended: Callable[[str], bool]) -> Answers:

@@ -70,9 +70,9 @@ def own_interrupt(data: Any) -> dict[str, Any] | None:
 
 
 def write_approval(approval: Approval, call_id: str | None) -> dict[str, Any]:
-    """The interrupt that asks about a call. ``call_id`` is None for a call that the client was not told of: the metadata has
+    """The interrupt that asks about a call. ``call_id`` is None for a call that the client has not seen: the metadata has
     it."""
-    said = {
+    fields = {
         "id": approval.id,
         "reason": "tool_call",
         "message": approval.message or None,
@@ -80,7 +80,7 @@ def write_approval(approval: Approval, call_id: str | None) -> dict[str, Any]:
         "responseSchema": approval.schema,
         "metadata": {"toolName": approval.name, "arguments": approval.arguments} if call_id is None else None,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def write_usage(usage: Usage, model: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def write_usage(usage: Usage, model: str) -> dict[str, Any]:
 
 
 def write_citation(event: Citation, message_id: str) -> dict[str, Any]:
-    said = {
+    fields = {
         "messageId": message_id or None,
         "url": event.url or None,
         "title": event.title or None,
@@ -108,11 +108,11 @@ def write_citation(event: Citation, message_id: str) -> dict[str, Any]:
         "startIndex": event.start,
         "endIndex": event.end,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def write_media(event: Media, message_id: str) -> dict[str, Any]:
-    said = {
+    fields = {
         "messageId": message_id,
         "id": event.id,
         "mimeType": event.mime,
@@ -120,7 +120,7 @@ def write_media(event: Media, message_id: str) -> dict[str, Any]:
         "url": event.url,
         "transcript": event.transcript,
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in fields.items() if value}
 
 
 # --- errors

@@ -75,21 +75,21 @@ class AguiWriter(Writer):
         self.run_id = run_id
         self._steps = steps
         self._snapshot = None if messages is None else Snapshot(messages)
-        self._minted: dict[str, int] = {}
+        self._new_ids: dict[str, int] = {}
         self._step = 0
         self._step_open = False
         self._parent = ""
         self._message = ""
         self._message_open = False
-        self._end_unsaid = False
+        self._end_pending = False
         self._metadata: dict[str, Any] = {}
         self._span = ""
         self._content = b""
         self._call: ToolCallStart | None = None
         self._call_id = ""
         self._call_ids: dict[str, str] = {}
-        self._said_ids: set[str] = set()
-        self._arguments_said = False
+        self._used_ids: set[str] = set()
+        self._has_arguments = False
         self._pending: dict[str, None] = {}
         self._interrupts: list[dict[str, Any]] = []
         super().__init__(**more)
@@ -191,7 +191,7 @@ class AguiWriter(Writer):
 
     def _open_message(self) -> None:
         self._message_open = True
-        self._message = self._parent = self._mint("message")
+        self._message = self._parent = self._new_id("message")
         self._content = self._prefix("TEXT_MESSAGE_CONTENT", "messageId", self._message)
         self._write("TEXT_MESSAGE_START", messageId=self._message, role="assistant", metadata=self._metadata)
 
@@ -207,7 +207,7 @@ class AguiWriter(Writer):
                 return
             self._open_message()
         self._message_open = False
-        self._end_unsaid = True
+        self._end_pending = True
         if event.echo is not None or not event.complete:
             self._write_text_end({})
         if event.echo is not None and event.complete:
@@ -215,8 +215,8 @@ class AguiWriter(Writer):
 
     def _write_text_end(self, metadata: dict[str, Any]) -> None:
         """Writes the end of a text that was held back."""
-        if self._end_unsaid:
-            self._end_unsaid = False
+        if self._end_pending:
+            self._end_pending = False
             self._write("TEXT_MESSAGE_END", messageId=self._message, metadata=metadata)
 
     # --- reasoning: a span for each block, with one message in it
@@ -224,12 +224,12 @@ class AguiWriter(Writer):
     def _reasoning_start(self, event: ReasoningStart) -> None:
         self._open_step()
         self._metadata = {"summary": True} if event.summary else {}
-        self._span = self._mint("reasoning-span")
+        self._span = self._new_id("reasoning-span")
         self._write("REASONING_START", messageId=self._span)
 
     def _open_reasoning(self) -> None:
         self._message_open = True
-        self._message = self._mint("reasoning")
+        self._message = self._new_id("reasoning")
         self._content = self._prefix("REASONING_MESSAGE_CONTENT", "messageId", self._message)
         self._write("REASONING_MESSAGE_START", messageId=self._message, role="reasoning", metadata=self._metadata)
 
@@ -259,21 +259,21 @@ class AguiWriter(Writer):
         metadata: dict[str, Any] = {} if event.kind == "function" else {"kind": event.kind}
         if event.native is not None:
             metadata["streamglot"] = pack(event.native)
-        self._parent = self._parent or self._mint("message")
+        self._parent = self._parent or self._new_id("message")
         self._content = self._prefix("TOOL_CALL_ARGS", "toolCallId", self._call_id)
-        self._arguments_said = False
-        said = {"toolCallId": self._call_id, "toolCallName": event.name, "parentMessageId": self._parent}
-        self._write("TOOL_CALL_START", **said, metadata=metadata)
+        self._has_arguments = False
+        fields = {"toolCallId": self._call_id, "toolCallName": event.name, "parentMessageId": self._parent}
+        self._write("TOOL_CALL_START", **fields, metadata=metadata)
 
     def _arguments(self, event: ToolCallDelta) -> None:
-        self._arguments_said = True
+        self._has_arguments = True
         self._delta(event.args)
 
     def _call_end(self, event: ToolCallEnd) -> None:
         call, self._call = self._call, None
         if call is None:
             return
-        if event.complete and not self._arguments_said and call.kind != "custom":
+        if event.complete and not self._has_arguments and call.kind != "custom":
             self._delta("{}")
         if not event.complete:
             self._write("TOOL_CALL_END", toolCallId=self._call_id, metadata={"complete": False})
@@ -286,14 +286,14 @@ class AguiWriter(Writer):
 
     def _unique(self, call_id: str) -> str:
         """The client keeps one call per id, so a repeated id of a later turn is replaced."""
-        said = call_id or self._mint("call")
+        unique = call_id or self._new_id("call")
         number = 1
-        while said in self._said_ids:
+        while unique in self._used_ids:
             number += 1
-            said = f"{call_id}-{number}"
-        self._said_ids.add(said)
-        self._call_ids[call_id] = said
-        return said
+            unique = f"{call_id}-{number}"
+        self._used_ids.add(unique)
+        self._call_ids[call_id] = unique
+        return unique
 
     def _result(self, event: ToolResult) -> None:
         self._write_text_end({})
@@ -307,8 +307,8 @@ class AguiWriter(Writer):
         if len(content) > MAX_DELTA_CHARS:
             self.lose(event)
             content = f"{content[:MAX_DELTA_CHARS]} … (cut here: {len(content)} characters in all)"
-        said = {"messageId": self._mint("result"), "toolCallId": call_id, "content": content, "role": "tool"}
-        self._write("TOOL_CALL_RESULT", **said, metadata=metadata)
+        fields = {"messageId": self._new_id("result"), "toolCallId": call_id, "content": content, "role": "tool"}
+        self._write("TOOL_CALL_RESULT", **fields, metadata=metadata)
 
     # --- citations, media and extras
 
@@ -328,14 +328,14 @@ class AguiWriter(Writer):
         data = event.data if event.dialect == self.dialect else {}
         interrupts = data.get("interrupts")
         if isinstance(interrupts, list):
-            self._interrupts += [said for said in map(own_interrupt, interrupts) if said is not None]
+            self._interrupts += [body for body in map(own_interrupt, interrupts) if body is not None]
             return
         extensions = data.get("extensions")
         own = own_event(data)
         if isinstance(extensions, dict):
             self.ensure_started()
-            for said in activity_events(extensions):
-                self._write_bounded(event, said)
+            for body in activity_events(extensions):
+                self._write_bounded(event, body)
         elif own is None:
             self.lose(event)
         else:
@@ -349,8 +349,8 @@ class AguiWriter(Writer):
         value = own if isinstance(own, str) else pack(echo)
         self._write("REASONING_ENCRYPTED_VALUE", subtype=subtype, entityId=entity, encryptedValue=value)
 
-    def _mint(self, kind: str) -> str:
-        number = self._minted[kind] = self._minted.get(kind, 0) + 1
+    def _new_id(self, kind: str) -> str:
+        number = self._new_ids[kind] = self._new_ids.get(kind, 0) + 1
         return f"{self.run_id}-{kind}-{number}"
 
     def _prefix(self, kind: str, field: str, value: str) -> bytes:

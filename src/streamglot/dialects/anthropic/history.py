@@ -86,11 +86,11 @@ def parse_block(block: Fields, before: list[Part]) -> Part | None:
         native = Echo(DIALECT, {"type": kind, **block.rest})
         return ToolCallPart(call_id, name, arguments, "server", native=native, cache=cache)
     if kind.endswith("_tool_result"):
-        said = TextPart(result_text(body.get("content")))
+        result = TextPart(result_text(body.get("content")))
         call_id = block.need("tool_use_id", str)
         if any(isinstance(part, ToolCallPart) and part.call_id == call_id and part.native is None for part in before):
-            return ToolResultPart(call_id, [said], is_failure(body), kind="server")
-        return ToolResultPart(call_id, [said], is_failure(body), kind="server", native=Echo(DIALECT, body))
+            return ToolResultPart(call_id, [result], is_failure(body), kind="server")
+        return ToolResultPart(call_id, [result], is_failure(body), kind="server", native=Echo(DIALECT, body))
     return NativePart(DIALECT, body, _in_words(body))
 
 

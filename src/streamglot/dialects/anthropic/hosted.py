@@ -17,7 +17,7 @@ Content = list[dict[str, Any]] | dict[str, Any]
 
 
 def _web_search(call: HostedCall) -> Content:
-    """Clients show the title and the address. What the tool said is in the field that they give back unread."""
+    """Clients show the title and the address. The tool's output is in the opaque field that clients return unchanged."""
     found = [(source.url, source.title, source.text) for source in sources_of(call.text)]
     return [
         {"type": "web_search_result", "url": url, "title": title, "encrypted_content": _opaque(text), "page_age": None}

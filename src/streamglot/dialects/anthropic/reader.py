@@ -119,10 +119,10 @@ class AnthropicReader(Reader):
 
     def _read_usage(self, usage: dict[str, Any] | None) -> None:
         """Counts are totals: values that a later event lacks stay as they were."""
-        said = {name: value for name, value in (usage or {}).items() if value is not None}
-        if said and said != self._usage:
+        counts = {name: value for name, value in (usage or {}).items() if value is not None}
+        if counts and counts != self._usage:
             self.start()
-            self._usage = {**self._usage, **said}
+            self._usage = {**self._usage, **counts}
             self.emit(read_usage(self._usage))
 
     # --- blocks

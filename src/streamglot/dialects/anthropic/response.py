@@ -21,7 +21,7 @@ from .wire import DIALECT, arguments_object, error_body, stop_word, write_citati
 
 def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
     """Calls come last, because the API requires that when the client sends them back. An incomplete call is left out, so that
-    nobody runs it."""
+    no client runs it."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     choice = next((choice for choice in response.choices if choice.index == 0), None) or ResponseChoice(0, stop_reason="other")

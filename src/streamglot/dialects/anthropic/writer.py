@@ -73,7 +73,7 @@ class AnthropicWriter(Writer):
         self._own: dict[str, tuple[str, list[str]]] = {}
         """Names and arguments of calls that a tool loop runs. Their blocks are written with their results."""
         self._own_open: list[str] | None = None
-        self._said = False
+        self._has_arguments = False
         self._waiting: list[dict[str, Any]] = []
         self._message_delta: dict[str, Any] = {}
         self._context: dict[str, Any] = {}
@@ -282,19 +282,19 @@ class AnthropicWriter(Writer):
                 "input": {},
                 **(own or {}),
             }
-        self._call, self._said, self._odd = event, False, None
+        self._call, self._has_arguments, self._odd = event, False, None
         self._start(body, b"input_json_delta", b"partial_json")
 
     def _arguments(self, event: ToolCallDelta) -> None:
         if self._own_open is not None:
             self._own_open.append(event.args)
             return
-        if self._said:
+        if self._has_arguments:
             args = event.args
         elif self._call is None or (self._call.kind == "server" and event.args == "{}"):
             return
         elif self._call.kind == "custom":
-            self._said = True
+            self._has_arguments = True
             args = event.args
             self.pieces.append(self._head + b'"{\\"input\\":\\""' + _END_OF_DELTA)
         else:
@@ -314,21 +314,23 @@ class AnthropicWriter(Writer):
         if args and args[0] != "{":
             self._odd = [args]
             return ""
-        self._said = bool(args)
+        self._has_arguments = bool(args)
         return args
 
     def _call_end(self, event: ToolCallEnd) -> None:
         self._own_open = None
         call, self._call = self._call, None
-        said, self._said = self._said, False
+        had_arguments, self._has_arguments = self._has_arguments, False
         if call is None:
             return
         if not event.complete:
             self._stop()  # the model was stopped inside the arguments; the API itself closes such a block
             return
         if call.kind == "custom":
-            self.pieces.append(self._head + (b'"\\"}"' if said else b'"{\\"input\\":\\"\\"}"') + _END_OF_DELTA)
-        elif not said and (call.kind != "server" or self._odd):  # an empty input of a server tool is in its start already
+            self.pieces.append(self._head + (b'"\\"}"' if had_arguments else b'"{\\"input\\":\\"\\"}"') + _END_OF_DELTA)
+        elif not had_arguments and (
+            call.kind != "server" or self._odd
+        ):  # an empty input of a server tool is in its start already
             self.pieces.append(self._head + encode(encode(arguments_object("".join(self._odd or ()))).decode()) + _END_OF_DELTA)
         self._close()
         self._beside(event.echo)

@@ -87,8 +87,8 @@ def _parse_block(block: Fields) -> Part:
         return _parse_reasoning(reasoning)
     cited = block.inner("citationsContent")
     if cited is not None:
-        said = "".join(piece.take("text", str, "") for piece in cited.objects("content"))
-        return TextPart(said, [read_citation(citation.rest) for citation in cited.objects("citations")])
+        cited_text = "".join(piece.take("text", str, "") for piece in cited.objects("content"))
+        return TextPart(cited_text, [read_citation(citation.rest) for citation in cited.objects("citations")])
     return NativePart(DIALECT, block.rest)
 
 
@@ -215,7 +215,7 @@ class History:
 
 
 def tool_use_id(call_id: str) -> str:
-    """The id with the characters and the length that the service accepts; call and result change alike."""
+    """The id with the characters and the length that the service accepts; the call and its result change in the same way."""
     return _ID_SIGNS.sub("_", call_id)[-_ID_CHARS:]
 
 

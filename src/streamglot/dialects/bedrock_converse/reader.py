@@ -118,7 +118,9 @@ class BedrockConverseReader(Reader):
         elif start.tool_result is not None:
             result = start.tool_result
             native_result = {"toolUseId": result.tool_use_id or "", "status": result.status, "type": result.type}
-            self._open[index] = _Open("result", native={name: said for name, said in native_result.items() if said is not None})
+            self._open[index] = _Open(
+                "result", native={name: value for name, value in native_result.items() if value is not None}
+            )
         elif start.image is not None:
             self._open[index] = _Open("image", native={"format": start.image.format or "*"})
 
@@ -127,8 +129,14 @@ class BedrockConverseReader(Reader):
             if delta.text:
                 self._add(self._block(index, "text"), delta.text)
         elif delta.tool_use is not None:
-            said = delta.tool_use.input
-            piece = said if isinstance(said, str) else "" if said is None else msgspec.json.encode(clean(said)).decode()
+            arguments = delta.tool_use.input
+            piece = (
+                arguments
+                if isinstance(arguments, str)
+                else ""
+                if arguments is None
+                else msgspec.json.encode(clean(arguments)).decode()
+            )
             self._add(self._block(index, "call"), piece)
         elif delta.reasoning is not None:
             self._read_reasoning(index, delta.reasoning)
@@ -144,9 +152,9 @@ class BedrockConverseReader(Reader):
         opened = self._block(index, "reasoning")
         if delta.text:
             self._add(opened, delta.text)
-        for name, said in (("signature", delta.signature), ("redactedContent", delta.redacted)):
-            if said:
-                opened.native.setdefault(name, []).append(said)
+        for name, value in (("signature", delta.signature), ("redactedContent", delta.redacted)):
+            if value:
+                opened.native.setdefault(name, []).append(value)
 
     def _read_image(self, index: int, delta: dict[str, Any]) -> None:
         opened = self._block(index, "image")
@@ -222,9 +230,9 @@ class BedrockConverseReader(Reader):
 
     def _result(self, opened: _Open) -> ToolResult:
         native = {**opened.native, "content": opened.pieces}
-        said = [result_text(piece) for piece in opened.pieces]
+        texts = [result_text(piece) for piece in opened.pieces]
         failed = native.get("status") == "error"
-        return ToolResult(native.get("toolUseId", ""), "".join(said), failed, Echo(self.provider, {"toolResult": native}))
+        return ToolResult(native.get("toolUseId", ""), "".join(texts), failed, Echo(self.provider, {"toolResult": native}))
 
     # --- complete responses
 
@@ -309,11 +317,11 @@ def read_citation(citation: dict[str, Any]) -> Citation:
     title, source, location = citation.get("title"), citation.get("source"), citation.get("location")
     web = location.get("web") if isinstance(location, dict) else None
     url = web.get("url") if isinstance(web, dict) else source
-    said = [piece["text"] for piece in _objects(citation.get("sourceContent")) if isinstance(piece.get("text"), str)]
+    quotes = [piece["text"] for piece in _objects(citation.get("sourceContent")) if isinstance(piece.get("text"), str)]
     return Citation(
         url if isinstance(url, str) else "",
         title if isinstance(title, str) else "",
-        "".join(said),
+        "".join(quotes),
         native=Echo(DIALECT, citation),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...messages import Built, Request, Response
-from ..abilities import NONE_SAID, Abilities
+from ..abilities import UNSPECIFIED, Abilities
 from ..endpoint import Endpoint, bearer, join, path_segment
 from ..interface import Dialect
 from ..reader import Reader
@@ -26,7 +26,7 @@ class BedrockInvokeDialect(Dialect):
 
         return parse(body, **options)
 
-    def build_request(self, request: Request, *, abilities: Abilities = NONE_SAID, **options: Any) -> Built:
+    def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: Any) -> Built:
         """The builder of the model's family makes the body, with the abilities of that family."""
         from .request import build
 

@@ -143,9 +143,9 @@ class BedrockInvokeReader(Reader):
     def start(self, id: str = "", model: str = "", created: int = 0) -> None:
         if not self.started:
             super().start(id, model, created)
-            self._tell_early()
+            self._emit_early()
 
-    def _tell_early(self) -> None:
+    def _emit_early(self) -> None:
         for extra in self._early:
             self.emit(extra)
         self._early.clear()
@@ -163,7 +163,7 @@ class BedrockInvokeReader(Reader):
             self._out.append(event)
             if isinstance(event, StreamStart):
                 self.started = True
-                self._tell_early()
+                self._emit_early()
 
     def _fail(self, error: StreamglotError) -> None:
         """The outer format broke: open blocks of the inner dialect are closed, and the error belongs to the outer format."""
@@ -186,12 +186,12 @@ class BedrockInvokeReader(Reader):
         for citation in plain.citations or ():
             if isinstance(citation, dict):
                 self.blocks().put(_citation(citation))
-        said = {
+        counts = {
             "input": plain.input_count if plain.prompt_token_count is None else plain.prompt_token_count,
             "output": plain.output_count if plain.generation_token_count is None else plain.generation_token_count,
         }
-        for name in said:
-            tokens = count(said, name)
+        for name in counts:
+            tokens = count(counts, name)
             if tokens is not None:
                 self._counts[name] = tokens
         response = plain.response if isinstance(plain.response, dict) else {}

@@ -13,7 +13,7 @@ from msgspec import Struct
 from ...errors import RequestError, Unsupported
 from ...messages import Built, Message, Request, TextPart
 from .. import dialect
-from ..abilities import NONE_SAID, Abilities
+from ..abilities import UNSPECIFIED, Abilities
 from ..fields import Fields, named_part
 from ..parameters import give, give_extra, take
 from .wire import DIALECT
@@ -129,7 +129,7 @@ def parse(body: dict[str, Any]) -> Request:
     return request
 
 
-def build(request: Request, *, provider: str = DIALECT, family: str = "", abilities: Abilities = NONE_SAID) -> Built:
+def build(request: Request, *, provider: str = DIALECT, family: str = "", abilities: Abilities = UNSPECIFIED) -> Built:
     """``family`` is needed if the model's id does not show it (the ARN of a profile or an import)."""
     family = family or family_for(request.model)
     match family:

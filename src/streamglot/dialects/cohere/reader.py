@@ -143,8 +143,8 @@ class CohereReader(Reader):
     def _add_call(self, index: int, call: Any) -> None:
         if not isinstance(call, Call) or call.function is None:
             return
-        said = call.function.arguments
-        piece = msgspec.json.encode(clean(said)).decode() if isinstance(said, dict) else said
+        arguments = call.function.arguments
+        piece = msgspec.json.encode(clean(arguments)).decode() if isinstance(arguments, dict) else arguments
         block = self._calls.get(index)
         if block is not None:
             self.blocks().add(block, piece or "")
@@ -181,8 +181,8 @@ class CohereReader(Reader):
             self.emit(read_usage(delta.usage))
         raw = delta.finish_reason
         if faults.is_error(delta.error) or raw in FAILURES:
-            said = delta.error if faults.is_error(delta.error) else f"the upstream ended its answer with the reason {raw!r}"
-            raise faults.refusal(said, FAILURES.get(raw or ""))
+            failure = delta.error if faults.is_error(delta.error) else f"the upstream ended its answer with the reason {raw!r}"
+            raise faults.refusal(failure, FAILURES.get(raw or ""))
         reason = REASONS.get(raw or "", "other")
         if reason in ("end", "other") and blocks.calls:
             reason = "tool_calls"

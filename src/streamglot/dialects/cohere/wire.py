@@ -114,9 +114,9 @@ def read_citation(citation: dict[str, Any]) -> Citation:
     sources = citation.get("sources")
     first = sources[0] if isinstance(sources, list) and sources and isinstance(sources[0], dict) else {}
     document = {**_object(first, "tool_output"), **_object(first, "document")}
-    said = next((document[name] for name in ("text", "snippet", "content") if isinstance(document.get(name), str)), "")
+    quote = next((document[name] for name in ("text", "snippet", "content") if isinstance(document.get(name), str)), "")
     start, end = (value if isinstance(value := citation.get(name), int) else None for name in ("start", "end"))
-    return Citation(_text(document, "url"), _text(document, "title"), said, start, end, Echo(DIALECT, citation))
+    return Citation(_text(document, "url"), _text(document, "title"), quote, start, end, Echo(DIALECT, citation))
 
 
 def _object(raw: dict[str, Any], name: str) -> dict[str, Any]:

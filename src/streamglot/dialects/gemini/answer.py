@@ -54,7 +54,7 @@ class Answer:
         self._server_id = ""
         self._chars = 0
         self._citations = CitationReader()
-        self._said: dict[str, Any] = {}
+        self._emitted: dict[str, Any] = {}
 
     def read(self, candidate: Candidate, raw_part: Callable[[int], Any]) -> None:
         content = candidate.content
@@ -114,8 +114,8 @@ class Answer:
             known, signature = True, None
         if part.part_metadata or part.video_metadata or part.media_resolution or part.audio_transcription:
             known = True
-            said = {name: value for field, name in PART_MODIFIERS.items() if (value := getattr(part, field))}
-            self._emit(Extra(DIALECT, {"part": said}), self.index)
+            modifiers = {name: value for field, name in PART_MODIFIERS.items() if (value := getattr(part, field))}
+            self._emit(Extra(DIALECT, {"part": modifiers}), self.index)
         if signature:
             self._read_lone_signature(signature, part.thought is True)
             known = True
@@ -270,8 +270,8 @@ class Answer:
     def _read_extras(self, candidate: Candidate) -> None:
         for field, name in CANDIDATE_EXTRAS.items():
             value = getattr(candidate, field)
-            if value is not None and (name == "logprobsResult" or self._said.get(name) != value):
-                self._said[name] = value
+            if value is not None and (name == "logprobsResult" or self._emitted.get(name) != value):
+                self._emitted[name] = value
                 self._emit(Extra(DIALECT, {"candidate": {name: value}}), self.index)
 
 

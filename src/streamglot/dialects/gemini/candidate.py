@@ -45,7 +45,7 @@ class CandidateWriter:
 
     def __init__(self, writer: GeminiWriter, index: int) -> None:
         self.index = index
-        self.said = False
+        self.has_content = False
         self._writer = writer
         self._head = b'"candidates":[{"index":%d,"content":{"role":"model","parts":[' % index
         self._text_head = self._head + b'{"text":'
@@ -78,7 +78,7 @@ class CandidateWriter:
         }
 
     def part(self, part: bytes) -> None:
-        self.said = True
+        self.has_content = True
         self._writer.write_chunk(self._head + part + b"]}}]")
 
     def end(self, event: StreamEnd | None, more: bytes = b"") -> None:
@@ -113,7 +113,7 @@ class CandidateWriter:
         self._base = self._chars
 
     def text(self, event: TextDelta) -> None:
-        self.said = True
+        self.has_content = True
         self._text.add(event.text)
         self._chars += len(event.text)
         self._writer.write_chunk(self._text_head + encode(event.text) + b"}]}}]")
@@ -123,7 +123,7 @@ class CandidateWriter:
             self._sign(event.echo, False)
 
     def reasoning(self, event: ReasoningDelta) -> None:
-        self.said = True
+        self.has_content = True
         self._writer.write_chunk(self._text_head + encode(event.text) + b',"thought":true}]}}]')
 
     def reasoning_end(self, event: ReasoningEnd) -> None:

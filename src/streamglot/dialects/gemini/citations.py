@@ -19,13 +19,13 @@ class CitationReader:
         self.text = Offsets()
         self.base = 0
         """Where the newest text block begins in the whole text of the candidate."""
-        self._said: set[tuple[str, str, str, int | None, int | None]] = set()
+        self._emitted: set[tuple[str, str, str, int | None, int | None]] = set()
 
     def read(self, citation_metadata: Any, grounding_metadata: Any) -> Iterator[Citation]:
         for citation in (*self._cited(citation_metadata), *self._grounded(grounding_metadata)):
             key = (citation.url, citation.title, citation.cited_text, citation.start, citation.end)
-            if key not in self._said:
-                self._said.add(key)
+            if key not in self._emitted:
+                self._emitted.add(key)
                 yield citation
 
     def _cited(self, metadata: Any) -> Iterator[Citation]:

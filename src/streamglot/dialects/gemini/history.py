@@ -79,7 +79,7 @@ class HistoryParser:
             messages.pop()
 
     def _messages(self, role: Role, content: Fields) -> Iterator[Message]:
-        """Results become messages of the role tool, whatever surrounds them."""
+        """Results always become messages of the role tool."""
         parts: list[Part] = []
         for fields in content.objects("parts"):
             self._part(fields, parts)
@@ -145,12 +145,12 @@ class HistoryParser:
 
     def _call(self, call: Fields, signature: str | None) -> ToolCallPart:
         arguments = call.take("args", dict, {})
-        part = ToolCallPart(call.take("id", str, "") or self._mint(), call.need("name", str), _json(arguments))
+        part = ToolCallPart(call.take("id", str, "") or self._new_id(), call.need("name", str), _json(arguments))
         part.echo = read_signature(signature) if signature else None
         self._open.append(part)
         return part
 
-    def _mint(self) -> str:
+    def _new_id(self) -> str:
         while True:
             self._count += 1
             minted = f"call_{self._count}"
@@ -173,7 +173,7 @@ class HistoryParser:
     def _server_call(self, raw: dict[str, Any], fields: Fields) -> ToolCallPart:
         code = "executableCode" in raw
         data = Fields(raw["executableCode" if code else "toolCall"], fields.path)
-        self._server_id = data.take("id", str, "") or self._mint()
+        self._server_id = data.take("id", str, "") or self._new_id()
         name = "code_execution" if code else data.take("toolType", str, "tool")
         arguments = data.rest if code else data.take("args", dict, {})
         return ToolCallPart(self._server_id, name, _json(arguments), "server", native=Echo(DIALECT, raw))

@@ -22,8 +22,8 @@ def events(call: HostedCall) -> list[Event] | None:
     if call.name == "codeExecution":
         outcome = "OUTCOME_FAILED" if call.is_error else "OUTCOME_OK"
         code = {"id": call_id, "language": "PYTHON", "code": call.code}
-        said = {"id": call_id, "outcome": outcome, "output": call.text}
-        return _parts(call, call_id, {"executableCode": code}, {"codeExecutionResult": said})
+        result = {"id": call_id, "outcome": outcome, "output": call.text}
+        return _parts(call, call_id, {"executableCode": code}, {"codeExecutionResult": result})
     tool_type = _TOOL_TYPES.get(call.name)
     if tool_type is None:
         return None
@@ -39,12 +39,12 @@ def events(call: HostedCall) -> list[Event] | None:
     return [*shown, Extra(DIALECT, {"candidate": _metadata([*call.earlier, call])})]
 
 
-def _parts(call: HostedCall, call_id: str, asked: dict[str, Any], said: dict[str, Any]) -> list[Event]:
+def _parts(call: HostedCall, call_id: str, call_part: dict[str, Any], result: dict[str, Any]) -> list[Event]:
     return [
-        ToolCallStart(call_id, call.name, "server", Echo(DIALECT, asked)),
+        ToolCallStart(call_id, call.name, "server", Echo(DIALECT, call_part)),
         ToolCallDelta(msgspec.json.encode(call.arguments).decode()),
         ToolCallEnd(),
-        ToolResult(call_id, call.text, call.is_error, Echo(DIALECT, said)),
+        ToolResult(call_id, call.text, call.is_error, Echo(DIALECT, result)),
     ]
 
 

@@ -64,7 +64,7 @@ class PartialArgs:
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
         self._size = 0
-        self._said: list[tuple[Path, Any]] = []
+        self._values: list[tuple[Path, Any]] = []
         self._stack = [_Container(False)]
         self._path: Path = ()
         self._string = False
@@ -72,7 +72,7 @@ class PartialArgs:
 
     def add(self, path: Path, value: Any) -> str:
         self._count((len(value) if isinstance(value, str) else 0) + len(path))
-        self._said.append((path, value))
+        self._values.append((path, value))
         key = str(path[0])
         if key in self._again:
             return ""
@@ -88,13 +88,13 @@ class PartialArgs:
 
     def close(self) -> str:
         """The rest of the text: closes every open string, list and object."""
-        if not self._said:
+        if not self._values:
             return ""
         again: dict[str, list[tuple[Path, Any]]] = {key: [] for key in self._again}
-        for path, value in self._said if again else ():
+        for path, value in self._values if again else ():
             if path[0] in again:
                 again[str(path[0])].append((path, value))
-        written = [f",{_quoted(key)}:{json.dumps(_built(said))}" for key, said in again.items()]
+        written = [f",{_quoted(key)}:{json.dumps(_built(values))}" for key, values in again.items()]
         return "".join((self._close_to(0), *written, "}"))
 
     def _close_to(self, shared: int) -> str:
@@ -134,10 +134,10 @@ class PartialArgs:
             raise self._limits.exceeded("block_chars")
 
 
-def _built(said: list[tuple[Path, Any]]) -> Any:
+def _built(values: list[tuple[Path, Any]]) -> Any:
     """The value of these pieces, from the first step of their paths on. Later pieces win."""
     root: dict[Any, Any] = {}
-    for path, value in said:
+    for path, value in values:
         place = root
         for step in path[:-1]:
             inner = place.get(step)
@@ -151,7 +151,7 @@ def _built(said: list[tuple[Path, Any]]) -> Any:
                 continue
             value = [value]
         place[path[-1]] = value
-    return _plain(root[said[0][0][0]])
+    return _plain(root[values[0][0][0]])
 
 
 def _plain(value: Any) -> Any:

@@ -44,8 +44,8 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
 
 def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
     malformed: list[str] = []
-    said = with_step_breaks(choice)
-    parts = PartBuilder(sign, malformed=malformed).build(_expressible(said))
+    with_breaks = with_step_breaks(choice)
+    parts = PartBuilder(sign, malformed=malformed).build(_expressible(with_breaks))
     candidate: dict[str, Any] = {"index": choice.index, "content": {"role": "model", "parts": parts or [{"text": ""}]}}
     finish = write_reason(choice.stop_reason, choice.raw_stop_reason) if choice.stop_reason is not None else None
     if malformed and finish != "MAX_TOKENS":
@@ -54,7 +54,7 @@ def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
     if finish is not None:
         candidate["finishReason"] = finish
     text, sources, base = Offsets(), [], 0
-    for part in said:
+    for part in with_breaks:
         if isinstance(part, TextPart):
             text.add(part.text)
             sources += [entry for citation in part.citations if (entry := write_citation(citation, text, base)) is not None]

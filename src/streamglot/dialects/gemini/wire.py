@@ -17,7 +17,7 @@ from ..counts import count, plausible, total
 from ..lenient import loads
 from .enums import named_enums
 
-NOTHING: Final = Raw(b"")
+NO_VALUE: Final = Raw(b"")
 
 
 class PartialArg(Struct, rename="camel", gc=False):
@@ -25,7 +25,7 @@ class PartialArg(Struct, rename="camel", gc=False):
     string_value: str | None = None
     number_value: int | float | None = None
     bool_value: bool | None = None
-    null_value: Raw = NOTHING
+    null_value: Raw = NO_VALUE
     will_continue: bool | None = None
 
 
@@ -34,7 +34,7 @@ class FunctionCall(Struct, rename="camel", gc=False):
 
     id: str | None = None
     name: str | None = None
-    args: Raw = NOTHING
+    args: Raw = NO_VALUE
     partial_args: list[PartialArg] | None = None
     will_continue: bool | None = None
 

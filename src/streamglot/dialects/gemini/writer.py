@@ -120,7 +120,7 @@ class GeminiWriter(Writer):
         usage = write_usage(self.usage)
         if usage is not None:
             fields += b',"usageMetadata":' + encode(usage)
-        if self._feedback is not None and self._feedback.get("blockReason") and not first.said:
+        if self._feedback is not None and self._feedback.get("blockReason") and not first.has_content:
             self.write_chunk(fields[1:])
         else:
             first.end(event, fields)

@@ -133,8 +133,8 @@ def _build_results(results: list[ToolResultPart], names: dict[str, str], built: 
 def _build_assistant(parts: list[Part], provider: str, built: Built) -> dict[str, Any]:
     calls = [part for part in parts if isinstance(part, ToolCallPart) and part.kind != "server"]
     thoughts = [part for part in parts if isinstance(part, ReasoningPart)]
-    said: list[Part] = [part for part in parts if not isinstance(part, (ToolCallPart, ReasoningPart))]
-    body: dict[str, Any] = {"role": "assistant", **build_content(said, built)}
+    content: list[Part] = [part for part in parts if not isinstance(part, (ToolCallPart, ReasoningPart))]
+    body: dict[str, Any] = {"role": "assistant", **build_content(content, built)}
     thinking = "".join(part.text for part in thoughts if part.echo is not None and part.echo.provider == provider)
     if thinking:
         body["thinking"] = thinking

@@ -27,7 +27,7 @@ class OllamaReader(Reader):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
-        self._said: dict[str, Any] = {}
+        self._emitted: dict[str, Any] = {}
 
     def framing_for(self, first: bytes) -> Framing | None:
         return JsonArray(self.limits) if first == b"[" else NdJson(self.limits)
@@ -97,8 +97,8 @@ class OllamaReader(Reader):
     def _read_extras(self, line: Line) -> None:
         for field, name in _EXTRAS:
             value = getattr(line, field)
-            if value and self._said.get(name) != value:
-                self._said[name] = value
+            if value and self._emitted.get(name) != value:
+                self._emitted[name] = value
                 self.emit(Extra(self.dialect, {name: value}))
         if line.logprobs:
             self.emit(Extra(self.dialect, {"logprobs": line.logprobs}))

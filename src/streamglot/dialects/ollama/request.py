@@ -84,9 +84,9 @@ def _parse_prompt(fields: Fields) -> list[Message]:
     system = fields.take("system", str, "")
     if system:
         messages += parse_messages([Fields({"role": "system", "content": system})])
-    said = parse_content(fields, "prompt")
-    if said:
-        messages.append(Message("user", said))
+    parts = parse_content(fields, "prompt")
+    if parts:
+        messages.append(Message("user", parts))
     return messages
 
 
@@ -107,7 +107,7 @@ def _build_chat(request: Request, provider: str, built: Built) -> dict[str, Any]
     body: dict[str, Any] = {"messages": build_messages(request.messages, provider, built)}
     choice = request.tool_choice or ToolChoice()
     if choice.mode == "required" or (choice.tools and choice.mode == "auto"):
-        raise Unsupported("the chosen upstream cannot be told which tool to call", detail={"param": "tool_choice"})
+        raise Unsupported("the chosen upstream cannot force a call of a given tool", detail={"param": "tool_choice"})
     if request.tools and choice.mode != "none":
         body["tools"] = [_build_tool(tool, built) for tool in request.tools]
     return body
@@ -178,11 +178,11 @@ def _parse_format(fields: Fields) -> OutputFormat | None:
 
 
 def _parse_options(options: Fields, request: Request) -> None:
-    most = options.rest.get("num_predict")
-    endless = isinstance(most, int) and most < 0
+    max_tokens = options.rest.get("num_predict")
+    endless = isinstance(max_tokens, int) and max_tokens < 0
     if endless:
         del options.rest["num_predict"]
     take(options, OPTIONS, request)
     if endless:
         # -1 means "no limit" and -2 "until the context is full", only in this dialect.
-        options.rest["num_predict"] = most
+        options.rest["num_predict"] = max_tokens

@@ -91,8 +91,8 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:
     if usage is None:
         return {}
     own = usage.raw if usage.raw is not None and not usage.raw.keys() - set(COUNTERS) else {}
-    said = {**own, "prompt_eval_count": usage.input_tokens, "eval_count": usage.output_tokens}
-    return {name: said[name] for name in COUNTERS if said.get(name) is not None}
+    counters = {**own, "prompt_eval_count": usage.input_tokens, "eval_count": usage.output_tokens}
+    return {name: counters[name] for name in COUNTERS if counters.get(name) is not None}
 
 
 def done_reason(reason: StopReason, raw: str | None) -> str:

@@ -121,9 +121,9 @@ def _parse_reasoning(fields: Fields) -> list[Part]:
         text = "".join(str(entry.get("text") or entry.get("summary") or "") for entry in own)
         parts.append(ReasoningPart(text, redacted=not text, echo=Echo(DIALECT, {"reasoning_details": own})))
     if not any(isinstance(part, ReasoningPart) and part.text for part in parts):
-        for field, said in plain.items():
-            if said:
-                return [ReasoningPart(said, echo=Echo(DIALECT, {"field": field})), *parts]
+        for field, reasoning in plain.items():
+            if reasoning:
+                return [ReasoningPart(reasoning, echo=Echo(DIALECT, {"field": field})), *parts]
     return parts
 
 

@@ -41,7 +41,7 @@ class ChatReader(Reader):
         self._refused: set[int] = set()
         self._details: dict[int, ReasoningDetails] = {}
         self._usage: Usage | None = None
-        self._said: dict[str, Any] = {}
+        self._emitted: dict[str, Any] = {}
         self._early: dict[str, Any] = {}
         self._urls: set[str] = set()
 
@@ -139,13 +139,13 @@ class ChatReader(Reader):
 
     def _read_reasoning(self, delta: Delta, blocks: Blocks, index: int) -> None:
         """Servers send the same reasoning in up to three fields: the details win, and nothing is emitted twice."""
-        said = False
+        has_text = False
         for entry in delta.reasoning_details or ():
             if not isinstance(entry, dict):
                 continue
             text, summary = shown(entry)
             block = blocks.reasoning(text, summary)
-            said = said or bool(text)
+            has_text = has_text or bool(text)
             if not callable(block.echo):
                 self._details[index] = ReasoningDetails(self.provider)
                 block.echo = self._details[index].echo
@@ -154,7 +154,7 @@ class ChatReader(Reader):
             elif text:
                 block.redacted = False
             self._details[index].add(entry)
-        if said:
+        if has_text:
             return
         for field, plain in (("reasoning_content", delta.reasoning_content), ("reasoning", delta.reasoning)):
             if plain:
@@ -174,8 +174,8 @@ class ChatReader(Reader):
         if kind == "thinking":
             thinking = part.get("thinking")
             pieces = thinking if isinstance(thinking, list) else [{"text": thinking}]
-            said = "".join(piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str))
-            block = blocks.reasoning(said)
+            joined = "".join(piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str))
+            block = blocks.reasoning(joined)
             state = {name: part[name] for name in ("signature", "id") if part.get(name)}
             block.echo = Echo(self.provider, {"thinking": state})
         elif isinstance(text, str):
@@ -225,8 +225,8 @@ class ChatReader(Reader):
     def _read_extras(self, chunk: Chunk) -> None:
         for name in compress(_EXTRA_OF_CHUNK, _extra_of(chunk)):
             value = getattr(chunk, name)
-            if self._said.get(name) != value:
-                self._said[name] = value
+            if self._emitted.get(name) != value:
+                self._emitted[name] = value
                 if self.started:
                     self.emit(Extra(self.dialect, {name: value}))
                 else:

@@ -229,7 +229,9 @@ def effort_for(budget_tokens: int | None) -> str | None:
     """The effort for a number of thinking tokens."""
     if budget_tokens is None:
         return None
-    return next((word for most, word in ((0, "none"), (2048, "low"), (12_288, "medium")) if budget_tokens <= most), "high")
+    return next(
+        (word for max_budget, word in ((0, "none"), (2048, "low"), (12_288, "medium")) if budget_tokens <= max_budget), "high"
+    )
 
 
 def _parse_output(fields: Fields) -> OutputFormat | None:

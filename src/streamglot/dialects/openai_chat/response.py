@@ -13,7 +13,7 @@ from .wire import FINISH_OF, error_body, write_usage
 
 
 def build(response: Response, *, strict: bool = False, functions: bool = False) -> dict[str, Any]:
-    """An incomplete call is left out, so that nobody runs it."""
+    """An incomplete call is left out, so that no client runs it."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     body: dict[str, Any] = {
@@ -83,8 +83,8 @@ def _joined_logprobs(extras: list[Extra]) -> dict[str, Any] | None:
     joined: dict[str, list[Any]] = {}
     for extra in extras:
         choice = extra.data.get("choice") if extra.dialect == ChatReader.dialect else None
-        said = choice.get("logprobs") if isinstance(choice, dict) else None
-        for name, tokens in said.items() if isinstance(said, dict) else ():
+        logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
+        for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
             if isinstance(tokens, list):
                 joined.setdefault(name, []).extend(tokens)
     return {"content": None, "refusal": None, **joined} if joined else None

@@ -124,14 +124,14 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     completion = details(raw, "completion_tokens_details", "output_tokens_details")
     cached = count(prompt, "cached_tokens")
     reasoning = count(completion, "reasoning_tokens")
-    said = {
+    counts = {
         "input_tokens": count(raw, "prompt_tokens", "input_tokens"),
         "output_tokens": count(raw, "completion_tokens", "output_tokens"),
         "cached_tokens": count(raw, "prompt_cache_hit_tokens") if cached is None else cached,
         "cache_write_tokens": count(prompt, "cache_write_tokens", "created_cache_tokens"),
         "reasoning_tokens": count(raw, "reasoning_tokens") if reasoning is None else reasoning,
     }
-    return totals(said, before, raw)
+    return totals(counts, before, raw)
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:

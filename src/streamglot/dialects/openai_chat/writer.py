@@ -128,19 +128,19 @@ class ChatWriter(Writer):
         data = event.data if event.dialect == self.dialect else {}
         choice = data.get("choice")
         if isinstance(choice, dict):
-            said = {name: value for name, value in choice.items() if name == "logprobs" or not self.strict}
-            if said:
+            fields = {name: value for name, value in choice.items() if name == "logprobs" or not self.strict}
+            if fields:
                 self._choices[index].ensure_role()
-                self.write_delta(index, b"", more=b"," + encode(said)[1:-1])
+                self.write_delta(index, b"", more=b"," + encode(fields)[1:-1])
         elif isinstance(data.get("audio"), dict):
             self.write_delta(index, encode({"audio": data["audio"]})[1:-1])
         else:
-            said = {name: value for name, value in data.items() if name in _SPEC_EXTRAS or not self.strict}
-            for name in [name for name in said if name in _HEAD_EXTRAS]:
-                self._head_extras[name] = said.pop(name)
+            fields = {name: value for name, value in data.items() if name in _SPEC_EXTRAS or not self.strict}
+            for name in [name for name in fields if name in _HEAD_EXTRAS]:
+                self._head_extras[name] = fields.pop(name)
                 self.write_start()
-            if said:
-                self.pieces.append(b'%b,"choices":[],%b\n\n' % (self._head, encode(said)[1:]))
+            if fields:
+                self.pieces.append(b'%b,"choices":[],%b\n\n' % (self._head, encode(fields)[1:]))
         if not data:
             self.lose(event)
 
@@ -244,16 +244,16 @@ class _ChoiceWriter:
     def _own_details(self, entries: list[dict[str, Any]]) -> None:
         """Writes the provider's own entries. Text that was streamed already is not repeated, only its state is written."""
         for entry in entries:
-            said = dict(entry)
+            detail = dict(entry)
             if entry.get("type") in ("reasoning.text", "reasoning.summary"):
-                said = {name: value for name, value in said.items() if name not in ("text", "summary")}
-                if set(said) <= {"type", "index"}:
+                detail = {name: value for name, value in detail.items() if name not in ("text", "summary")}
+                if set(detail) <= {"type", "index"}:
                     continue
             elif self._detail_open:
                 self._details += 1
                 self._detail_open = False
-            said["index"] = self._details
-            self._write(b'"reasoning_details":' + encode([said]))
+            detail["index"] = self._details
+            self._write(b'"reasoning_details":' + encode([detail]))
             if entry.get("type") not in ("reasoning.text", "reasoning.summary"):
                 self._details += 1
 

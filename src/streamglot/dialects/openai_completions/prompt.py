@@ -51,14 +51,14 @@ def build_prompt(messages: list[Message], template: PromptTemplate) -> str:
     names = {part.call_id: part.name for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     pieces = []
     for message in messages:
-        said: list[str] = []
+        texts: list[str] = []
         for part in message.parts:
             if isinstance(part, ToolResultPart):
                 pieces.append(_result(part, names, template))
             else:
-                said.append(_said(part, template))
-        if any(said):
-            pieces.append(_turn(message, template).replace("{text}", "".join(said)))
+                texts.append(_part_text(part, template))
+        if any(texts):
+            pieces.append(_turn(message, template).replace("{text}", "".join(texts)))
     return "".join([*pieces, template.cue])
 
 
@@ -68,7 +68,7 @@ def _turn(message: Message, template: PromptTemplate) -> str:
     return template.assistant if message.role == "assistant" else template.user
 
 
-def _said(part: Part, template: PromptTemplate) -> str:
+def _part_text(part: Part, template: PromptTemplate) -> str:
     match part:
         case TextPart() | RefusalPart():
             return part.text

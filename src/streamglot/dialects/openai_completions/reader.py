@@ -24,7 +24,7 @@ class CompletionsReader(Reader):
         self._finish: dict[int, str] = {}
         self._sequences: dict[int, str] = {}
         self._usage: Usage | None = None
-        self._said: dict[str, Any] = {}
+        self._emitted: dict[str, Any] = {}
 
     def read(self, frame: Frame) -> None:
         data = frame.data
@@ -65,8 +65,8 @@ class CompletionsReader(Reader):
         if self.started:
             for name in _EXTRA_OF_CHUNK:
                 value = getattr(chunk, name)
-                if value and self._said.get(name) != value:
-                    self._said[name] = value
+                if value and self._emitted.get(name) != value:
+                    self._emitted[name] = value
                     self.emit(Extra(self.dialect, {name: value}))
 
     def _read_choice(self, choice: ChunkChoice) -> None:

@@ -61,13 +61,13 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     """The totals of a usage object; values that it lacks stay as they were."""
     prompt, completion = details(raw, "prompt_tokens_details"), details(raw, "completion_tokens_details")
     cached = count(prompt, "cached_tokens")
-    said = {
+    counts = {
         "input_tokens": count(raw, "prompt_tokens"),
         "output_tokens": count(raw, "completion_tokens"),
         "cached_tokens": count(raw, "cached_tokens") if cached is None else cached,
         "reasoning_tokens": count(completion, "reasoning_tokens"),
     }
-    return totals(said, before, raw)
+    return totals(counts, before, raw)
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:

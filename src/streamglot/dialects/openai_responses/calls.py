@@ -95,18 +95,18 @@ class CallWriter:
         if not event.complete:
             self._writer.abandon_item()
             return
-        told = own(event.echo, item["type"])
+        original = own(event.echo, item["type"])
         status: str | None = "completed"
         if call.kind == "server":
-            item.update({name: value for name, value in (told or {}).items() if name != "id"})
-            if told is None:
+            item.update({name: value for name, value in (original or {}).items() if name != "id"})
+            if original is None:
                 status = "incomplete"
-            elif item["type"] not in _WITH_STATUS or "status" in told:
+            elif item["type"] not in _WITH_STATUS or "status" in original:
                 status = None
-        elif told is not None:
-            item.update({name: value for name, value in told.items() if name not in CALL_FIELDS and name != "id"})
+        elif original is not None:
+            item.update({name: value for name, value in original.items() if name not in CALL_FIELDS and name != "id"})
         self._writer.close_item(status)
-        if told is None and event.echo is not None:
+        if original is None and event.echo is not None:
             self._writer.carry(event.echo, item.get("call_id", ""))
 
     def _end_search(self, event: ToolCallEnd, item: dict[str, Any]) -> None:
@@ -125,10 +125,10 @@ class CallWriter:
         if event.call_id in self._own and event.native is None:
             self._own_call(event)
             return
-        told = own(event.native, *OUTPUT_ITEMS)
+        original = own(event.native, *OUTPUT_ITEMS)
         kind = self._kinds.get(event.call_id)
-        if told is not None:
-            self._writer.output.whole(told)
+        if original is not None:
+            self._writer.output.whole(original)
         elif kind is not None:
             item = {"type": RESULT_OF[kind], "call_id": event.call_id, "output": event.content, "status": "completed"}
             self._writer.output.whole(item)

@@ -11,7 +11,7 @@ from ...events import Echo
 from ...messages import Message, Part, ReasoningPart, Request, Response, TextPart, ToolCallPart, ToolResultPart
 from ..echo import pack, unpack
 from .response import build
-from .wire import word
+from .wire import string_of
 
 PROVIDER: Final = "streamglot"
 """Whose state the summary is: ours."""
@@ -40,15 +40,15 @@ def summary_request(request: Request) -> Request:
 
 
 def _as_text(parts: list[Part]) -> list[Part]:
-    told: list[Part] = []
+    texts: list[Part] = []
     for part in parts:
         if isinstance(part, ToolCallPart):
-            told.append(TextPart(f"[called {part.name} with {part.arguments}]"))
+            texts.append(TextPart(f"[called {part.name} with {part.arguments}]"))
         elif isinstance(part, ToolResultPart):
-            told.append(TextPart(f"[result: {part.text}]"))
+            texts.append(TextPart(f"[result: {part.text}]"))
         elif not isinstance(part, ReasoningPart):
-            told.append(part)
-    return told
+            texts.append(part)
+    return texts
 
 
 def build_compaction(response: Response, body: dict[str, Any]) -> dict[str, Any]:
@@ -72,13 +72,13 @@ def _user_messages(given: object, id: str) -> list[dict[str, Any]]:
             content = item.get("content")
             parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
             fields = {"type": "message", "role": "user", "status": "completed", "content": parts}
-            shown.append({"id": word(item, "id") or f"msg_{id}_{number}", **fields})
+            shown.append({"id": string_of(item, "id") or f"msg_{id}_{number}", **fields})
     return shown
 
 
 def summary_message(item: dict[str, Any]) -> Message | None:
     """The message that a ``compaction`` item stands for, if the summary in it is one of ours."""
-    echo = unpack(word(item, "encrypted_content"))
+    echo = unpack(string_of(item, "encrypted_content"))
     if echo is None or echo.provider != PROVIDER or not isinstance(echo.data.get("summary"), str):
         return None
     return Message("user", [TextPart(_HEAD + echo.data["summary"])])

@@ -26,7 +26,7 @@ from ..own_tools import OWN_SERVER
 from .compaction import summary_message
 from .server_items import arguments_of, name_of
 from .tools import SEARCH, flat_name, found_tools, is_client_search, origins
-from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, SERVER_ITEMS, is_minted, json_text, texts, word
+from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, SERVER_ITEMS, is_minted, json_text, string_of, texts
 
 
 def parse_input(fields: Fields, tools: list[ToolSpec]) -> list[Message]:
@@ -65,9 +65,9 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
             _parse_reasoning(item, messages)
         case "function_call" | "custom_tool_call":
             arguments = fields.any("arguments") if kind == "function_call" else fields.take("input", str, "")
-            told = json_text(arguments)
-            text = told if kind == "custom_tool_call" or told.strip() else "{}"
-            name, namespace = fields.need("name", str), word(item, "namespace")
+            arguments_text = json_text(arguments)
+            text = arguments_text if kind == "custom_tool_call" or arguments_text.strip() else "{}"
+            name, namespace = fields.need("name", str), string_of(item, "namespace")
             flat = names.get((namespace, name)) or flat_name(namespace, name)
             call = ToolCallPart(fields.need("call_id", str), flat, text, CALL_ITEMS[kind])
             native = {field: value for field, value in item.items() if field not in CALL_FIELDS - {"type"}}
@@ -79,8 +79,8 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
             _add(messages, "assistant", call)
         case "tool_search_output" if is_client_search(item):
             found = found_tools(item)
-            said = json_text({"tools": found}) if found else "no tool was found"
-            result = ToolResultPart(fields.need("call_id", str), [TextPart(said)], native=Echo(DIALECT, item))
+            tools_text = json_text({"tools": found}) if found else "no tool was found"
+            result = ToolResultPart(fields.need("call_id", str), [TextPart(tools_text)], native=Echo(DIALECT, item))
             _add(messages, "tool", result)
         case "function_call_output" | "custom_tool_call_output":
             content = [part for part in _parse_content(fields, "output") if isinstance(part, (TextPart, MediaPart, NativePart))]
@@ -92,12 +92,12 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
         case "compaction":
             _add(messages, "assistant", ReasoningPart("", redacted=True, echo=Echo(DIALECT, item)))
         case "mcp_approval_request" if item.get("server_label") == OWN_SERVER:
-            pass  # our own question about a call that the model knows nothing of: the call follows once it is approved
+            pass  # our own approval question; the model has not seen the call, which follows once it is approved
         case "mcp_call" if item.get("server_label") == OWN_SERVER:
             for part in _parse_own_call(fields):
                 _add(messages, "assistant", part)
         case _ if kind in SERVER_ITEMS:
-            call_id = word(item, "call_id", "id") or name_of(item)
+            call_id = string_of(item, "call_id", "id") or name_of(item)
             call = ToolCallPart(call_id, name_of(item), arguments_of(item) or "{}", "server", native=Echo(DIALECT, item))
             _add(messages, "assistant", call)
         case _:
@@ -108,9 +108,9 @@ def _parse_own_call(fields: Fields) -> list[Part]:
     """A call that streamglot's tool loop ran, and its result."""
     call = ToolCallPart(fields.need("id", str), fields.need("name", str), fields.take("arguments", str, "") or "{}", "server")
     error = fields.any("error")
-    told = error.get("content") if isinstance(error, dict) else None
-    said = "".join(texts(told, "text")) if error else fields.take("output", str, "")
-    return [call, ToolResultPart(call.call_id, [TextPart(said)], is_error=bool(error), kind="server")]
+    content = error.get("content") if isinstance(error, dict) else None
+    output = "".join(texts(content, "text")) if error else fields.take("output", str, "")
+    return [call, ToolResultPart(call.call_id, [TextPart(output)], is_error=bool(error), kind="server")]
 
 
 def _parse_message(fields: Fields, messages: list[Message]) -> None:
@@ -118,10 +118,10 @@ def _parse_message(fields: Fields, messages: list[Message]) -> None:
     parts = _parse_content(fields, "content")
     match role:
         case "assistant":
-            told = {name: value for name in ("id", "phase") if (value := fields.take(name, str))}
+            item_fields = {name: value for name in ("id", "phase") if (value := fields.take(name, str))}
             for part in parts:
-                if isinstance(part, TextPart) and "phase" in told:
-                    part.echo = Echo(DIALECT, {"type": "message", **told})
+                if isinstance(part, TextPart) and "phase" in item_fields:
+                    part.echo = Echo(DIALECT, {"type": "message", **item_fields})
                 _add(messages, "assistant", part)
         case "system" | "developer" | "user":
             messages.append(Message(role, parts))
@@ -131,7 +131,7 @@ def _parse_message(fields: Fields, messages: list[Message]) -> None:
 
 def _parse_reasoning(item: dict[str, Any], messages: list[Message]) -> None:
     """A reasoning item. Packed state is unpacked; state of a call or a text returns to its place."""
-    packed = unpack(word(item, "encrypted_content"))
+    packed = unpack(string_of(item, "encrypted_content"))
     if packed is not None and set(packed.data) == {"call_id", "echo"}:
         _restore_state(messages, packed.data["call_id"], Echo(packed.provider, packed.data["echo"]))
         return

@@ -77,8 +77,8 @@ class ItemBuilder:
                 items += own_items
                 latest = None
                 continue
-            told = own(part.echo, "message") if isinstance(part, TextPart) else None
-            phase = {"phase": told["phase"]} if told and told.get("phase") else {}
+            original = own(part.echo, "message") if isinstance(part, TextPart) else None
+            phase = {"phase": original["phase"]} if original and original.get("phase") else {}
             if latest is None or latest.get("phase") != phase.get("phase"):
                 latest = {"type": "message", "role": role, "content": [], **phase}
                 items.append(latest)
@@ -97,9 +97,9 @@ class ItemBuilder:
         kind = "custom_tool_call" if part.kind == "custom" else "function_call"
         item: dict[str, Any] = {"type": kind}
         for echo in (part.native, part.echo):
-            told = own(echo, kind)
-            if echo is not None and told is not None and echo.provider == self._provider:
-                item |= {name: value for name, value in told.items() if name not in CALL_FIELDS and name != "namespace"}
+            original = own(echo, kind)
+            if echo is not None and original is not None and echo.provider == self._provider:
+                item |= {name: value for name, value in original.items() if name not in CALL_FIELDS and name != "namespace"}
         if is_minted(item.get("id")):
             del item["id"]
         given = {"input": part.arguments} if part.kind == "custom" else {"arguments": _whole_arguments(part)}
@@ -111,18 +111,18 @@ class ItemBuilder:
         if not self._namespaces:
             return None
         for echo in (part.native, part.echo):
-            told = self._told(echo)
-            if told.get("type") == "tool_search_call":
+            original = self._original(echo)
+            if original.get("type") == "tool_search_call":
                 return Origin(part.name)
-            if isinstance(told.get("namespace"), str):
-                return Origin(str(told.get("name", part.name)), told["namespace"])
+            if isinstance(original.get("namespace"), str):
+                return Origin(str(original.get("name", part.name)), original["namespace"])
         return self._origins.get(part.name)
 
-    def _told(self, echo: Echo | None) -> dict[str, Any]:
+    def _original(self, echo: Echo | None) -> dict[str, Any]:
         return echo.data if echo is not None and echo.provider in (DIALECT, self._provider) else {}
 
     def _search(self, part: ToolCallPart) -> dict[str, Any]:
-        item = {name: value for name, value in self._told(part.native).items() if name != "name"}
+        item = {name: value for name, value in self._original(part.native).items() if name != "name"}
         if is_minted(item.get("id")):
             del item["id"]
         if "arguments" not in item:
@@ -130,9 +130,9 @@ class ItemBuilder:
         return {"type": "tool_search_call", "execution": "client", "status": "completed", **item, "call_id": part.call_id}
 
     def _result(self, part: ToolResultPart) -> list[dict[str, Any]]:
-        told = own(part.native, *OUTPUT_ITEMS)
-        if told is not None and (self._namespaces or told["type"] != "tool_search_output"):
-            return [{**told, "call_id": part.call_id} if "call_id" in told else told]
+        original = own(part.native, *OUTPUT_ITEMS)
+        if original is not None and (self._namespaces or original["type"] != "tool_search_output"):
+            return [{**original, "call_id": part.call_id} if "call_id" in original else original]
         kind = self._kinds.get(part.call_id, part.kind)
         if kind == "server" or own(part.native, *SERVER_ITEMS) is not None:
             return []

@@ -12,7 +12,7 @@ from ..reader import Reader
 from .server_items import arguments_of, image_of, name_of, read_annotation, result_of
 from .slots import Part, Slot, Slots
 from .tools import SEARCH, flat_name, is_client_search
-from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, Event, is_kind, json_text, texts, word
+from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, Event, is_kind, json_text, string_of, texts
 
 _NO_CALL: Final = OUTPUT_ITEMS | {"message", "reasoning", "compaction"}
 _PARTS: Final = {
@@ -51,7 +51,7 @@ class Items:
         part = self._part(slot, family, number or 0)
         if event.logprobs:
             self._reader.emit(Extra(DIALECT, {"logprobs": event.logprobs}))
-        part.said.append(delta)
+        part.received.append(delta)
         self._reader.blocks().add(part.block, delta)
 
     def last(self, event: Event, kind: str, family: str, number: int | None, text: str | None) -> None:
@@ -63,10 +63,10 @@ class Items:
 
     def part_done(self, event: Event) -> None:
         part = event.part or {}
-        kind, family, field = _PARTS.get(word(part, "type"), ("", "", ""))
+        kind, family, field = _PARTS.get(string_of(part, "type"), ("", "", ""))
         if not kind:
             return
-        self.last(event, kind, family, event.content_index, word(part, field))
+        self.last(event, kind, family, event.content_index, string_of(part, field))
         slot = self._slots.find(kind, event, last=True)
         if slot is not None and kind == "message":
             self._cite(slot, event.content_index or 0, part)
@@ -85,9 +85,9 @@ class Items:
         if part is not None and not part.block.ended:
             return part
         self._end_parts(slot)
-        item_id = word(slot.item, "id")
+        item_id = string_of(slot.item, "id")
         if not slot.parts and item_id:
-            phase = word(slot.item, "phase")
+            phase = string_of(slot.item, "phase")
             hint = {"type": slot.kind, "id": item_id, **({"phase": phase} if phase else {})}
             self._reader.start()
             self._reader.emit(Extra(DIALECT, {"item": hint}))
@@ -105,13 +105,13 @@ class Items:
 
     def _fill(self, slot: Slot, family: str, number: int, text: str) -> None:
         part = slot.parts.get((family, number))
-        said = "".join(part.said) if part is not None else ""
-        if len(text) > len(said) and text.startswith(said):
+        streamed = "".join(part.received) if part is not None else ""
+        if len(text) > len(streamed) and text.startswith(streamed):
             part = self._part(slot, family, number)
-            part.said = [text]
-            self._reader.blocks().add(part.block, text[len(said) :])
+            part.received = [text]
+            self._reader.blocks().add(part.block, text[len(streamed) :])
         elif part is not None:
-            part.said = [said]
+            part.received = [streamed]
 
     def _cite(self, slot: Slot, number: int, content: dict[str, Any]) -> None:
         """Emits the annotations of a part that did not arrive as events."""
@@ -129,8 +129,8 @@ class Items:
 
     def _phase(self, item: dict[str, Any]) -> Echo | None:
         """The phase of a message, which is returned with it. Its id is not needed."""
-        told = {name: item[name] for name in ("type", "id", "phase") if word(item, name)}
-        return Echo(self._reader.provider, told) if "phase" in told else None
+        item_fields = {name: item[name] for name in ("type", "id", "phase") if string_of(item, name)}
+        return Echo(self._reader.provider, item_fields) if "phase" in item_fields else None
 
     # --- calls
 
@@ -139,7 +139,7 @@ class Items:
         if not delta or not isinstance(delta, str):
             return
         slot = self._slots.find(kind, event) or self._slots.add(kind, {}, event.output_index, event.item_id)
-        slot.said.append(delta)
+        slot.received.append(delta)
         if slot.block is not None:
             self._reader.blocks().add(slot.block, delta)
             return
@@ -152,12 +152,12 @@ class Items:
         self._fill_arguments(slot, text)
 
     def _fill_arguments(self, slot: Slot, text: str) -> None:
-        said = "".join(slot.said)
-        if len(text) > len(said) and text.startswith(said):
+        streamed = "".join(slot.received)
+        if len(text) > len(streamed) and text.startswith(streamed):
             if slot.block is not None and not slot.block.ended:
-                self._reader.blocks().add(slot.block, text[len(said) :])
-            said = text
-        slot.said = [said]
+                self._reader.blocks().add(slot.block, text[len(streamed) :])
+            streamed = text
+        slot.received = [streamed]
 
     def _name(self, slot: Slot) -> None:
         """Opens the block of a call once its name is known, with what arrived before."""
@@ -166,23 +166,23 @@ class Items:
             return
         blocks, provider = self._reader.blocks(), self._reader.provider
         if slot.kind in CALL_ITEMS:
-            name, namespace = word(item, "name"), word(item, "namespace")
+            name, namespace = string_of(item, "name"), string_of(item, "namespace")
             if not name:
                 return
-            told = {key: value for key, value in item.items() if key not in CALL_FIELDS or key == "type"}
-            native = Echo(provider, {**told, "name": name} if namespace else told)
+            item_fields = {key: value for key, value in item.items() if key not in CALL_FIELDS or key == "type"}
+            native = Echo(provider, {**item_fields, "name": name} if namespace else item_fields)
             flat = flat_name(namespace, name)
-            slot.block = blocks.open_call(word(item, "call_id", "id"), flat, CALL_ITEMS[slot.kind], native)
-            if set(told) - {"type", "id"}:
+            slot.block = blocks.open_call(string_of(item, "call_id", "id"), flat, CALL_ITEMS[slot.kind], native)
+            if set(item_fields) - {"type", "id"}:
                 slot.block.echo = native
         elif is_client_search(item):
             native = Echo(provider, {key: value for key, value in item.items() if key not in CALL_FIELDS or key == "type"})
-            slot.block = blocks.open_call(word(item, "call_id", "id"), SEARCH, native=native)
+            slot.block = blocks.open_call(string_of(item, "call_id", "id"), SEARCH, native=native)
         else:
-            slot.block = blocks.open_call(word(item, "call_id", "id"), name_of(item), "server", Echo(provider, item))
+            slot.block = blocks.open_call(string_of(item, "call_id", "id"), name_of(item), "server", Echo(provider, item))
         self._open += 1
         self._slots.named(slot)
-        for piece in slot.said:
+        for piece in slot.received:
             blocks.add(slot.block, piece)
 
     def _end_call(self, slot: Slot, cut: bool) -> None:
@@ -191,7 +191,7 @@ class Items:
             if cut:
                 return
             raise UpstreamProtocolError(
-                f"a tool call has no name: {excerpt(slot.item or slot.said)}", code="tool_call_without_name"
+                f"a tool call has no name: {excerpt(slot.item or slot.received)}", code="tool_call_without_name"
             )
         if not block.ended:
             block.complete = not cut or (block.kind == "function" and not block.blank())
@@ -201,7 +201,7 @@ class Items:
 
     def added(self, event: Event) -> None:
         item = event.item or {}
-        kind = word(item, "type")
+        kind = string_of(item, "type")
         if kind:
             slot = self._slots.find(kind, _address(event))
             if slot is None or not slot.is_item(item):
@@ -212,7 +212,7 @@ class Items:
 
     def done(self, event: Event) -> None:
         item = event.item or {}
-        kind = word(item, "type")
+        kind = string_of(item, "type")
         if kind:
             slot = self._slots.find(kind, _address(event), last=True)
             if slot is None or not slot.is_item(item, last=True):
@@ -223,7 +223,7 @@ class Items:
         """Emits what the final list of items contains beyond the stream."""
         seen: Counter[str] = Counter()
         for item in output if isinstance(output, list) else ():
-            kind = word(item, "type") if isinstance(item, dict) else ""
+            kind = string_of(item, "type") if isinstance(item, dict) else ""
             if kind:
                 slot = self._slots.find_item(kind, item, seen[kind])
                 seen[kind] += 1
@@ -238,7 +238,7 @@ class Items:
         self._flush()
 
     def _begin(self, kind: str, item: dict[str, Any], index: int | None) -> Slot:
-        slot = self._slots.add(kind, item, index, word(item, "id"))
+        slot = self._slots.add(kind, item, index, string_of(item, "id"))
         self._name(slot)
         return slot
 
@@ -273,27 +273,27 @@ class Items:
         for number, part in enumerate(content if isinstance(content, list) else ()):
             if is_kind(part, "output_text", "text"):
                 new = ("text", number) not in slot.parts
-                self._fill(slot, "text", number, word(part, "text"))
+                self._fill(slot, "text", number, string_of(part, "text"))
                 self._cite(slot, number, part)
                 if new and ("text", number) in slot.parts and part.get("logprobs"):
                     self._reader.emit(Extra(DIALECT, {"logprobs": part["logprobs"]}))
             elif is_kind(part, "refusal"):
-                self._fill(slot, "refusal", number, word(part, "refusal"))
+                self._fill(slot, "refusal", number, string_of(part, "refusal"))
         self._end_parts(slot, self._phase(slot.item))
 
     def _finish_reasoning(self, slot: Slot, item: dict[str, Any]) -> None:
         """Emits raw reasoning or its summary, whichever was streamed; if none was, the summary, else the raw reasoning."""
-        told = {
+        final_texts = {
             "summary": texts(item.get("summary"), "summary_text", "text"),
             "content": texts(item.get("content"), "reasoning_text", "text"),
         }
         streamed = {family for family, _ in slot.parts}
-        families = streamed or {"summary" if any(told["summary"]) else "content"}
+        families = streamed or {"summary" if any(final_texts["summary"]) else "content"}
         for family in sorted(families):
-            for number, text in enumerate(told[family]):
+            for number, text in enumerate(final_texts[family]):
                 self._fill(slot, family, number, text)
-        hidden = bool(word(item, "encrypted_content"))
-        if not slot.parts and (hidden or word(item, "id")):
+        hidden = bool(string_of(item, "encrypted_content"))
+        if not slot.parts and (hidden or string_of(item, "id")):
             self._part(slot, "content", 0).block.redacted = hidden
         self._end_parts(slot, Echo(self._reader.provider, item))
 
@@ -309,8 +309,8 @@ class Items:
 
     def _result(self, item: dict[str, Any]) -> None:
         content, is_error = result_of(item)
-        if content or is_error or word(item, "type") in OUTPUT_ITEMS:
-            self._later(ToolResult(word(item, "call_id", "id"), content, is_error, Echo(self._reader.provider, item)))
+        if content or is_error or string_of(item, "type") in OUTPUT_ITEMS:
+            self._later(ToolResult(string_of(item, "call_id", "id"), content, is_error, Echo(self._reader.provider, item)))
 
     # --- blocks, and events that may only stand between two of them
 
@@ -338,4 +338,4 @@ class Items:
 
 
 def _address(event: Event) -> Event:
-    return Event(item_id=word(event.item or {}, "id") or event.item_id, output_index=event.output_index)
+    return Event(item_id=string_of(event.item or {}, "id") or event.item_id, output_index=event.output_index)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ...framing import sse
 from ..own_tools import OWN_SERVER
 from ..writer import encode
-from .wire import make_item_id, word
+from .wire import make_item_id, string_of
 
 OPEN: Final = {"status": "in_progress"}
 """The status of an item while it is written."""
@@ -33,7 +33,7 @@ _CALL_EVENT: Final = {
 
 class Output:
     """Writes items into ``pieces``. ``done`` are the finished ones, ``item`` is the open one, ``part`` the open text in it.
-    ``abandoned``: an item is incomplete, and no event said that it was done.
+    ``abandoned``: an item is incomplete, and no event reported it as done.
 
     The pieces of a text are collected and joined once, at its end, because the end of the stream repeats them all.
     """
@@ -47,7 +47,7 @@ class Output:
         self.part: dict[str, Any] | None = None
         self._pieces = pieces
         self._sequence = sequence
-        self._said: list[str] = []
+        self._written: list[str] = []
         self._head = b""
         self._tail = b""
         self._place: dict[str, Any] = {}
@@ -60,7 +60,7 @@ class Output:
     @property
     def kind(self) -> str:
         """The type of the open item."""
-        return word(self.item, "type") if self.item is not None else ""
+        return string_of(self.item, "type") if self.item is not None else ""
 
     def place(self) -> dict[str, Any]:
         """The fields that locate the open item."""
@@ -128,7 +128,7 @@ class Output:
 
     def _id_of(self, kind: str, item: dict[str, Any]) -> str:
         """The item's own id, unless it has none or an earlier item has the same: clients would merge the two."""
-        item_id = word(item, "id")
+        item_id = string_of(item, "id")
         if not item_id or item_id in self.ids:
             item_id = make_item_id(kind, self.response_id, len(self.done))
         self.ids.add(item_id)
@@ -163,17 +163,17 @@ class Output:
 
     def _join_part(self, item: dict[str, Any], part: dict[str, Any]) -> None:
         kind = part["type"]
-        part[_TEXT_EVENT[kind][1]] = "".join(self._said)
-        self._said.clear()
+        part[_TEXT_EVENT[kind][1]] = "".join(self._written)
+        self._written.clear()
         item["summary" if kind == "summary_text" else "content"].append(part)
 
     def _join_call(self, item: dict[str, Any], field: str) -> None:
-        item[field] = "".join(self._said) or item.get(field) or ""
-        self._said.clear()
+        item[field] = "".join(self._written) or item.get(field) or ""
+        self._written.clear()
 
     def delta(self, text: str, logprobs: list[Any] | None = None) -> None:
         """Writes the next piece of the open text or call."""
-        self._said.append(text)
+        self._written.append(text)
         tail = self._tail
         if tail:
             tail += encode(logprobs) if logprobs else b"[]"
@@ -185,8 +185,8 @@ class Output:
     def annotate(self, annotation: dict[str, Any]) -> None:
         assert self.part is not None
         self.part["annotations"].append(annotation)
-        told = {"annotation_index": len(self.part["annotations"]) - 1, "annotation": annotation}
-        self.event("response.output_text.annotation.added", {**self.place(), **self._place, **told})
+        fields = {"annotation_index": len(self.part["annotations"]) - 1, "annotation": annotation}
+        self.event("response.output_text.annotation.added", {**self.place(), **self._place, **fields})
 
     def _prepare_deltas(self, event: bytes) -> None:
         """Prepares the constant part of all deltas of a text or call."""

@@ -12,7 +12,7 @@ from .. import faults
 from ..lenient import loads
 from ..reader import Reader
 from .items import Items
-from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, json_text, read_usage, whole_number, word
+from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, json_text, read_usage, string_of, whole_number
 
 _ADDRESS: Final = frozenset(("sequence_number", "item_id", "output_index", "obfuscation"))
 """Fields that only locate an event. A writer generates them again."""
@@ -38,7 +38,7 @@ class ResponsesReader(Reader):
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self._usage: Usage | None = None
-        self._said: dict[str, Any] = {}
+        self._emitted: dict[str, Any] = {}
         items = self._items = Items(self)
         self._rules: dict[str, Callable[[Event], None]] = {
             "response.output_text.delta": lambda event: items.piece(event, "message", "text", event.content_index),
@@ -92,7 +92,7 @@ class ResponsesReader(Reader):
             self._read_other(kind, event, data)
 
     def whole(self, body: dict[str, Any]) -> None:
-        status = word(body, "status")
+        status = string_of(body, "status")
         if status in ("queued", "in_progress"):
             raise UpstreamTruncated(f"the response is still {status}: request it again when it is done")
         if not isinstance(body.get("output"), list) and status not in ("failed", "cancelled"):
@@ -103,15 +103,15 @@ class ResponsesReader(Reader):
 
     def _lifecycle(self, event: Event) -> None:
         response = event.response or {}
-        self.start(word(response, "id"), word(response, "model"), whole_number(response.get("created_at")) or 0)
-        said = {
+        self.start(string_of(response, "id"), string_of(response, "model"), whole_number(response.get("created_at")) or 0)
+        changed = {
             name: value
             for name, value in response.items()
-            if name not in LIFECYCLE and (name not in self._said or self._said[name] != value)
+            if name not in LIFECYCLE and (name not in self._emitted or self._emitted[name] != value)
         }
-        if said:
-            self._said.update(said)
-            self.emit(Extra(self.dialect, {"response": said}))
+        if changed:
+            self._emitted.update(changed)
+            self.emit(Extra(self.dialect, {"response": changed}))
         raw = response.get("usage")
         if isinstance(raw, dict) and raw and (self._usage is None or self._usage.raw != raw):
             self._usage = read_usage(raw)
@@ -119,7 +119,7 @@ class ResponsesReader(Reader):
 
     def _read_end(self, kind: str, event: Event) -> None:
         response = event.response or {}
-        status = word(response, "status") or None
+        status = string_of(response, "status") or None
         self._lifecycle(event)
         error = response.get("error") or event.error
         if kind == "response.failed" or status == "failed" or faults.is_error(error):
@@ -130,7 +130,7 @@ class ResponsesReader(Reader):
             reason = "cancelled"
         elif kind == "response.incomplete" or status == "incomplete":
             details = response.get("incomplete_details")
-            reason = INCOMPLETE.get(word(details, "reason") if isinstance(details, dict) else "", "other")
+            reason = INCOMPLETE.get(string_of(details, "reason") if isinstance(details, dict) else "", "other")
         blocks = self.blocks()
         self._items.finish(cut=reason != "end")
         if reason == "end" and blocks.calls:
@@ -145,8 +145,8 @@ class ResponsesReader(Reader):
         elif kind in ("error", "response.error") or faults.is_error(event.error):
             raise faults.refusal(loads(data)[0])
         elif kind and self.started:
-            said = {name: value for name, value in loads(data)[0].items() if name not in _ADDRESS}
-            self.emit(Extra(self.dialect, {"event": {**said, "type": kind}}))
+            fields = {name: value for name, value in loads(data)[0].items() if name not in _ADDRESS}
+            self.emit(Extra(self.dialect, {"event": {**fields, "type": kind}}))
 
     def _audio(self, data: Any = None, transcript: Any = None) -> None:
         data, transcript = (value if isinstance(value, str) else "" for value in (data, transcript))

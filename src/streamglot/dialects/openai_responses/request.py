@@ -124,16 +124,16 @@ def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
     if budget is not None:
         built.dropped.append("reasoning.budget_tokens")
         words = ((0, "none"), (2048, "low"), (12_288, "medium"))
-        effort = effort or next((name for most, name in words if budget <= most), "high")
+        effort = effort or next((name for max_budget, name in words if budget <= max_budget), "high")
     if reasoning.enabled is False:
         effort = "none"
     elif effort is None and reasoning.enabled:
         effort = "medium"
     # A client that enables thinking expects to see it; this API shows it only as a summary.
     summary = reasoning.summary or ("auto" if reasoning.enabled and effort != "none" else None)
-    said = {name: value for name, value in (("effort", effort), ("summary", summary)) if value is not None}
-    if said:
-        built.body["reasoning"] = said
+    fields = {name: value for name, value in (("effort", effort), ("summary", summary)) if value is not None}
+    if fields:
+        built.body["reasoning"] = fields
 
 
 def _parse_text(fields: Fields, request: Request) -> None:

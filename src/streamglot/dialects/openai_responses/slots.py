@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from ..blocks import Block
-from .wire import CALL_ITEMS, Event, word
+from .wire import CALL_ITEMS, Event, string_of
 
 
 class Part:
     """A text inside an item: its block, and the text so far, to find what a final text adds."""
 
-    __slots__ = ("block", "cited", "said")
+    __slots__ = ("block", "cited", "received")
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.said: list[str] = []
+        self.received: list[str] = []
         self.cited = 0
 
 
 class Slot:
-    """One item. ``block`` is that of a call; texts have theirs in ``parts``. ``said`` are the arguments of a call so far."""
+    """One item. ``block`` is that of a call; texts have theirs in ``parts``. ``received`` has the arguments of a call so far."""
 
-    __slots__ = ("block", "done", "held_size", "id", "index", "item", "kind", "parts", "said")
+    __slots__ = ("block", "done", "held_size", "id", "index", "item", "kind", "parts", "received")
 
     def __init__(self, kind: str, item: dict[str, Any], item_id: str, index: int | None) -> None:
         self.kind = kind
@@ -32,7 +32,7 @@ class Slot:
         self.done = False
         self.block: Block | None = None
         self.parts: dict[tuple[str, int], Part] = {}
-        self.said: list[str] = []
+        self.received: list[str] = []
         self.held_size = 0
 
     def is_item(self, item: dict[str, Any], last: bool = False) -> bool:
@@ -42,8 +42,8 @@ class Slot:
         if last and not is_call and not self.done:
             return True
         name = "call_id" if is_call else "id"
-        known, told = word(self.item, name), word(item, name)
-        return not known or not told or known == told
+        known, given = string_of(self.item, name), string_of(item, name)
+        return not known or not given or known == given
 
 
 class Slots:
@@ -67,7 +67,7 @@ class Slots:
 
     def named(self, slot: Slot) -> None:
         """Registers the call id of this slot's item."""
-        call_id = word(slot.item, "call_id")
+        call_id = string_of(slot.item, "call_id")
         if call_id and slot.kind in CALL_ITEMS:
             self._by_call[call_id] = slot
 
@@ -86,7 +86,7 @@ class Slots:
 
     def find_item(self, kind: str, item: dict[str, Any], number: int) -> Slot | None:
         """The slot of an item in a final list: by its call id, else as the n-th of its kind."""
-        call_id = word(item, "call_id") if kind in CALL_ITEMS else ""
+        call_id = string_of(item, "call_id") if kind in CALL_ITEMS else ""
         if call_id in self._by_call:
             return self._by_call[call_id]
         slots = self.of_kind.get(kind, [])

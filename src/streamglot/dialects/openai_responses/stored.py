@@ -10,7 +10,7 @@ from ...messages import Message, NativePart, Request, Response, ResponseChoice
 from .input_items import ItemBuilder
 from .request import build
 from .response import build as build_response
-from .wire import DIALECT, make_item_id, word
+from .wire import DIALECT, make_item_id, string_of
 
 
 def repeated_fields(request: Request, instructed: bool) -> dict[str, Any]:
@@ -27,14 +27,14 @@ def input_items(request: Request, response_id: str, instructed: bool) -> list[di
     items: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "assistant":
-            said = Response(f"{response_id}i{len(items)}", choices=[ResponseChoice(0, message.parts, "end")])
-            items += build_response(said, tools=request.tools)["output"]
+            response = Response(f"{response_id}i{len(items)}", choices=[ResponseChoice(0, message.parts, "end")])
+            items += build_response(response, tools=request.tools)["output"]
         else:
             known = [part for part in message.parts if not isinstance(part, NativePart) or part.dialect == DIALECT]
             items += [{"status": "completed", **item} for item in builder.build(Message(message.role, known))]
     ids: set[str] = set()
     for number, item in enumerate(items):
-        item_id = word(item, "id")
+        item_id = string_of(item, "id")
         if not item_id or item_id in ids:
             item_id = make_item_id(item["type"], f"{response_id}i", number)
         ids.add(item_id)

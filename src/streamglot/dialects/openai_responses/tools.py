@@ -17,7 +17,7 @@ from msgspec import Struct
 from ...events import Echo
 from ...messages import ToolChoice, ToolSpec
 from ..fields import Fields
-from .wire import DIALECT, word
+from .wire import DIALECT, string_of
 
 NAME_CHARS: Final = 64
 """The maximum length of a function name in all dialects."""
@@ -46,14 +46,14 @@ def flat_name(namespace: str, name: str) -> str:
     """The stable name of a tool where there are no namespaces."""
     if namespace in ("", TOP_LEVEL, name):  # a namespace with one tool has the name of its tool
         return name
-    said = f"{namespace}__{name}"
-    plain = _NO_NAME.sub("_", said)
-    return said if plain == said and len(said) <= NAME_CHARS else _unique_name(plain, said)
+    qualified = f"{namespace}__{name}"
+    plain = _NO_NAME.sub("_", qualified)
+    return qualified if plain == qualified and len(qualified) <= NAME_CHARS else _unique_name(plain, qualified)
 
 
-def _unique_name(name: str, said: str) -> str:
+def _unique_name(name: str, qualified: str) -> str:
     """A name that no other tool has."""
-    return f"{name[: NAME_CHARS - _DIGEST_CHARS - 1]}_{sha256(said.encode('utf-8', 'replace')).hexdigest()[:_DIGEST_CHARS]}"
+    return f"{name[: NAME_CHARS - _DIGEST_CHARS - 1]}_{sha256(qualified.encode('utf-8', 'replace')).hexdigest()[:_DIGEST_CHARS]}"
 
 
 def origins(tools: Iterable[ToolSpec]) -> dict[str, Origin]:
@@ -165,7 +165,7 @@ def parse_choice(fields: Fields) -> ToolChoice | None:
         case "auto" | "none" | "required":
             return ToolChoice(value)
         case {"type": "function" | "custom", "name": str(name)}:
-            return ToolChoice("required", [flat_name(word(value, "namespace"), name)])
+            return ToolChoice("required", [flat_name(string_of(value, "namespace"), name)])
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(tools)} if all(map(_choice, tools)):
             return ToolChoice(mode, [_choice(tool) for tool in tools])
         case {"type": "mcp" | "allowed_tools"}:

@@ -135,14 +135,14 @@ def is_minted(item_id: object) -> bool:
 def texts(entries: object, *kinds: str) -> list[str]:
     """The texts of a list of parts, including empty ones, so that positions are kept."""
     parts = entries if isinstance(entries, list) else []
-    return [said if isinstance(said := part.get("text"), str) else "" for part in parts if is_kind(part, *kinds)]
+    return [text if isinstance(text := part.get("text"), str) else "" for part in parts if is_kind(part, *kinds)]
 
 
 def is_kind(part: object, *kinds: str) -> bool:
     return isinstance(part, dict) and part.get("type") in kinds
 
 
-def word(item: dict[str, Any], *names: str) -> str:
+def string_of(item: dict[str, Any], *names: str) -> str:
     """The first of these fields that is a non-empty string."""
     return next((value for name in names if isinstance(value := item.get(name), str) and value), "")
 

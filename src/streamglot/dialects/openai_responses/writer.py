@@ -38,7 +38,7 @@ from ..writer import Writer
 from .calls import CallWriter
 from .output import OPEN, Output
 from .tools import origins
-from .wire import ANNOTATIONS, DETAIL_OF, DIALECT, LIFECYCLE, error_body, own, response_error, word, write_usage
+from .wire import ANNOTATIONS, DETAIL_OF, DIALECT, LIFECYCLE, error_body, own, response_error, string_of, write_usage
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "background": False,
@@ -184,7 +184,8 @@ class ResponsesWriter(Writer):
             self._lifecycle("completed", "completed")
 
     def write_error(self, event: StreamError) -> None:
-        """A failed response. Only where no response began, clients take an event ``error``; in a response some ignore it."""
+        """A failed response. Clients accept an ``error`` event only before the response has begun; in a response some ignore
+        it."""
         if self.started or self._announced:
             self.abandon_item()
             self._lifecycle("failed", "failed", error=response_error(event, self.strict))
@@ -221,7 +222,7 @@ class ResponsesWriter(Writer):
         self._images.clear()
 
     def _hint(self, kind: str) -> dict[str, Any]:
-        """What the reader of this dialect said about the next item of this kind: its id, its phase."""
+        """The fields that the reader of this dialect reported for the next item of this kind: its id, its phase."""
         waiting = self._hints.get(kind)
         return waiting.popleft() if waiting else {}
 
@@ -255,16 +256,16 @@ class ResponsesWriter(Writer):
         self._cut = not event.complete
         if self._cut:
             return
-        told = own(event.echo, "message")
-        if told is not None:
-            if self.output.item is not None and told.get("phase"):
-                self.output.item["phase"] = told["phase"]
+        original = own(event.echo, "message")
+        if original is not None:
+            if self.output.item is not None and original.get("phase"):
+                self.output.item["phase"] = original["phase"]
         elif event.echo is not None:
             self.carry(event.echo, "")
 
     def _citation(self, event: Citation) -> None:
         annotation = own(event.native, *ANNOTATIONS)
-        if annotation is not None and annotation["type"] == "url_citation" and not word(annotation, "url"):
+        if annotation is not None and annotation["type"] == "url_citation" and not string_of(annotation, "url"):
             annotation = None  # another dialect uses the same name for another form
         if annotation is None and event.url:
             place = {"start_index": event.start or 0, "end_index": event.end or 0}
@@ -313,9 +314,9 @@ class ResponsesWriter(Writer):
         item = self.output.item
         assert item is not None
         self.output.close_part()
-        told = own(echo, "reasoning")
-        if told is not None and echo.provider == self.dialect and told.get("id") == item["id"]:
-            item.update({name: value for name, value in told.items() if name not in ("summary", "content", "status")})
+        original = own(echo, "reasoning")
+        if original is not None and echo.provider == self.dialect and original.get("id") == item["id"]:
+            item.update({name: value for name, value in original.items() if name not in ("summary", "content", "status")})
         else:
             item["encrypted_content"] = pack(echo)
         self.close_item()
@@ -355,7 +356,7 @@ class ResponsesWriter(Writer):
             self.output.whole({"type": "mcp_approval_request", "id": approval.id, "server_label": OWN_SERVER, **call})
             return
         data = event.data if event.dialect == self.dialect else {}
-        response, item, logprobs, told = (data.get(name) for name in ("response", "item", "logprobs", "event"))
+        response, item, logprobs, extra_event = (data.get(name) for name in ("response", "item", "logprobs", "event"))
         if isinstance(response, dict):
             repeats = {name: value for name, value in response.items() if name not in LIFECYCLE}
             self._fields.update({**repeats, **self._asked})  # the upstream request may have had other values
@@ -363,9 +364,9 @@ class ResponsesWriter(Writer):
             self._hints.setdefault(str(item.get("type")), deque()).append(item)
         elif isinstance(logprobs, list):
             self._logprobs += logprobs
-        elif isinstance(told, dict) and not self.strict:
+        elif isinstance(extra_event, dict) and not self.strict:
             self._announce()
             place = self.output.place() if self.output.item is not None else {}
-            self.output.event(word(told, "type") or "response.extra", {**place, **told})
+            self.output.event(string_of(extra_event, "type") or "response.extra", {**place, **extra_event})
         else:
             self.lose(event)

@@ -45,7 +45,7 @@ class QwenWebReader(Reader):
         self._finished = False
         self._finish: str | None = None
         self._phase = ""
-        self._spoken: set[str] = set()
+        self._text_phases: set[str] = set()
         self._summary = ""
         self._state: dict[str, Any] = {}
         self._urls: set[str] = set()
@@ -142,13 +142,13 @@ class QwenWebReader(Reader):
             if phase in THINKING:
                 blocks.reasoning(delta.content, phase == "thinking_summary")
             else:
-                self._spoken.add(phase)
+                self._text_phases.add(phase)
                 blocks.text(delta.content)
         if delta.function_call is not None:
             self._read_call(delta.function_call, delta.function_id, phase, blocks)
         if delta.extra:
             self._read_extra(delta.extra, phase, blocks)
-        if delta.status == "finished" and (self._phase in ANSWERING or self._phase in self._spoken):
+        if delta.status == "finished" and (self._phase in ANSWERING or self._phase in self._text_phases):
             self._finished = True
 
     def _read_extra(self, extra: Any, phase: str, blocks: Blocks) -> None:
@@ -156,8 +156,8 @@ class QwenWebReader(Reader):
         if not isinstance(extra, dict):
             return
         if phase == "thinking_summary":
-            said, self._summary = self._summary, summary_text(extra) or self._summary
-            piece = self._summary[len(said) :] if self._summary.startswith(said) else f"\n\n{self._summary}"
+            before, self._summary = self._summary, summary_text(extra) or self._summary
+            piece = self._summary[len(before) :] if self._summary.startswith(before) else f"\n\n{self._summary}"
             if piece:
                 blocks.reasoning(piece, summary=True)
         sources = extra.get("web_search_info")

@@ -33,8 +33,8 @@ _LABELS: Final = {"user": "User", "assistant": "Assistant", "tool": "User"}
 
 def continued(state: Mapping[str, Any], message_id: str, timestamp: int) -> dict[str, Any]:
     """The options for ``build`` that continue a conversation; ``state`` is what its streams contained."""
-    told = {name: state.get(of) for name, of in (("chat_id", "chat_id"), ("parent_id", "response_id"))}
-    return {"message_id": message_id, "timestamp": timestamp, **{name: value for name, value in told.items() if value}}
+    ids = {name: state.get(of) for name, of in (("chat_id", "chat_id"), ("parent_id", "response_id"))}
+    return {"message_id": message_id, "timestamp": timestamp, **{name: value for name, value in ids.items() if value}}
 
 
 def build(
@@ -126,10 +126,10 @@ def _content(request: Request, parent_id: str | None, describe_tools: Callable[[
     system = [_text(turn) for turn in messages if turn.role in ("system", "developer")]
     turns = [turn for turn in messages if turn.role not in ("system", "developer")]
     if len(turns) == 1:
-        said = [_text(turns[0])]
+        texts = [_text(turns[0])]
     else:
-        said = [f"{_LABELS[turn.role]}: {_text(turn)}" for turn in turns]
-    return "\n\n".join(text for text in (*system, tools, *said) if text)
+        texts = [f"{_LABELS[turn.role]}: {_text(turn)}" for turn in turns]
+    return "\n\n".join(text for text in (*system, tools, *texts) if text)
 
 
 def _tools(request: Request, describe_tools: Callable[[list[ToolSpec]], str] | None) -> str:
@@ -141,23 +141,23 @@ def _tools(request: Request, describe_tools: Callable[[list[ToolSpec]], str] | N
             "the chosen upstream accepts tools in the text only, and no text for them is set", detail={"param": "tools"}
         )
     if choice.mode == "required" or choice.tools:
-        raise Unsupported("the chosen upstream cannot be told which tool to call", detail={"param": "tool_choice"})
+        raise Unsupported("the chosen upstream cannot force a call of a given tool", detail={"param": "tool_choice"})
     return describe_tools(request.tools)
 
 
 def _text(message: Message) -> str:
-    said: list[str] = []
+    texts: list[str] = []
     for part in message.parts:
         match part:
             case TextPart() | RefusalPart():
-                said.append(part.text)
+                texts.append(part.text)
             case ToolCallPart(kind="server") | ReasoningPart():
                 pass
             case ToolCallPart():
                 call = b'{"name":%b,"arguments":%b}' % (encode(part.name), part.arguments.strip().encode() or b"{}")
-                said.append(f"<tool_call>\n{call.decode()}\n</tool_call>")
+                texts.append(f"<tool_call>\n{call.decode()}\n</tool_call>")
             case ToolResultPart() if all(isinstance(piece, TextPart) for piece in part.content):
-                said.append(f"<tool_response>\n{'Error: ' if part.is_error else ''}{part.text}\n</tool_response>")
+                texts.append(f"<tool_response>\n{'Error: ' if part.is_error else ''}{part.text}\n</tool_response>")
             case _:
                 raise Unsupported("the chosen upstream accepts text only: images and files need its own upload")
-    return "\n".join(said)
+    return "\n".join(texts)

@@ -76,13 +76,13 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     """The running totals of a chunk; values that it lacks stay as they were."""
     prompt, completion = details(raw, "input_tokens_details"), details(raw, "output_tokens_details")
     cached = count(prompt, "cached_tokens")
-    said = {
+    counts = {
         "input_tokens": count(raw, "input_tokens"),
         "output_tokens": count(raw, "output_tokens"),
         "cached_tokens": count(raw, "cached_tokens") if cached is None else cached,
         "reasoning_tokens": count(completion, "reasoning_tokens"),
     }
-    return totals(said, before, raw)
+    return totals(counts, before, raw)
 
 
 def refused(data: Any) -> UpstreamRefused:

@@ -104,9 +104,9 @@ class _Turns:
         result = _parse_result(part, state, call, approval)
         if result is None:
             if state == "approval-responded" and approval is not None:
-                said = {"id": approval.need("id", str), "callId": call.call_id, "approved": True}
+                approved = {"id": approval.need("id", str), "callId": call.call_id, "approved": True}
                 reason = approval.take("reason", str)
-                self.approvals.append({**said, **({"reason": reason} if reason else {})})
+                self.approvals.append({**approved, **({"reason": reason} if reason else {})})
         elif call.kind == "server":
             self._turn("assistant").parts.append(result)
         else:

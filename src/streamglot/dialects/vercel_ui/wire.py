@@ -58,12 +58,12 @@ def write_metadata(echo: Echo | None, native: Echo | None = None, **marks: Any) 
     own: dict[str, Any] = {}
     if echo is not None and echo.provider == DIALECT and isinstance(echo.data.get("providerMetadata"), dict):
         own, echo = echo.data["providerMetadata"], None
-    said = {name: value for name, value in marks.items() if value is not None and value is not False and value != ""}
+    fields = {name: value for name, value in marks.items() if value is not None and value is not False and value != ""}
     if echo is not None:
-        said["echo"] = pack(echo)
+        fields["echo"] = pack(echo)
     if native is not None:
-        said["native"] = pack(native)
-    metadata = {**own, **({OURS: said} if said else {})}
+        fields["native"] = pack(native)
+    metadata = {**own, **({OURS: fields} if fields else {})}
     return {"providerMetadata": metadata} if metadata else {}
 
 
@@ -111,8 +111,8 @@ def write_source(event: Citation, source_id: str) -> dict[str, Any] | None:
 def write_citation(event: Citation, source: dict[str, Any]) -> dict[str, Any]:
     """The same source in the field that version 7 uses for citations; version 6 ignores it."""
     form = source["type"].removeprefix("source-")
-    said = {name: source[name] for name in ("url", "mediaType", "title") if name in source}
-    citation: dict[str, Any] = {"source": {"type": "source", "sourceType": form, "id": source["sourceId"], **said}}
+    fields = {name: source[name] for name in ("url", "mediaType", "title") if name in source}
+    citation: dict[str, Any] = {"source": {"type": "source", "sourceType": form, "id": source["sourceId"], **fields}}
     if event.start is not None and event.start >= 0:
         citation["startIndex"] = event.start
     if event.end is not None and event.end >= 0:

@@ -74,8 +74,8 @@ class VercelUiWriter(Writer):
         self._call: ToolCallStart | None = None
         self._call_id = ""
         self._call_ids: dict[str, str] = {}
-        self._said: dict[str, dict[str, Any]] = {}
-        self._arguments_said: list[str] = []
+        self._written_calls: dict[str, dict[str, Any]] = {}
+        self._arguments_text: list[str] = []
         self._media: dict[str, tuple[Media, list[str], list[str]]] = {}
         super().__init__(**more)
 
@@ -157,7 +157,7 @@ class VercelUiWriter(Writer):
         self._finish_step()
 
     def _finish_step(self) -> None:
-        self._say_media()
+        self._write_media()
         self._step_open = False
         self._write("finish-step")
 
@@ -209,26 +209,26 @@ class VercelUiWriter(Writer):
         self._call_id = self._unique(event.call_id)
         executed = {"providerExecuted": True} if event.kind == "server" else {}
         call = {"toolCallId": self._call_id, "toolName": event.name, **executed, **self._dynamic}
-        self._said[self._call_id] = {**executed, **self._dynamic}
+        self._written_calls[self._call_id] = {**executed, **self._dynamic}
         self._content = b'data: {"type":"tool-input-delta","toolCallId":%b,"inputTextDelta":' % encode(self._call_id)
         encoding = {"inputEncoding": "text"} if event.kind == "custom" else {}
         self._write("tool-input-start", **call, **encoding)
 
     def _arguments(self, event: ToolCallDelta) -> None:
-        self._arguments_said.append(event.args)
+        self._arguments_text.append(event.args)
         self.pieces.append(b"%b%b}\n\n" % (self._content, encode(event.args)))
 
     def _call_end(self, event: ToolCallEnd) -> None:
         call, self._call = self._call, None
         if call is None:
             return
-        text = "".join(self._arguments_said)
-        self._arguments_said.clear()
+        text = "".join(self._arguments_text)
+        self._arguments_text.clear()
         marks = {"kind": "custom"} if call.kind == "custom" else {}
         head = {
             "toolCallId": self._call_id,
             "toolName": call.name,
-            **self._said[self._call_id],
+            **self._written_calls[self._call_id],
             **write_metadata(event.echo, call.native, **marks),
         }
         arguments = encode(text) if call.kind == "custom" else compact_json(text)
@@ -241,19 +241,19 @@ class VercelUiWriter(Writer):
 
     def _unique(self, call_id: str) -> str:
         """The client keeps one call per id, so a repeated id of a later turn is replaced."""
-        said, number = call_id or "call", 1
-        while said in self._said:
+        unique, number = call_id or "call", 1
+        while unique in self._written_calls:
             number += 1
-            said = f"{call_id or 'call'}-{number}"
-        self._call_ids[call_id] = said
-        return said
+            unique = f"{call_id or 'call'}-{number}"
+        self._call_ids[call_id] = unique
+        return unique
 
     def _result(self, event: ToolResult) -> None:
         call_id = self._call_ids.get(event.call_id)
         if call_id is None:
             self.lose(event)
             return
-        metadata = {**self._said[call_id], **write_metadata(None, event.native)}
+        metadata = {**self._written_calls[call_id], **write_metadata(None, event.native)}
         if event.is_error:
             self._write("tool-output-error", toolCallId=call_id, errorText=event.content, **metadata)
         else:
@@ -281,7 +281,7 @@ class VercelUiWriter(Writer):
         data.append(event.data)
         transcript.append(event.transcript)
 
-    def _say_media(self) -> None:
+    def _write_media(self) -> None:
         for event, data, transcript in self._media.values():
             self._file(event, "".join(data), "".join(transcript))
         self._media.clear()

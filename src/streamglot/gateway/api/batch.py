@@ -93,7 +93,7 @@ class BatchRun:
                 await self._tell(b"response", response)
         if self._gateway.server.log:
             failures = sum(response["error"] is not None for response in responses.values())
-            self._gateway.say(
+            self._gateway.log(
                 {
                     "event": "batch",
                     "request_id": self._request_id,
@@ -110,7 +110,7 @@ class BatchRun:
         try:
             outcome = await with_retries(lambda: self._final_when_stopping(item), RETRY)
         except Exception as error:
-            self._gateway.say_fault(item_request_id(self._request_id, item), error)
+            self._gateway.log_fault(item_request_id(self._request_id, item), error)
             return failed(item, StreamglotError("internal error of the gateway; its log has the details").as_event())
         return succeeded(item, outcome.value) if outcome.error is None else failed(item, outcome.error)
 
@@ -152,11 +152,11 @@ class BatchRun:
         if self._events is not None:
             await self._events.put(sse.event(msgspec.json.encode(data), name))
 
-    async def tell_end(self) -> None:
+    async def send_end(self) -> None:
         if self._events is not None:
             await self._events.put(None)
 
-    def tell_failure(self) -> None:
+    def send_failure(self) -> None:
         """Tells the client that the batch stopped before its end.
 
         If the queue is full, drops an event, as the stream is incomplete anyway.
@@ -224,9 +224,9 @@ async def _run_and_notify(run: BatchRun) -> bytes:
     """Runs a batch and tells its listener that it has ended."""
     try:
         data = await run.run()
-        await run.tell_end()
+        await run.send_end()
     except BaseException:
-        run.tell_failure()
+        run.send_failure()
         raise
     return data
 
@@ -310,4 +310,4 @@ class EventStream(StreamingResponse):
                 self._task.cancel()
                 (ended,) = await asyncio.gather(self._task, return_exceptions=True)
                 if isinstance(ended, Exception):
-                    self._gateway.say_fault(self._run.batch_id, ended)
+                    self._gateway.log_fault(self._run.batch_id, ended)

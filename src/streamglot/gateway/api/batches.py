@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 USUAL_WINDOW: Final = "24h"
 _WINDOW: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-MOST_METADATA: Final = 16
+MAX_METADATA: Final = 16
 """Entries in the metadata of a batch: the limit of the vendor's API."""
 METADATA_CHARS: Final = (64, 512)
 """Characters of a key and of a value: the limits of the vendor's API."""
-MOST_LISTED: Final = 100
+MAX_LISTED: Final = 100
 USUAL_LISTED: Final = 20
 """Rows of one page, at most and by default: the values of the vendor's API."""
 TIMES: Final = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
@@ -48,7 +48,7 @@ def batches_routes(gateway: Gateway) -> list[Route]:
         from ...batch.model import FILE_API
 
         parameters = Parameters(http, "after", "limit")
-        limit = parameters.limit(USUAL_LISTED, MOST_LISTED)
+        limit = parameters.limit(USUAL_LISTED, MAX_LISTED)
         service, owner = batches_of(gateway), owner_of(gateway, http)
         found = await service.catalog.list_batches(owner, FILE_API, parameters["after"], limit + 1)
         return json_reply(page([await shown(service, batch) for batch in found], limit))
@@ -130,8 +130,8 @@ def _window_seconds(window: object, usual: float) -> float:
 def _metadata(given: object) -> dict[str, str] | None:
     if given is None:
         return None
-    if not isinstance(given, dict) or len(given) > MOST_METADATA:
-        raise _wrong("metadata", f"metadata must be an object with at most {MOST_METADATA} strings")
+    if not isinstance(given, dict) or len(given) > MAX_METADATA:
+        raise _wrong("metadata", f"metadata must be an object with at most {MAX_METADATA} strings")
     for name, value in given.items():
         if len(name) > METADATA_CHARS[0] or not isinstance(value, str) or len(value) > METADATA_CHARS[1]:
             raise _wrong("metadata", f"metadata keys may have {METADATA_CHARS[0]} characters, and values {METADATA_CHARS[1]}")

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from ...errors import RequestError, Unsupported, excerpt
 from ..auth.authenticator import anonymous
-from ..http.call import ClientGone, too_slow
+from ..http.call import ClientDisconnected, too_slow
 from ..http.multipart import Multipart, Part, PartData, PartStart, boundary_of
 from .query_string import Parameters
 from .store_view import id_in, json_reply
@@ -29,7 +29,7 @@ FIELD_BYTES: Final = 4096
 """Bytes of a form field other than the file."""
 NAME_CHARS: Final = 255
 """Characters of a file's name: the limit of common file systems."""
-MOST_LISTED: Final = 10_000
+MAX_LISTED: Final = 10_000
 """Rows of one page, at most and by default: the value of the vendor's API."""
 SHORTEST, LONGEST = 3_600, 2_592_000
 """Seconds that a file may be kept: an hour to 30 days, as in the vendor's API."""
@@ -43,7 +43,7 @@ def file_routes(gateway: Gateway) -> list[Route]:
 
     async def listing(http: HttpRequest) -> Response:
         parameters = Parameters(http, "after", "limit", "order", "purpose")
-        limit, newest = parameters.limit(MOST_LISTED, MOST_LISTED), parameters.one_of("order", "desc", "asc") == "desc"
+        limit, newest = parameters.limit(MAX_LISTED, MAX_LISTED), parameters.one_of("order", "desc", "asc") == "desc"
         service, owner = batches_of(gateway), owner_of(gateway, http)
         found = await service.catalog.list_files(owner, parameters["purpose"], parameters["after"], limit + 1, newest)
         return json_reply(page([shown_file(file) for file in found], limit))
@@ -198,7 +198,7 @@ async def body_chunks(gateway: Gateway, http: HttpRequest) -> AsyncIterator[byte
         except StopAsyncIteration:
             return
         except ClientDisconnect:
-            raise ClientGone from None
+            raise ClientDisconnected from None
         except TimeoutError:
             raise too_slow(seconds) from None
         yield chunk

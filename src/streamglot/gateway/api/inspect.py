@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ...store import TurnDetail
     from ..app import Gateway
 
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 """Seconds between two reads of what a running turn has recorded. The store commits as often."""
 FIRST_COMMITS: Final = 2
 COMMITS: Final = 8
@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 def inspect_routes(gateway: Gateway) -> list[Route]:
-    work = Work()
+    work = WorkerThreads()
 
     async def turn(http: HttpRequest) -> Response:
         asked = Parameters(http, "as", "follow")
@@ -127,7 +127,7 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-class Work:
+class WorkerThreads:
     """Runs computation in a few threads, so that it does not delay the streams of other clients."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Work:
 class TurnLines:
     """Produces the lines of a stored or running turn."""
 
-    def __init__(self, view: StoreView, work: Work, turn: TurnDetail, client: str) -> None:
+    def __init__(self, view: StoreView, work: WorkerThreads, turn: TurnDetail, client: str) -> None:
         self._view = view
         self._work = work
         self._turn = turn
@@ -155,7 +155,7 @@ class TurnLines:
         pieces = await self._read_beginning()
         yield self._facts(pieces, running)
         while follows and running and not pieces:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             if not self._view.store.settings.raw and await self._has_client_stream():
                 async for line in self._client_stream():
                     yield line
@@ -175,7 +175,7 @@ class TurnLines:
                 if not running or not follows:
                     break
                 yield _line({"rows": pager.inspection.page()})  # the rows after the last whole page
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 running = await self._still_running()
             pieces = await self._read(COMMITS)
             requests += [piece for piece in pieces if piece.direction.startswith((GIVEN, ASKED))]
@@ -203,8 +203,8 @@ class TurnLines:
             ended = False
             while not ended:
                 pieces: list[Piece] = []
-                until = time.monotonic() + LOOK_SECONDS
-                while not ended and await arrivals.come(max(0.0, until - time.monotonic())):
+                until = time.monotonic() + POLL_SECONDS
+                while not ended and await arrivals.next_within(max(0.0, until - time.monotonic())):
                     chunk = arrivals.take()
                     ended = chunk is None
                     if chunk is not None:
@@ -219,7 +219,7 @@ class TurnLines:
             arrivals.leave()
         yield _line({"rows": await self._work.run(pager.close)})
         while await self._still_running():
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         yield _line({"turn": {**facts(self._turn, [], running=False), "follows": "client"}})
         yield _line({"end": True})
 
@@ -281,7 +281,7 @@ async def recorded_pieces(view: StoreView, turn_id: str) -> list[Piece]:
     return [Piece(frame.at, frame.direction, frame.data) for frame in frames]
 
 
-async def _pasted_lines(work: Work, source: Source, client: str) -> AsyncIterator[bytes]:
+async def _pasted_lines(work: WorkerThreads, source: Source, client: str) -> AsyncIterator[bytes]:
     target = client or source.client or (source.dialect if _writes(source.dialect) else FIRST_WRITER)
     own = bool(source.client) and target == source.client
     inspection = Inspection(
@@ -301,7 +301,7 @@ async def _pasted_lines(work: Work, source: Source, client: str) -> AsyncIterato
     yield _line({"end": True})
 
 
-async def _pages(work: Work, pager: Pager, pieces: list[Piece]) -> AsyncIterator[bytes]:
+async def _pages(work: WorkerThreads, pager: Pager, pieces: list[Piece]) -> AsyncIterator[bytes]:
     """Yields the pages of these pieces. Each page is computed in a thread."""
     pages: Iterator[dict[str, Any]] = iter(pager.feed(pieces))
 

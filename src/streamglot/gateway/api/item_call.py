@@ -60,19 +60,19 @@ class ItemCall:
         self._key = key
         self._body = body
         self._received = received
-        self._gone: Callable[[], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
 
     def query(self, name: str) -> str:
         return self._key if name == "key" else ""
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the whole batch was read within the limits
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the whole batch was read within the limits
         return self._body
 
-    def watch(self, gone: Callable[[], None]) -> None:
-        self._gone = gone
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
+        self._on_disconnect = on_disconnect
 
     def unwatch(self) -> None:
-        self._gone = None
+        self._on_disconnect = None
 
     async def served(self, work: Coroutine[Any, Any, None]) -> None:
         """Waits for the handler. If the batch is cancelled, the handler sees a client that disconnected, and ends as usual."""
@@ -80,8 +80,8 @@ class ItemCall:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            if self._gone is not None:
-                self._gone()
+            if self._on_disconnect is not None:
+                self._on_disconnect()
             else:
                 task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ENDPOINT: Final = "/v1/messages"
 PLACE: Final = "/v1/messages/batches"
 _CUSTOM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-MOST_LISTED: Final = 1_000
+MAX_LISTED: Final = 1_000
 USUAL_LISTED: Final = 20
 """Rows of one page, at most and by default: the values of the vendor's API."""
 
@@ -49,7 +49,7 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
         from ...batch.model import MESSAGE_API
 
         parameters = Parameters(http, "after_id", "before_id", "limit", "beta")
-        limit = parameters.limit(USUAL_LISTED, MOST_LISTED)
+        limit = parameters.limit(USUAL_LISTED, MAX_LISTED)
         service, owner = batches_of(gateway), owner_of(gateway, http)
         before = parameters["before_id"]
         found = await service.catalog.list_batches(owner, MESSAGE_API, before or parameters["after_id"], limit + 1, not before)
@@ -129,11 +129,11 @@ async def created(gateway: Gateway, service: BatchService, http: HttpRequest, ow
 class _Members:
     """Checks the shape of the requests. Their params are checked when they run."""
 
-    def __init__(self, line_bytes: int, most: int) -> None:
+    def __init__(self, line_bytes: int, max_requests: int) -> None:
         from ...batch.request_array import RequestArray
 
         self.count = 0
-        self._most = most
+        self._max_requests = max_requests
         self._array = RequestArray(line_bytes)
         self._known: set[int] = set()
 
@@ -163,8 +163,8 @@ class _Members:
                 )
             self._known.add(name)
             self.count += 1
-            if self.count > self._most:
-                raise RequestError(f"a batch has at most {self._most} requests (batches.max_items)", status=413)
+            if self.count > self._max_requests:
+                raise RequestError(f"a batch has at most {self._max_requests} requests (batches.max_items)", status=413)
         return b"".join(line + b"\n" for line in lines)
 
     def _wrong(self, place: str, rule: str) -> RequestError:

@@ -24,7 +24,7 @@ from ...upstream.routes import Candidate
 from ..auth.authenticator import Caller, anonymous
 from ..auth.budgets import Reservation, price_of
 from ..handler import context_of
-from ..http.call import ClientGone
+from ..http.call import ClientDisconnected
 
 if TYPE_CHECKING:
     from ...store import Turn as StoredTurn
@@ -111,12 +111,12 @@ class Metered:
         self._settle(error)
 
     async def _begin(self) -> StoredTurn:
-        from ...store import Started, Wanted
+        from ...store import SessionHints, Started
 
         assert self._gateway.store is not None
         record, request = self.record, Request(model=self.record.model, dialect=self.record.dialect)
         caller = record.key or anonymous(self._headers)
-        session = await self._gateway.store.find_session(Wanted(caller=caller), request)
+        session = await self._gateway.store.find_session(SessionHints(caller=caller), request)
         started = Started(
             caller=caller, request_id=record.request_id, dialect=record.dialect, model=record.model, request=request, probe=True
         )
@@ -127,7 +127,7 @@ class Metered:
         if isinstance(error, StreamglotError):
             record.failed(error.as_event())
         else:
-            record.ending = "end" if error is None else "client_gone" if isinstance(error, ClientGone) else "error"
+            record.ending = "end" if error is None else "client_gone" if isinstance(error, ClientDisconnected) else "error"
         usage = self._used(record.ending)
         record.usage = Usage(usage.input_tokens, usage.output_tokens)
         written = self._reservation.settle(usage, now) if self._reservation is not None else None
@@ -151,7 +151,7 @@ class Metered:
         if self._attempt is not None:
             self._attempt.failed(error) if error is not None else self._attempt.used(record.usage)
         result = ExchangeResult(self._context, record, Request(), seconds=now - record.began)
-        self._gateway.tell_observers(result, self._span)
+        self._gateway.notify_observers(result, self._span)
 
     def _used(self, ending: str) -> TokenCounts:
         """Returns the usage that the answer reports.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 Named = list[tuple[str, str]]
-BIRTH = "2026-01-01T00:00:00Z"
-BIRTH_SECONDS = 1_767_225_600
+MODEL_CREATED = "2026-01-01T00:00:00Z"
+MODEL_CREATED_SECONDS = 1_767_225_600
 
 
 def listing(models: Named, headers: Mapping[str, str], path: str, key_in_query: bool) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def entry(name: str, owner: str) -> dict[str, Any]:
         "id": name,
         "object": "model",
         "type": "model",
-        "created": BIRTH_SECONDS,
-        "created_at": BIRTH,
+        "created": MODEL_CREATED_SECONDS,
+        "created_at": MODEL_CREATED,
         "display_name": name,
         "owned_by": owner,
         "lifecycle": "active",

@@ -34,10 +34,10 @@ class Parameters:
             raise RequestError(f"{name} must be {' or '.join(words)}, not {excerpt(word)}")
         return word
 
-    def limit(self, usual: int, most: int) -> int:
-        text = self["limit"] or str(usual)
-        if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
-            raise RequestError(f"limit must be a number from 1 to {most}, not {excerpt(text)}")
+    def limit(self, default: int, maximum: int) -> int:
+        text = self["limit"] or str(default)
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= maximum):
+            raise RequestError(f"limit must be a number from 1 to {maximum}, not {excerpt(text)}")
         return int(text)
 
     def moment(self, name: str) -> float:

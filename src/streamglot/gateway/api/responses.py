@@ -18,17 +18,17 @@ from ...stages import replay
 from ..endpoints import REPEATED, RETRIEVABLE
 from ..event_ids import FRAMES
 from .query_string import Parameters
-from .resume import BEYOND, ENDED_SECONDS, NOT_FOUND, event_number, resumed, stopped
+from .resume import ENDED_SECONDS, NO_SUCH_EVENT, NOT_FOUND, event_number, resumed, stopped
 from .store_view import id_in, json_reply, store_view_of
 
 if TYPE_CHECKING:
     from ...store import TurnDetail
     from ..app import Gateway
 
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 """Seconds between two reads of a turn that is being cancelled: too short for a person to notice."""
 USUAL_ITEMS: Final = 20
-MOST_ITEMS: Final = 100
+MAX_ITEMS: Final = 100
 """Items in one answer: the limit of the vendor's API."""
 INSTRUCTIONS: Final = "instructions"
 _UNFINISHED: Final = ("cancelled", "client_gone")
@@ -59,7 +59,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
             try:
                 return await resumed(gateway, store_view_of(gateway, http).caller, turn.id, after)
             except RequestError as error:
-                if error.code == BEYOND and error.detail:
+                if error.code == NO_SUCH_EVENT and error.detail:
                     raise _beyond(turn, after, error.detail["events"]) from None
                 if error.code != NOT_FOUND:
                     raise
@@ -74,7 +74,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
             stop_result = await stopped(gateway, store_view_of(gateway, http).caller, turn.id)
             until = time.monotonic() + (ENDED_SECONDS if stop_result.ended else 0)
             while not (turn := await found(http)).ending and time.monotonic() < until:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         return json_reply(restored(turn))
 
     async def withdraw(http: HttpRequest) -> HttpResponse:
@@ -85,7 +85,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
 
     async def input_items(http: HttpRequest) -> HttpResponse:
         parameters = Parameters(http, "limit", "order", "after", "include", "include[]")
-        order, limit = parameters.one_of("order", "desc", "asc"), parameters.limit(USUAL_ITEMS, MOST_ITEMS)
+        order, limit = parameters.one_of("order", "desc", "asc"), parameters.limit(USUAL_ITEMS, MAX_ITEMS)
         turn = await found(http)
         items = dialect(RETRIEVABLE).input_items(_request(turn), turn.response_id, _instructed(turn))
         return json_reply(listed(items if order == "asc" else items[::-1], parameters["after"], limit))
@@ -100,8 +100,8 @@ def response_routes(gateway: Gateway) -> list[Route]:
 
 def _writer(turn: TurnDetail) -> Any:
     request = _request(turn)
-    said = {**turn.wish, **dialect(RETRIEVABLE).repeated_fields(request, _instructed(turn))}
-    mirror = {name: value for name, value in said.items() if name in REPEATED}
+    fields = {**turn.client_options, **dialect(RETRIEVABLE).repeated_fields(request, _instructed(turn))}
+    mirror = {name: value for name, value in fields.items() if name in REPEATED}
     return dialect(RETRIEVABLE).writer(
         id=turn.response_id,
         model=request.model or turn.model,
@@ -113,7 +113,7 @@ def _writer(turn: TurnDetail) -> Any:
 
 def _instructed(turn: TurnDetail) -> bool:
     """Returns whether the first message was given as instructions and not as part of the input."""
-    return bool(turn.wish.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
+    return bool(turn.client_options.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
 
 
 def _replayed(turn: TurnDetail, after: int) -> HttpResponse:
@@ -176,7 +176,7 @@ def _beyond(turn: TurnDetail, after: int, count: int) -> RequestError:
     return RequestError(
         f"the response {turn.response_id} has {count} events, with the numbers 0 to {count - 1}, and none after {after - 1}; "
         "starting_after must be one of these numbers",
-        code=BEYOND,
+        code=NO_SUCH_EVENT,
     )
 
 

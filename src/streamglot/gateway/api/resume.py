@@ -20,21 +20,21 @@ from ...framing import sse
 from ..auth.authenticator import Caller, anonymous
 from ..endpoints import ENDPOINTS, RETRIEVABLE
 from ..event_ids import EVENT_IDS, FRAMES, Elements
-from ..stream_recorder import RESPONSE_ID, SPOKEN
+from ..stream_recorder import DIALECT, RESPONSE_ID
 
 if TYPE_CHECKING:
     from ...store import Chunk, Store
     from ..app import Gateway
 
-MOST_EVENTS: Final = 2**31 - 2
+MAX_EVENTS: Final = 2**31 - 2
 """Events in one stream. No stream has more, so larger event numbers count as this one."""
-MOST_DIGITS: Final = 20
-"""Digits of an event number that is parsed. A longer number counts as ``MOST_EVENTS``, without the cost of parsing it."""
+MAX_DIGITS: Final = 20
+"""Digits of an event number that is parsed. A longer number counts as ``MAX_EVENTS``, without the cost of parsing it."""
 FIRST_SECONDS: Final = 2.0
 """Seconds that a reader waits for its headers. An error within this time becomes an HTTP status."""
 NOT_FOUND: Final = "stream_not_found"
 LOST: Final = "stream_lost"
-BEYOND: Final = "no_such_event"
+NO_SUCH_EVENT: Final = "no_such_event"
 """Error codes of the buffer: the stream does not exist, its process died, or it ended before the given event."""
 ENDED_SECONDS: Final = 5.0
 """Seconds that a stop request waits for the stream to end."""
@@ -42,7 +42,7 @@ ENDED_SECONDS: Final = 5.0
 
 def store_of(gateway: Gateway) -> Store:
     if gateway.store is None:
-        raise RequestError("this gateway keeps nothing (store.url is none): set store.url", code="store_off", status=404)
+        raise RequestError("this gateway has no store (store.url is none): set store.url", code="store_off", status=404)
     return gateway.store
 
 
@@ -54,7 +54,7 @@ def seen_by(caller: Caller | None) -> str | None:
 def event_number(name: str, text: str) -> int:
     if not text.isdecimal():
         raise RequestError(f"{name} must be the number of an event, not {excerpt(text)}")
-    return min(int(text), MOST_EVENTS) if len(text) <= MOST_DIGITS else MOST_EVENTS
+    return min(int(text), MAX_EVENTS) if len(text) <= MAX_DIGITS else MAX_EVENTS
 
 
 class Stopped(msgspec.Struct):
@@ -70,15 +70,15 @@ class Arrivals:
 
     def __init__(self, chunks: AsyncIterator[Chunk]) -> None:
         self._chunks = chunks
-        self._coming: asyncio.Task[Chunk | None] | None = None
+        self._next_chunk: asyncio.Task[Chunk | None] | None = None
 
-    async def come(self, seconds: float) -> bool:
+    async def next_within(self, seconds: float) -> bool:
         """Returns whether the next chunk arrives within this time. Raises the error that comes in its place."""
-        if self._coming is None:
-            self._coming = asyncio.ensure_future(self._next())
-        await asyncio.wait({self._coming}, timeout=seconds)
-        if self._coming.done():
-            self._coming.result()
+        if self._next_chunk is None:
+            self._next_chunk = asyncio.ensure_future(self._next())
+        await asyncio.wait({self._next_chunk}, timeout=seconds)
+        if self._next_chunk.done():
+            self._next_chunk.result()
             return True
         return False
 
@@ -87,13 +87,13 @@ class Arrivals:
 
     def take(self) -> Chunk | None:
         """Returns the chunk that arrived, or None at the end."""
-        assert self._coming is not None
-        came, self._coming = self._coming.result(), None
-        return came
+        assert self._next_chunk is not None
+        chunk_read, self._next_chunk = self._next_chunk.result(), None
+        return chunk_read
 
     def leave(self) -> None:
-        if self._coming is not None:
-            self._coming.cancel()
+        if self._next_chunk is not None:
+            self._next_chunk.cancel()
 
 
 class Resumed(StreamingResponse):
@@ -110,19 +110,19 @@ class Resumed(StreamingResponse):
             self._arrivals.leave()
 
 
-async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int) -> Response:
+async def resumed(gateway: Gateway, caller: str | None, stream_id: str, after: int) -> Response:
     """Returns the stream after this event. An error before the headers becomes an HTTP status; a later one is the last event."""
     buffer = store_of(gateway).buffer
-    headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, who) or b"{}")
-    spoken, response_id = headers.pop(SPOKEN, ""), headers.pop(RESPONSE_ID, "")
-    arrivals = Arrivals(buffer.read(stream_id, after, who))
+    headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, caller) or b"{}")
+    dialect_name, response_id = headers.pop(DIALECT, ""), headers.pop(RESPONSE_ID, "")
+    arrivals = Arrivals(buffer.read(stream_id, after, caller))
     try:
-        await arrivals.come(FIRST_SECONDS)
+        await arrivals.next_within(FIRST_SECONDS)
     except asyncio.CancelledError:
         arrivals.leave()
         raise
     headers |= {"x-streamglot-stream": stream_id, "x-streamglot-after": str(after)}
-    last_event = partial(last_words, spoken, headers["content-type"], response_id) if spoken else None
+    last_event = partial(encoded_error, dialect_name, headers["content-type"], response_id) if dialect_name else None
     data = _bytes(arrivals, after, headers["content-type"], last_event, gateway.server.keep_alive_seconds)
     return Resumed(arrivals, data, headers)
 
@@ -138,7 +138,7 @@ async def _bytes(
     alive = sse.comment("ping") if EVENT_IDS[media_type] is FRAMES else b""
     try:
         while True:
-            while not await arrivals.come(quiet):
+            while not await arrivals.next_within(quiet):
                 if alive:
                     yield alive
             chunk = arrivals.take()
@@ -152,33 +152,33 @@ async def _bytes(
         yield last_event(last, error.as_event())
 
 
-def last_words(spoken: str, media_type: str, response_id: str, last: int, error: StreamError) -> bytes:
+def encoded_error(dialect_name: str, media_type: str, response_id: str, last: int, error: StreamError) -> bytes:
     """Returns the end, in the stream's dialect, of a stream that another process wrote up to this event."""
     array = isinstance(EVENT_IDS[media_type], Elements)
-    options: dict[str, Any] = {"array": True} if array else {"sequence": last} if spoken == RETRIEVABLE else {}
-    writer = dialect(spoken).writer(id=response_id, **options)
+    options: dict[str, Any] = {"array": True} if array else {"sequence": last} if dialect_name == RETRIEVABLE else {}
+    writer = dialect(dialect_name).writer(id=response_id, **options)
     data = writer.feed([error]) + writer.close()
-    if any(endpoint.numbered for endpoint in ENDPOINTS.values() if endpoint.dialect == spoken):
+    if any(endpoint.numbered for endpoint in ENDPOINTS.values() if endpoint.dialect == dialect_name):
         data, _ = FRAMES.numbered(data, last)
     return b",\r\n" + data.removeprefix(b"[") if array and last else data
 
 
-async def stopped(gateway: Gateway, who: str | None, stream_id: str) -> Stopped:
+async def stopped(gateway: Gateway, caller: str | None, stream_id: str) -> Stopped:
     """Asks for the stream to stop, on whichever worker it runs, and waits for its end.
 
     It reads after an event number that no stream reaches. That yields no data, and the error at the end tells the number of
     events.
     """
     buffer = store_of(gateway).buffer
-    if not await buffer.stop(stream_id, who):
+    if not await buffer.stop(stream_id, caller):
         raise RequestError(f"there is no stream {stream_id!r} of yours to stop", code=NOT_FOUND, status=404)
     try:
         async with asyncio.timeout(ENDED_SECONDS):
-            await anext(buffer.read(stream_id, MOST_EVENTS, who), None)
+            await anext(buffer.read(stream_id, MAX_EVENTS, caller), None)
     except TimeoutError:
         return Stopped(stream_id)
     except StreamglotError as error:
-        if error.code == BEYOND and error.detail:
+        if error.code == NO_SUCH_EVENT and error.detail:
             return Stopped(stream_id, True, error.detail["events"])
         if error.code not in (LOST, NOT_FOUND):
             raise
@@ -186,23 +186,23 @@ async def stopped(gateway: Gateway, who: str | None, stream_id: str) -> Stopped:
 
 
 def resume_routes(gateway: Gateway) -> list[Route]:
-    def who(http: HttpRequest) -> str | None:
+    def caller_of(http: HttpRequest) -> str | None:
         return seen_by(gateway.authenticator.admit(http.headers, http.query_params.get("key", "")))
 
     async def stream(http: HttpRequest) -> Response:
         # browsers send Last-Event-ID when they reconnect
         given = http.headers.get("last-event-id") or http.query_params.get("after") or "0"
-        return await resumed(gateway, who(http), http.path_params["id"], event_number("after", given))
+        return await resumed(gateway, caller_of(http), http.path_params["id"], event_number("after", given))
 
     async def stop(http: HttpRequest) -> Response:
-        told = await stopped(gateway, who(http), http.path_params["id"])
-        return Response(msgspec.json.encode(told), media_type="application/json")
+        result = await stopped(gateway, caller_of(http), http.path_params["id"])
+        return Response(msgspec.json.encode(result), media_type="application/json")
 
     async def chat(http: HttpRequest) -> Response:
         """Resumes the running answer of a chat from its beginning, for a page that was reloaded. Answers 204 if there is none."""
         from ...store import Filter, chat_session
 
-        store, caller = store_of(gateway), who(http)
+        store, caller = store_of(gateway), caller_of(http)
         owner = anonymous(http.headers) if caller is None else caller
         session = chat_session(owner, http.path_params["id"])
         found = await store.queries.turns(Filter(session_id=session, caller=owner, limit=1))

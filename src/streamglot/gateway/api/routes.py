@@ -21,7 +21,7 @@ from ...errors import RequestError, StreamglotError
 from ..auth.authenticator import Caller, anonymous
 from ..endpoints import COUNTED_BY, dialect_of
 from ..http.asgi import DisconnectWatch, read_body
-from ..http.call import ClientGone, json_object
+from ..http.call import ClientDisconnected, json_object
 from ..http.reply import retry_after
 from .approvals import approval_routes
 from .batch import batch_routes
@@ -191,7 +191,7 @@ def pages(gateway: Gateway) -> Starlette:
         ]
     application = Starlette(routes=routes)
     application.add_exception_handler(StreamglotError, refused)
-    application.add_exception_handler(ClientGone, gone)
+    application.add_exception_handler(ClientDisconnected, gone)
     application.add_exception_handler(500, broken)
     application.add_exception_handler(404, nothing_here)
     application.add_exception_handler(405, nothing_here)
@@ -219,7 +219,7 @@ async def while_there(http: HttpRequest, work: Coroutine[Any, Any, Answered]) ->
         return await task
     except asyncio.CancelledError:
         task.cancel()
-        raise ClientGone from None
+        raise ClientDisconnected from None
     finally:
         watch.stop()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..app import Gateway
 
 USUAL: Final = 100
-MOST: Final = 500
+MAX_LISTED: Final = 500
 """Rows in one answer. ``before`` gets the next page."""
 ALL: Final = 2**31
 RUNNING: Final = "running"
@@ -97,11 +97,11 @@ class StoreView:
 def store_routes(gateway: Gateway) -> list[Route]:
     async def sessions(http: HttpRequest) -> Response:
         parameters = Parameters(http, "limit", "before")
-        return json_reply(await store_view_of(gateway, http).sessions(parameters.limit(USUAL, MOST), parameters["before"]))
+        return json_reply(await store_view_of(gateway, http).sessions(parameters.limit(USUAL, MAX_LISTED), parameters["before"]))
 
     async def session(http: HttpRequest) -> Response:
         parameters = Parameters(http, "limit", "before")
-        limit, before = parameters.limit(USUAL, MOST), parameters["before"]
+        limit, before = parameters.limit(USUAL, MAX_LISTED), parameters["before"]
         return json_reply(await store_view_of(gateway, http).session(id_in(http), limit, before))
 
     async def turns(http: HttpRequest) -> Response:
@@ -185,7 +185,7 @@ def _filter(http: HttpRequest, *more: str) -> tuple[Filter, Parameters]:
         until=parameters.moment("until"),
         search=parameters["search"],
         before=parameters["before"],
-        limit=parameters.limit(USUAL, MOST),
+        limit=parameters.limit(USUAL, MAX_LISTED),
     )
     return which, parameters
 

@@ -93,9 +93,9 @@ def requests(turn: TurnDetail, pieces: Sequence[Piece]) -> dict[str, Any]:
 
 def _sent(piece: Piece) -> dict[str, Any] | None:
     try:
-        said = msgspec.json.decode(piece.data, type=dict[str, msgspec.Raw])
-        body = bytes(said.pop("body", msgspec.Raw(b"null")))
-        known = {name: msgspec.json.decode(value) for name, value in said.items()}
+        fields = msgspec.json.decode(piece.data, type=dict[str, msgspec.Raw])
+        body = bytes(fields.pop("body", msgspec.Raw(b"null")))
+        known = {name: msgspec.json.decode(value) for name, value in fields.items()}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return {**shortened(known), "at": piece.at, "body": shown_body(body), "recorded": True}
@@ -144,10 +144,10 @@ def upstream_curl(turn: TurnDetail, pieces: Sequence[Piece]) -> str:
             code="no_raw",
             status=404,
         )
-    said = msgspec.json.decode(sent[-1].data, type=dict[str, msgspec.Raw])
-    headers = msgspec.json.decode(said["headers"], type=dict[str, str])
+    fields = msgspec.json.decode(sent[-1].data, type=dict[str, msgspec.Raw])
+    headers = msgspec.json.decode(fields["headers"], type=dict[str, str])
     shown = {name: _placeholder(name) if value == HIDDEN else value for name, value in headers.items()}
-    return curl(msgspec.json.decode(said["url"], type=str), shown, bytes(said["body"]))
+    return curl(msgspec.json.decode(fields["url"], type=str), shown, bytes(fields["body"]))
 
 
 def _placeholder(name: str) -> str:

@@ -65,13 +65,13 @@ class Caller:
     def count(self, now: float) -> None:
         """Counts a request that names no model, such as a tool call. Raises the error of a limit that it exceeds."""
         if self.budget.limited and self.budget.used_up():
-            raise self.overdrawn()
+            raise self.budget_exceeded()
         for bucket, cost, what in ((self._requests, 1.0, "requests"), (self._tokens, 0.0, "tokens")):
             wait = bucket.take(cost, now)
             if wait > 0:
                 raise self._too_fast(what, wait)
 
-    def overdrawn(self) -> RequestError:
+    def budget_exceeded(self) -> RequestError:
         if self.refusal is not None:
             return self.refusal()
         return RequestError(f"the key {self.name!r} has used up its budget", code="budget_exceeded", status=429)
@@ -129,7 +129,7 @@ class Caller:
     def _fault_of(self, input_tokens: int, price: Price | None) -> RequestError | None:
         """Returns the error if the budget does not admit a request with this input; None if it does."""
         if self.budget.used_up():
-            return self.overdrawn()
+            return self.budget_exceeded()
         if self.budget.reserved():
             return RequestError(
                 f"the key {self.name!r} has reserved the rest of its budget for requests that run now; "
@@ -236,7 +236,7 @@ class Authenticator:
         """Returns the error for a refused key. If no key at all can pass, the message says how to change that."""
         state = self.state
         if not state.usable:
-            why = f"{why}. No key can pass now: {state.says}; {state.step}"
+            why = f"{why}. No key can pass now: {state.summary}; {state.step}"
         return RequestError(why, code=code, status=401)
 
 

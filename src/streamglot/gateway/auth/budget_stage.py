@@ -59,7 +59,7 @@ class BudgetStage(Stage):
         self._follow(kept)
         if isinstance(kept[-1], (StreamEnd, StreamError)):
             return list(kept)
-        error = self._caller.overdrawn().as_event()
+        error = self._caller.budget_exceeded().as_event()
         return [*kept, *self._close_blocks(), error]
 
     def _follow(self, events: list[Event]) -> None:

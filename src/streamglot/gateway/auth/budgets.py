@@ -102,11 +102,12 @@ class Budget:
 
 
 class Reservation:
-    """What one request of a key has reserved until it is settled. ``price`` is None if the budget is not in money."""
+    """The tokens and the cost that one request of a key reserves until it is settled. ``price`` is None if the budget is not in
+    money."""
 
     __slots__ = (
         *("_account", "_budget", "_bytes", "_cost", "_held", "_held_cost", "_input", "_live", "_minute"),
-        *("_output", "_price", "_settled", "_told", "_tokens"),
+        *("_output", "_price", "_reported", "_settled", "_tokens"),
     )
 
     def __init__(
@@ -115,7 +116,7 @@ class Reservation:
         self._account, self._budget, self._minute = account, budget, minute
         self._input, self._output = tokens
         self._price = price
-        self._bytes = self._told = 0
+        self._bytes = self._reported = 0
         self._live = self._cost = self._held = self._held_cost = 0.0
         self._tokens = float(sum(tokens))
         self._settled = False
@@ -143,7 +144,7 @@ class Reservation:
         """
         for number, event in enumerate(events, 1):
             self._count(event.event if type(event) is Choice else event)
-            output = max(self._told, round(self._bytes / BYTES_PER_TOKEN))
+            output = max(self._reported, round(self._bytes / BYTES_PER_TOKEN))
             if self._input + output - self._live >= STEP_TOKENS and self._add_up(output):
                 return number
         return None
@@ -167,7 +168,7 @@ class Reservation:
             self._bytes += _size(event.args)
         elif kind is Usage:
             self._input = _count_of(event.input_tokens) or self._input
-            self._told = _count_of(event.output_tokens) or self._told
+            self._reported = _count_of(event.output_tokens) or self._reported
 
     def _hold(self, tokens: float, cost: float) -> None:
         """Reserves at least this much."""

@@ -178,27 +178,27 @@ class TokenBucket:
     """
 
     def __init__(self, name: str) -> None:
-        self._most = 0.0
+        self._capacity = 0.0
         self._memory = _memory(2)
         self._place = self._memory.place(name)
         self._numbers = self._memory.bucket(self._place)
 
     def resize(self, per_minute: int) -> None:
-        self._most = float(per_minute)
+        self._capacity = float(per_minute)
 
     @property
     def limited(self) -> bool:
-        return self._most > 0
+        return self._capacity > 0
 
     def take(self, cost: float, now: float) -> float:
         """Takes the cost and returns 0, or returns the seconds to wait."""
-        if not self._most:
+        if not self._capacity:
             return 0.0
         with self._memory.locked(self._place):
             debt = self._debt(now)
-            left = self._most - debt
+            left = self._capacity - debt
             if left < max(cost, 1e-9):
-                return (max(cost, 1.0) - left) / self._most * MINUTE
+                return (max(cost, 1.0) - left) / self._capacity * MINUTE
             self._numbers[0] = debt + cost
         return 0.0
 
@@ -207,25 +207,25 @@ class TokenBucket:
 
         ``spend`` corrects the amount when the true one is known.
         """
-        if not self._most:
+        if not self._capacity:
             return 0.0
         with self._memory.locked(self._place):
             debt = self._debt(now)
-            left = self._most - debt
+            left = self._capacity - debt
             if left < 1e-9:
-                return (1.0 - left) / self._most * MINUTE
+                return (1.0 - left) / self._capacity * MINUTE
             self._numbers[0] = debt + amount
         return 0.0
 
     def spend(self, amount: float, now: float) -> None:
         """Takes the amount even if it is not left. A negative amount is given back."""
-        if self._most:
+        if self._capacity:
             with self._memory.locked(self._place):
                 self._numbers[0] = max(0.0, self._debt(now) + amount)
 
     def _debt(self, now: float) -> float:
         before, at = self._numbers
-        debt: float = max(0.0, before - (now - at) * self._most / MINUTE)
+        debt: float = max(0.0, before - (now - at) * self._capacity / MINUTE)
         self._numbers[0], self._numbers[1] = debt, now
         return debt
 

@@ -17,7 +17,7 @@ from . import ratelimit as ledger
 from .authenticator import Caller
 
 if TYPE_CHECKING:
-    from ...store import Overdrawn, Store, StoredKey
+    from ...store import BudgetExceeded, Store, StoredKey
 
 REFRESH_SECONDS: Final = 2.0
 """Seconds within which a new key is accepted and a revoked key is refused."""
@@ -55,7 +55,7 @@ class StoredCallers:
 
     async def refresh(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         """Reads the keys of the store. The counts of the last minute stay."""
-        keys = await store.keys.news()
+        keys = await store.keys.changes()
         if keys is not None:
             callers: dict[str, Caller] = {}
             for key in keys:
@@ -80,23 +80,23 @@ class StoredCallers:
             caller = self.callers.get(key.hash)
             if caller is not None:
                 caller.budget.rebase(spent, marks[key.hash])
-        self._renews = {over.key.hash: over.renews for over in await store.keys.overdrawn()} if self._any_over() else {}
+        self._renews = {over.key.hash: over.renews for over in await store.keys.budget_exceeded()} if self._any_over() else {}
 
     def _any_over(self) -> bool:
         return any(caller.budget.limited and caller.budget.used_up() for caller in self.callers.values())
 
     def _refusal(self, key: StoredKey, caller: Caller) -> RequestError:
         """Returns the error for a key whose budget is used up, from what is known now."""
-        from ...store import Overdrawn, Spent
+        from ...store import BudgetExceeded, Spent
 
         tokens, cost = caller.budget.used()
         renews, latest = self._renews.get(key.hash), False
         if renews is None and key.budget_seconds is not None:
             renews, latest = time.time() + key.budget_seconds, True  # by then all present usage has left the period
         spent = Spent(turns=0, tokens=round(tokens), cost=cost)
-        return refusal(Overdrawn(key=key, spent=spent, renews=renews), latest)
+        return refusal(BudgetExceeded(key=key, spent=spent, renews=renews), latest)
 
-    async def watch(self, store: Store, tick: Callable[[], object], say: Callable[[Mapping[str, Any]], None]) -> None:
+    async def watch(self, store: Store, tick: Callable[[], object], log: Callable[[Mapping[str, Any]], None]) -> None:
         """Refreshes the keys until it is cancelled. If the store does not answer, nothing changes."""
         from ...store import StoreUnavailable
 
@@ -108,10 +108,10 @@ class StoredCallers:
             except StoreUnavailable:
                 continue
             except Exception as error:
-                say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
+                log({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
 
 
-def refusal(over: Overdrawn, latest: bool = False) -> RequestError:
+def refusal(over: BudgetExceeded, latest: bool = False) -> RequestError:
     """Returns the error that names the budget that is used up and when it renews. ``latest``: the time is an upper bound."""
     key, spent = over.key, over.spent
     period = "" if key.budget_seconds is None else f" in {_period(key.budget_seconds)}"

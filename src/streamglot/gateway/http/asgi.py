@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 
 from ...errors import ConfigError
-from .call import ClientGone, Deadline, check_length, query_value, too_large, too_slow
+from .call import ClientDisconnected, Deadline, check_length, query_value, too_large, too_slow
 from .http_call import HTTPCall
 from .reply import Reply, header_value, sent_status
 
@@ -24,19 +24,19 @@ CALL: Final = "streamglot.call"
 """The scope key under which the gateway's server puts the call."""
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], most: int, deadline: Deadline) -> bytes:
+async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int, deadline: Deadline) -> bytes:
     """Reads the whole body of a request, within a size and a time."""
-    check_length(headers, most)
+    check_length(headers, max_bytes)
     body = bytearray()
     try:
         with deadline:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise ClientGone
+                    raise ClientDisconnected
                 body += message.get("body", b"")
-                if len(body) > most:
-                    raise too_large(most)
+                if len(body) > max_bytes:
+                    raise too_large(max_bytes)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
@@ -63,11 +63,11 @@ class DisconnectWatch:
         self._receive = receive
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, gone: Callable[[], None]) -> None:
+    def start(self, on_disconnect: Callable[[], None]) -> None:
         if self._call is not None:
-            self._call.watch(gone)
+            self._call.watch(on_disconnect)
         else:
-            self._task = asyncio.ensure_future(self._wait(gone))
+            self._task = asyncio.ensure_future(self._wait(on_disconnect))
 
     def stop(self) -> None:
         if self._call is not None:
@@ -75,10 +75,10 @@ class DisconnectWatch:
         if self._task is not None:
             self._task.cancel()
 
-    async def _wait(self, gone: Callable[[], None]) -> None:
+    async def _wait(self, on_disconnect: Callable[[], None]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        gone()
+        on_disconnect()
 
 
 class ASGICall:
@@ -104,11 +104,11 @@ class ASGICall:
 
     # --- the request
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:
-        return await read_body(self._receive, self.headers, most, deadline)
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
+        return await read_body(self._receive, self.headers, max_bytes, deadline)
 
-    def watch(self, gone: Callable[[], None]) -> None:
-        self._watch.start(lambda: None if self.ended else gone())
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
+        self._watch.start(lambda: None if self.ended else on_disconnect())
 
     def unwatch(self) -> None:
         self._watch.stop()
@@ -166,7 +166,7 @@ async def run_asgi(application: Application, call: HTTPCall) -> None:
         if call.complete and received:
             await call.closed()
         elif not call.disconnected and not call.ended:
-            with suppress(ClientGone):
+            with suppress(ClientDisconnected):
                 data = await call.read()
                 if call.complete:
                     received.append(True)

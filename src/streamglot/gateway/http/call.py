@@ -15,7 +15,7 @@ from ...errors import LimitExceeded, RequestError, excerpt
 _decode = msgspec.json.Decoder().decode
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client disconnected before it was answered."""
 
 
@@ -47,11 +47,11 @@ class Call(Protocol):
 
     # --- the request
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
         """Reads the whole body, within a size and a time."""
 
-    def watch(self, gone: Callable[[], None]) -> None:
-        """Calls ``gone`` when the client disconnects."""
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
+        """Calls ``on_disconnect`` when the client disconnects."""
 
     def unwatch(self) -> None:
         """Undoes ``watch``."""
@@ -109,10 +109,10 @@ class DetachedCall:
     def query(self, name: str) -> str:
         return self._call.query(name)
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:
-        return await self._call.body(most, deadline)
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
+        return await self._call.body(max_bytes, deadline)
 
-    def watch(self, gone: Callable[[], None]) -> None:
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
         """Does nothing: there is no client that could disconnect."""
 
     def unwatch(self) -> None:
@@ -146,15 +146,15 @@ def query_value(query_string: bytes, name: str) -> str:
     return parse_qs(query_string.decode("latin-1")).get(name, [""])[0] if query_string else ""
 
 
-def check_length(headers: Mapping[str, str], most: int) -> None:
+def check_length(headers: Mapping[str, str], max_bytes: int) -> None:
     """Refuses a body whose Content-Length is too large, before any of it is read."""
     length = headers.get("content-length", "")
-    if length.isdecimal() and (len(length) > 20 or int(length) > most):
-        raise too_large(most)
+    if length.isdecimal() and (len(length) > 20 or int(length) > max_bytes):
+        raise too_large(max_bytes)
 
 
-def too_large(most: int) -> LimitExceeded:
-    return LimitExceeded(f"the body is larger than the limit of {most} bytes (server.max_body_bytes)", code="body_too_large")
+def too_large(max_bytes: int) -> LimitExceeded:
+    return LimitExceeded(f"the body is larger than the limit of {max_bytes} bytes (server.max_body_bytes)", code="body_too_large")
 
 
 def too_slow(seconds: float) -> RequestError:

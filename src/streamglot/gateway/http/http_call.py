@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import httptools
 
 from ...errors import RequestError, excerpt
-from .call import DONE, ClientGone, Deadline, check_length, query_value, too_large, too_slow
+from .call import DONE, ClientDisconnected, Deadline, check_length, query_value, too_large, too_slow
 from .parser import ProtocolError, RequestHead
 from .reply import STATUS_LINES, Reply, error_reply, header_lines, sent_status
 
@@ -40,10 +40,10 @@ class HTTPCall:
         "_error",
         "_expects",
         "_framing",
-        "_gone",
         "_head",
         "_left",
         "_limit",
+        "_on_disconnect",
         "_query",
         "_received",
         "_task",
@@ -78,7 +78,7 @@ class HTTPCall:
         self.bytes_sent = 0
         self._connection = connection
         self._task: asyncio.Task[Any] | None = None
-        self._gone: Callable[[], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._body: bytes | bytearray = b""
         self._received = 0
@@ -153,13 +153,13 @@ class HTTPCall:
         self.keep_alive = False
         self._wake()
 
-    def lose(self) -> None:
+    def connection_lost(self) -> None:
         """Records that the connection is lost."""
         self.disconnected = True
         self._wake()
-        if self._gone is not None:
-            gone, self._gone = self._gone, None
-            gone()
+        if self._on_disconnect is not None:
+            on_disconnect, self._on_disconnect = self._on_disconnect, None
+            on_disconnect()
 
     @property
     def unanswerable(self) -> bool:
@@ -176,30 +176,30 @@ class HTTPCall:
 
     # --- the request
 
-    def watch(self, gone: Callable[[], None]) -> None:
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
         if self.disconnected:
-            gone()
+            on_disconnect()
         else:
-            self._gone = gone
+            self._on_disconnect = on_disconnect
 
     def unwatch(self) -> None:
-        self._gone = None
+        self._on_disconnect = None
 
     def task(self) -> asyncio.Task[Any] | None:
         return self._task
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
         if not self.complete:
-            check_length(self.headers, most)
-            self._ask_for_more(most)
+            check_length(self.headers, max_bytes)
+            self._ask_for_more(max_bytes)
             try:
                 with deadline:
-                    while not self.complete and self._received <= most:
+                    while not self.complete and self._received <= max_bytes:
                         await self._more()
             except TimeoutError:
                 raise too_slow(deadline.seconds) from None
-        if self._received > most:
-            raise too_large(most)
+        if self._received > max_bytes:
+            raise too_large(max_bytes)
         return self._take()
 
     async def read(self) -> bytes:
@@ -220,8 +220,8 @@ class HTTPCall:
         data, self._body = self._body, b""
         return data if type(data) is bytes else bytes(data)
 
-    def _ask_for_more(self, most: int) -> None:
-        self._asked, self._limit = True, most
+    def _ask_for_more(self, max_bytes: int) -> None:
+        self._asked, self._limit = True, max_bytes
         self._connection.resume_reading()
         if self._expects:
             self._expects = False
@@ -229,7 +229,7 @@ class HTTPCall:
 
     async def _more(self) -> None:
         if self.disconnected:
-            raise ClientGone
+            raise ClientDisconnected
         if self._error is not None:
             raise self._error
         await self._wait()

@@ -138,7 +138,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._held.clear()
         self._parser.close()
         for call in calls:
-            call.lose()
+            call.connection_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._discarding:
@@ -290,7 +290,7 @@ class HTTPProtocol(asyncio.Protocol):
         except ProtocolError as error:
             self._broken(error)
         except Exception as error:
-            self.server.application.say_fault("", error)
+            self.server.application.log_fault("", error)
             self._broken(ProtocolError(500, "internal_error", "internal error of the gateway; its log has the details"))
         if self._call is None and not self._head_timed and self._receiving is None and not self._parser.idle and not self.closing:
             self._head_timed = True

@@ -64,7 +64,7 @@ class Application(Protocol):
     def reload(self) -> None:
         """Reads the configuration again."""
 
-    def say_fault(self, request_id: str, error: BaseException) -> None:
+    def log_fault(self, request_id: str, error: BaseException) -> None:
         """Logs an internal error."""
 
 
@@ -74,7 +74,7 @@ class Server:
     ``most`` is the number of connections; 0 means the system's limit.
     """
 
-    def __init__(self, application: Application, shutdown_seconds: float, most: int = 0, parent: int = 0) -> None:
+    def __init__(self, application: Application, shutdown_seconds: float, max_connections: int = 0, parent: int = 0) -> None:
         self.application = application
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -83,7 +83,7 @@ class Server:
         self.crowded = False
         """Whether several calls are answered at the same time, so that their writes are sent together."""
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set before a connection is accepted
-        self._most = most or most_connections()
+        self._max_connections = max_connections or connection_limit()
         self._shutdown_seconds = shutdown_seconds
         self._parent = parent
         self._stop = asyncio.Event()
@@ -156,14 +156,14 @@ class Server:
         try:
             self.application.reload()
         except Exception as error:
-            self.application.say_fault("", error)
+            self.application.log_fault("", error)
 
     # --- connections
 
     def opened(self, connection: HTTPProtocol) -> bool:
         """Counts a new connection. If there are too many, closes one that waits for a request; returns False if there is none."""
         self.connections.add(connection)
-        if len(self.connections) <= self._most:
+        if len(self.connections) <= self._max_connections:
             return True
         waiting = min((other for other in self.connections if other.reusable), key=lambda other: other.deadline, default=None)
         if waiting is None:
@@ -188,7 +188,7 @@ class Server:
                 try:
                     connection.expire()
                 except Exception as error:
-                    self.application.say_fault("", error)
+                    self.application.log_fault("", error)
             self._last_sweep = now
             if self._parent and os.getppid() != self._parent:
                 self._stop.set()
@@ -211,7 +211,7 @@ class Server:
         self.tasks.discard(task)
         self.crowded = len(self.tasks) > 1
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            self.application.say_fault("", error)
+            self.application.log_fault("", error)
 
     def _respond_to_upgrade(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
         """Answers a request with an Upgrade.
@@ -237,7 +237,7 @@ class Server:
             try:
                 connection.flush()
             except Exception as error:  # an error must not affect the other connections
-                self.application.say_fault("", error)
+                self.application.log_fault("", error)
                 connection.abort()
 
 
@@ -250,7 +250,7 @@ async def _raised(error: Exception) -> None:
     raise error
 
 
-def most_connections() -> int:
+def connection_limit() -> int:
     """Returns the number of connections that the limit of open files allows. Each may need a second file for its upstream."""
     try:
         import resource

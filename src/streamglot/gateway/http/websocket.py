@@ -72,16 +72,16 @@ class WebSocket(asyncio.Protocol):
     ping_seconds = PING_SECONDS
     pong_seconds = PONG_SECONDS
 
-    def __init__(self, server: Server, transport: asyncio.Transport, most: int, message_seconds: float) -> None:
+    def __init__(self, server: Server, transport: asyncio.Transport, max_message_bytes: int, message_seconds: float) -> None:
         self.server = server
         self.deadline = inf
         self.paused = False
         self.busy = False
         """Whether the owner works for the client. An idle connection may be closed to make room for another one."""
         self.closing = False
-        self.gone: Callable[[], None] | None = None
+        self.on_disconnect: Callable[[], None] | None = None
         self._transport = transport
-        self._most = most
+        self._max_message_bytes = max_message_bytes
         self._message_seconds = message_seconds
         self._frames = Connection(ConnectionType.SERVER)
         self._messages: deque[bytes] = deque()
@@ -164,8 +164,8 @@ class WebSocket(asyncio.Protocol):
 
     def _add(self, event: TextMessage) -> None:
         self._partial += event.data.encode()
-        if len(self._partial) > self._most:
-            limit = f"a message may have at most {self._most} bytes (server.max_body_bytes)"
+        if len(self._partial) > self._max_message_bytes:
+            limit = f"a message may have at most {self._max_message_bytes} bytes (server.max_body_bytes)"
             self.close(CloseReason.MESSAGE_TOO_BIG, limit)
         elif event.message_finished:
             self._messages.append(bytes(self._partial))
@@ -249,9 +249,9 @@ class WebSocket(asyncio.Protocol):
             self._transport.resume_reading()  # to read the client's close frame and notice a disconnect
         self._wake_receiver()
         self._wake_writers()
-        if self.gone is not None:
-            gone, self.gone = self.gone, None
-            gone()
+        if self.on_disconnect is not None:
+            on_disconnect, self.on_disconnect = self.on_disconnect, None
+            on_disconnect()
 
     def _wake_receiver(self) -> None:
         if self._receiver is not None and not self._receiver.done():
@@ -273,9 +273,9 @@ def _text_frame(data: bytes) -> bytes:
     return b"\x81\x7f%b%b" % (struct.pack("!Q", size), data)
 
 
-def accept(call: HTTPCall, most: int, message_seconds: float, headers: Mapping[str, str]) -> WebSocket:
+def accept(call: HTTPCall, max_message_bytes: int, message_seconds: float, headers: Mapping[str, str]) -> WebSocket:
     """Answers an upgrade request with 101. From then on the connection is a WebSocket. ``headers`` are added to the answer."""
     check_handshake(call)
     token = generate_accept_token(call.headers["sec-websocket-key"].strip().encode("latin-1")).decode("ascii")
     fields = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": token, **headers}
-    return call.switch(fields, lambda server, transport: WebSocket(server, transport, most, message_seconds))
+    return call.switch(fields, lambda server, transport: WebSocket(server, transport, max_message_bytes, message_seconds))

@@ -11,7 +11,7 @@ from .semconv import Names
 Attributes = dict[str, Any]
 
 MODELS: Final = 500
-"""Names of models that metrics tell apart. Clients choose them, and each is a time series of its own for ever."""
+"""Names of models that metrics tell apart. Clients choose the names, and each name is a time series that is never removed."""
 OTHER_MODELS: Final = "other"
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-MOMENT_SECONDS: Final = 0.02
+BATCH_SECONDS: Final = 0.02
 """Seconds that a line may wait for others: too short to notice, and long enough for a hundred lines under load."""
 REPR_CHARS: Final = 2000
 """Characters of the ``repr`` of a line that JSON cannot express."""
@@ -41,7 +41,7 @@ class Log:
         if loop is None:
             self._write()
         else:
-            self._due = loop.call_later(MOMENT_SECONDS, self._write)
+            self._due = loop.call_later(BATCH_SECONDS, self._write)
 
     def close(self) -> None:
         self._closed = True

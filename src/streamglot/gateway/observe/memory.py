@@ -17,7 +17,7 @@ from typing import Any, Final
 
 GROWTH_BYTES: Final = 48 * 2**20
 """Bytes. Smaller growth is ignored, because it comes and goes with the load."""
-CROWD: Final = 250
+MAX_RUNNING: Final = 250
 """Running exchanges. With more, a garbage collection takes too long, so most of them must end first."""
 FIRST_TICKS: Final = 8
 """Ticks between two attempts (two seconds): the store is still writing what has just ended."""
@@ -43,9 +43,9 @@ class Memory:
 
     def __init__(self, resident: Callable[[], int] | None = None, give_back: Callable[[], object] | None = None) -> None:
         self._resident = resident or _resident()
-        self._give_back = give_back or _giver()
+        self._give_back = give_back or _memory_trimmer()
         self._base = 0
-        self._most = 0
+        self._peak = 0
         self._ticks = 0
         self._pause = FIRST_TICKS
         self._useless = 0
@@ -55,7 +55,7 @@ class Memory:
         """Called by the gateway's clock with the number of running exchanges."""
         if not self._base:
             self._base = self._resident()  # measured at once, because later it may include large answers
-        self._most = max(self._most, under_way)
+        self._peak = max(self._peak, under_way)
         self._ticks += 1
         if 0 < self._under_way >= 2 * under_way:  # the work that used the memory at the last attempt has ended
             self._pause, self._under_way = FIRST_TICKS, 0
@@ -64,16 +64,16 @@ class Memory:
         size = self._resident()
         self._base = min(self._base, size)
         if size < self._base + GROWTH_BYTES:
-            self._most = under_way
+            self._peak = under_way
             return
-        if under_way >= CROWD and under_way * 10 >= self._most:
+        if under_way >= MAX_RUNNING and under_way * 10 >= self._peak:
             return
         self._try(size, under_way)
 
     def _try(self, size: int, under_way: int) -> None:
         self._give_back()
         left = self._resident()
-        self._ticks, self._most = 0, under_way
+        self._ticks, self._peak = 0, under_way
         if left < size * USEFUL:
             self._pause, self._useless, self._under_way = FIRST_TICKS, 0, 0
             return
@@ -119,7 +119,7 @@ def _resident() -> Callable[[], int]:
     return read
 
 
-def _giver() -> Callable[[], object]:
+def _memory_trimmer() -> Callable[[], object]:
     """Returns a function that collects garbage and, if the C library supports it, returns its free memory to the system."""
     trim: Callable[[int], Any] | None
     try:

@@ -1,9 +1,8 @@
 """Names of the OpenTelemetry semantic conventions for generative AI: attributes, metrics, buckets.
 
-There are two sets. The released one (v1.41) is the default. The coming one has other names for some metrics and for one attribute;
-``OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental`` selects it. A test compares the released names with the constants of
-opentelemetry-semantic-conventions.
-"""
+There are two sets. The released one (v1.41) is the default. The coming one has other names for some metrics and for one
+attribute; ``OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental`` selects it. A test compares the released names with the
+constants of opentelemetry-semantic-conventions."""
 
 from __future__ import annotations
 
@@ -91,8 +90,9 @@ LATEST: Final = "gen_ai_latest_experimental"
 
 
 class Names(Struct, frozen=True):
-    """Names that differ between the sets. ``token_usage`` is one histogram with a token type; a set without it has ``token_counters``
-    (by attribute of the span) and ``token_histograms`` (by token type). ``tool_duration`` is empty where the set has none."""
+    """Names that differ between the sets. ``token_usage`` is one histogram with a token type; a set without it has
+    ``token_counters`` (by attribute of the span) and ``token_histograms`` (by token type). ``tool_duration`` is empty where the
+    set has none."""
 
     duration: str
     other_duration: str
@@ -116,7 +116,7 @@ RELEASED: Final = Names(
     token_histograms={},
     tool_duration="",
 )
-COMING: Final = Names(
+NEXT_VERSION: Final = Names(
     duration="gen_ai.client.inference.duration",
     other_duration="gen_ai.client.operation.duration",
     first_chunk="gen_ai.client.inference.time_to_first_chunk",
@@ -141,4 +141,4 @@ COMING: Final = Names(
 def names_for(environment: Mapping[str, str]) -> Names:
     """The set that the environment selects."""
     chosen = {word.strip() for word in environment.get(OPT_IN, "").split(",")}
-    return COMING if LATEST in chosen else RELEASED
+    return NEXT_VERSION if LATEST in chosen else RELEASED

@@ -16,9 +16,9 @@ from .targets import Target, answer_kinds, check_targets, request_kinds
 
 
 class BlockPatterns(Policy, frozen=True):
-    """Looks for the same things as ``redact``. In text and reasoning what follows a match is withheld up to the end of the block
-    (``action = "refuse"``), or the whole answer ends there (``"end"``). A tool call is held until its arguments are whole, because a call
-    that was begun cannot be taken back."""
+    """Looks for the same things as ``redact``. In text and reasoning what follows a match is withheld up to the end of the
+    block (``action = "refuse"``), or the whole answer ends there (``"end"``). A tool call is held until its arguments are
+    whole, because a call that was begun cannot be taken back."""
 
     detectors: Sequence[str] = ()
     patterns: Mapping[str, str] = {}

@@ -14,8 +14,8 @@ from ..verdicts import FORWARD, Forward, Refuse, Replace
 
 
 class DenyTools(Policy, frozen=True):
-    """``tools`` are globs. ``message`` is said in place of a call; ``{tool}`` in it is the name of the tool. ``hide``: these tools
-    are removed from the request, so that the model does not know them."""
+    """``tools`` are globs. ``message`` is sent to the client in place of a call; ``{tool}`` in it is the name of the tool.
+    ``hide``: these tools are removed from the request, so that the model does not know them."""
 
     tools: Sequence[str]
     message: str = "[The call of {tool} was refused: this tool is not allowed.]"

@@ -24,7 +24,8 @@ MAX_REPLY_BYTES: Final = 8 * 2**20
 
 
 class Judged(Struct, omit_defaults=True):
-    """What the service gets. ``tool`` and ``call_id`` are there for calls and results, ``role`` in requests, ``blocks`` for a whole answer."""
+    """What the service gets. ``tool`` and ``call_id`` are there for calls and results, ``role`` in requests, ``blocks`` for a
+    whole answer."""
 
     policy: str
     request_id: str
@@ -42,8 +43,8 @@ class Judged(Struct, omit_defaults=True):
 
 
 class Reply(Struct):
-    """What the service answers. ``text`` is for ``rewrite`` and ``replace``, ``tool`` another name for a rewritten call, ``message`` is said
-    to the client, ``instruction`` is for ``retry``, ``reason`` is recorded."""
+    """What the service answers. ``text`` is for ``rewrite`` and ``replace``, ``tool`` another name for a rewritten call,
+    ``message`` is sent to the client, ``instruction`` is for ``retry``, ``reason`` is recorded."""
 
     verdict: Literal["forward", "rewrite", "replace", "refuse", "end", "retry"]
     text: str | None = None
@@ -55,8 +56,8 @@ class Reply(Struct):
 
 
 class ExternalJudge(Policy, frozen=True, kw_only=True):
-    """``url`` is asked for each piece. ``key_env`` is the variable that holds a bearer token. ``unit`` is how much of a text is judged at
-    once."""
+    """``url`` is asked for each piece. ``key_env`` is the variable that holds a bearer token. ``unit`` is how much of a text is
+    judged at once."""
 
     url: str
     apply_to: Sequence[Target] = ("tool_arguments",)

@@ -14,10 +14,11 @@ from ..verdicts import FORWARD, Ask, Forward
 
 
 class HumanApproval(Policy, frozen=True):
-    """Calls of ``tools`` (globs) are held until a person approves, changes or refuses them, at most ``seconds`` long. ``ask`` says whom:
-    the ``operator``, through the approvals API, while the stream stays open; or the user of the ``client``, in the client's own dialect
-    (AG-UI interrupts, approval requests of Responses and of the Vercel UI stream). The answer then ends with the question, and the next
-    request of the client decides. Clients of other dialects, and clients that do not stream, wait for the operator."""
+    """Calls of ``tools`` (globs) are held until a person approves, changes or refuses them, at most ``seconds`` long. ``ask``
+    says whom: the ``operator``, through the approvals API, while the stream stays open; or the user of the ``client``, in the
+    client's own dialect (AG-UI interrupts, approval requests of Responses and of the Vercel UI stream). The answer then ends
+    with the question, and the next request of the client decides. Clients of other dialects, and clients that do not stream,
+    wait for the operator."""
 
     tools: Sequence[str] = ("*",)
     message: str = "Allow the call of {tool}?"

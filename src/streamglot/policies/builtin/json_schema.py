@@ -26,7 +26,7 @@ class JsonSchema(Policy, frozen=True):
 
     - ``end``: the text streams, and the answer ends with an error at the first character that breaks the schema;
     - ``refuse``: the answer is held, and refused if it breaks the schema;
-    - ``retry``: the same, but the model is asked once more and told what was wrong.
+    - ``retry``: the same, but the model is asked once more with a description of the fault.
     """
 
     schema: Mapping[str, Any] | None = None

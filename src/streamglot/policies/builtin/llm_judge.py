@@ -64,9 +64,9 @@ _cache = _Cache()
 
 
 class LlmJudge(Policy, frozen=True):
-    """``model`` gets the ``instructions`` and the piece, and scores it. A score of ``threshold`` or more refuses the piece, or has the model
-    asked once more (``action = "retry"``). ``unit`` is how much of a text is judged at once. ``max_chars`` of a piece are shown. Equal
-    pieces are judged once in ``cache_seconds``."""
+    """``model`` gets the ``instructions`` and the piece, and scores it. A score of ``threshold`` or more refuses the piece, or
+    has the model asked once more (``action = "retry"``). ``unit`` is how much of a text is judged at once. ``max_chars`` of a
+    piece are shown. Equal pieces are judged once in ``cache_seconds``."""
 
     model: str
     instructions: str

@@ -17,7 +17,8 @@ from ..verdicts import FORWARD, End, Refuse, Verdict
 _STEP: Final = 64
 """The end of the text is checked every this many characters."""
 _PROBE: Final = 32
-"""Characters at the end of the text that are searched for in the text before it: the distance is the length of the repeated piece."""
+"""Characters at the end of the text that are searched for in the text before it: the distance is the length of the repeated
+piece."""
 
 
 class _State(Struct):
@@ -29,8 +30,8 @@ class _State(Struct):
 
 
 class LoopGuard(Policy, frozen=True):
-    """Text or reasoning whose last ``chars`` characters are ``repeats`` or more copies of the same piece ends the answer. The same call with
-    the same arguments for the ``calls``-th time in a row, in the conversation and this answer, is refused."""
+    """Text or reasoning whose last ``chars`` characters are ``repeats`` or more copies of the same piece ends the answer. The
+    same call with the same arguments for the ``calls``-th time in a row, in the conversation and this answer, is refused."""
 
     repeats: int = 4
     chars: int = 1200

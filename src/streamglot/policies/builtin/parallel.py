@@ -26,8 +26,8 @@ class _State(Struct):
 
 
 class Parallel(Policy, frozen=True):
-    """For judges that take time: all of them together take as long as the slowest one. A kind of block that more than one of them looks at is held
-    whole. Two that rewrite the same piece differently contradict each other, so the piece is refused."""
+    """For judges that take time: all of them together take as long as the slowest one. A kind of block that more than one of
+    them looks at is held whole. Two that rewrite the same piece differently contradict each other, so the piece is refused."""
 
     policies: Sequence[Policy] = ()
 
@@ -64,7 +64,7 @@ class Parallel(Policy, frozen=True):
         return _State([policy.new_state() for policy in self.policies])
 
     def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:
-        verdicts = [self._judged(member, piece, own) for member, own in self._seated(context)]
+        verdicts = [self._judged(member, piece, own) for member, own in self._members(context)]
         if any(isinstance(verdict, Defer) for verdict in verdicts):
             context.state.partial[id(piece)] = piece, verdicts
             return DEFER
@@ -82,10 +82,10 @@ class Parallel(Policy, frozen=True):
             except Exception as error:
                 return failure_verdict(policy.on_error, policy.name, error)
 
-        seated = self._seated(context)
-        return _most_severe(await asyncio.gather(*(settled(given, *seat) for given, seat in zip(verdicts, seated, strict=True))))
+        pairs = self._members(context)
+        return _most_severe(await asyncio.gather(*(settled(given, *pair) for given, pair in zip(verdicts, pairs, strict=True))))
 
-    def _seated(self, context: JudgeContext) -> list[tuple[Member, JudgeContext]]:
+    def _members(self, context: JudgeContext) -> list[tuple[Member, JudgeContext]]:
         """The members, each with its own state."""
         members: tuple[Member, ...] = context.compiled
         return [
@@ -121,8 +121,8 @@ def _named(policy: Policy, verdict: Verdict) -> Verdict:
 def _most_severe(verdicts: Sequence[Verdict]) -> Verdict:
     worst = max(verdicts, key=severity)  # the first of several
     if isinstance(worst, (Rewrite, Replace)):
-        rivals = [structs.replace(verdict, reason="", cost=None) for verdict in verdicts if type(verdict) is type(worst)]
-        if any(rival != rivals[0] for rival in rivals):
+        worst_verdicts = [structs.replace(verdict, reason="", cost=None) for verdict in verdicts if type(verdict) is type(worst)]
+        if any(other != worst_verdicts[0] for other in worst_verdicts):
             return Refuse(
                 message="[withheld: policies contradict each other]",
                 reason="policies that judge in parallel rewrote the same piece differently; put them in order",

@@ -36,9 +36,8 @@ class Redact(Policy, frozen=True):
 
     - ``replace``: by ``replacement``, in which ``{name}`` is the name of the detector;
     - ``hash``: the same, with ``{hash}``, a hash keyed with ``salt``, so that equal values stay equal;
-    - ``restore``: requests get a placeholder with a ``{number}``, and where the answer repeats the placeholder, the client gets the original
-      back. The upstream never sees it.
-    """
+    - ``restore``: requests get a placeholder with a ``{number}``, and where the answer repeats the placeholder, the client gets
+      the original back. The upstream never sees it."""
 
     detectors: Sequence[str] = ()
     patterns: Mapping[str, str] = {}
@@ -93,7 +92,8 @@ class Redact(Policy, frozen=True):
 
 
 class _Hide(Redact, frozen=True):
-    """The half of mode ``restore`` that hides: placeholders in requests, plain replacements in what the model writes by itself."""
+    """The half of mode ``restore`` that hides: placeholders in requests, plain replacements in what the model writes by
+    itself."""
 
     def members(self) -> Sequence[Policy]:
         return (self,)

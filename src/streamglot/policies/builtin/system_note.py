@@ -23,7 +23,7 @@ class SystemNote(Policy, frozen=True):
 
     def check(self) -> None:
         if not self.text.strip():
-            raise ConfigError("system_note: text is empty; say what the model should be told")
+            raise ConfigError("system_note: text is empty; set it to the note for the model")
 
     def needs(self) -> Needs:
         return Needs()

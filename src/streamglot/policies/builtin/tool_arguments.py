@@ -25,9 +25,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 class Rule(Options, frozen=True, kw_only=True):
-    """What the values at ``path`` must be. ``deny`` and ``require`` are regular expressions; ``allow_paths`` are globs of absolute paths,
-    compared after ``..`` is resolved; ``allow_hosts`` are globs of host names, for URLs. A rule that is ``optional`` accepts that nothing
-    stands at its path."""
+    """What the values at ``path`` must be. ``deny`` and ``require`` are regular expressions; ``allow_paths`` are globs of
+    absolute paths, compared after ``..`` is resolved; ``allow_hosts`` are globs of host names, for URLs. An ``optional`` rule
+    accepts a missing value at its path."""
 
     path: str
     deny: str = ""
@@ -43,8 +43,8 @@ class _Compiled(Struct, frozen=True):
 
 
 class ToolArguments(Policy, frozen=True):
-    """For calls of ``tools`` (globs): a JSON ``schema``, or the schema that the request declared (``declared``), and ``rules``. Arguments
-    that are not valid JSON break every rule."""
+    """For calls of ``tools`` (globs): a JSON ``schema``, or the schema that the request declared (``declared``), and ``rules``.
+    Arguments that are not valid JSON break every rule."""
 
     tools: Sequence[str] = ("*",)
     schema: Mapping[str, Any] | None = None
@@ -61,7 +61,7 @@ class ToolArguments(Policy, frozen=True):
         for rule in self.rules:
             if not (rule.deny or rule.require or rule.allow_paths or rule.allow_hosts or not rule.optional):
                 raise ConfigError(
-                    f"tool_arguments: the rule for {rule.path} says nothing: add deny, require, allow_paths or allow_hosts"
+                    f"tool_arguments: the rule for {rule.path} has no condition: add deny, require, allow_paths or allow_hosts"
                 )
             for pattern in (rule.deny, rule.require):
                 occurs(pattern, "")
@@ -107,16 +107,16 @@ class ToolArguments(Policy, frozen=True):
 def _fault_of_value(rule: Rule, value: Any) -> str:
     if not isinstance(value, str):
         if rule.allow_paths or rule.allow_hosts or rule.require:
-            return f"{rule.path} is not a text"
-        return f"{rule.path} is not allowed to be what it is" if rule.deny and occurs(rule.deny, str(value)) else ""
+            return f"{rule.path} is not a string"
+        return f"the value of {rule.path} is not allowed" if rule.deny and occurs(rule.deny, str(value)) else ""
     if rule.deny and occurs(rule.deny, value):
-        return f"{rule.path} has something that is not allowed"
+        return f"{rule.path} contains a value that is not allowed"
     if rule.require and not occurs(rf"\A(?:{rule.require})\z", value):
-        return f"{rule.path} is not of the form that is required"
+        return f"{rule.path} does not have the required form"
     if rule.allow_paths and not allowed_path(value, rule.allow_paths):
-        return f"{rule.path} is not one of the paths that are allowed"
+        return f"{rule.path} is not one of the allowed paths"
     if rule.allow_hosts and not allowed_host(value, rule.allow_hosts):
-        return f"{rule.path} is not one of the hosts that are allowed"
+        return f"{rule.path} is not one of the allowed hosts"
     return ""
 
 
@@ -129,7 +129,8 @@ def allowed_path(path: str, globs: Sequence[str]) -> bool:
 
 
 def allowed_host(url: str, globs: Sequence[str]) -> bool:
-    """Whether the host of a URL, or a bare host, is one of these. A text that parsers read differently (backslashes, control characters) never is."""
+    """Whether the host of a URL, or a bare host, is one of these. A text that parsers read differently (backslashes, control
+    characters) never is."""
     if _CONTROL.search(url):
         return False
     try:

@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ...errors import ConfigError, excerpt
-from ..options import thawed
+from ..options import as_mutable
 from ..patterns.expressions import occurs
 
 MAX_DEPTH: Final = 128
-"""Nesting of a value, with the references followed on the way. Real values are not nested deeper; a schema that refers to itself is."""
+"""Nesting of a value, with the references followed on the way. Real values are not nested deeper; a schema that refers to
+itself is."""
 _ANNOTATIONS: Final = frozenset(
     [
         "title",
@@ -53,11 +54,11 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 class Schema:
-    """``fault`` says what is wrong with a value; the empty text if nothing is. Without ``strict``, unknown keywords are passed over:
-    for schemas that clients send."""
+    """``fault`` says what is wrong with a value; the empty text if nothing is. Without ``strict``, unknown keywords are passed
+    over: for schemas that clients send."""
 
     def __init__(self, schema: Mapping[str, Any] | bool, *, strict: bool = True) -> None:
-        self.root: Any = thawed(schema)
+        self.root: Any = as_mutable(schema)
         _check(self.root, self.root, "$", 0, strict)
 
     def fault(self, value: Any) -> str:
@@ -157,7 +158,7 @@ def _check_reference(reference: Any, root: Any, at: str) -> None:
 
 
 def _inner(keyword: str, rule: Any) -> list[tuple[str, Any]]:
-    """The schemas that stand inside of a keyword."""
+    """The schemas inside a keyword."""
     if keyword in ("properties", "patternProperties", "$defs", "definitions") and isinstance(rule, dict):
         return [(f".{name}", inner) for name, inner in rule.items()]
     if keyword in ("allOf", "anyOf", "oneOf", "prefixItems") and isinstance(rule, list):
@@ -312,7 +313,7 @@ def _least(size: Any, rule: Any) -> bool:
     return bool(size >= rule)
 
 
-def _most(size: Any, rule: Any) -> bool:
+def _at_most(size: Any, rule: Any) -> bool:
     return bool(size <= rule)
 
 
@@ -330,13 +331,13 @@ _KEYWORDS: Final[dict[str, Callable[[_Case], str]]] = {
     "contains": _contains,
     "uniqueItems": _unique,
     "minProperties": _measure(dict, len, _least, "have at least this many properties:"),
-    "maxProperties": _measure(dict, len, _most, "have at most this many properties:"),
+    "maxProperties": _measure(dict, len, _at_most, "have at most this many properties:"),
     "minItems": _measure(list, len, _least, "have at least this many items:"),
-    "maxItems": _measure(list, len, _most, "have at most this many items:"),
+    "maxItems": _measure(list, len, _at_most, "have at most this many items:"),
     "minLength": _measure(str, len, _least, "have at least this many characters:"),
-    "maxLength": _measure(str, len, _most, "have at most this many characters:"),
+    "maxLength": _measure(str, len, _at_most, "have at most this many characters:"),
     "minimum": _measure(_NUMBER, lambda value: value, _least, "be at least"),
-    "maximum": _measure(_NUMBER, lambda value: value, _most, "be at most"),
+    "maximum": _measure(_NUMBER, lambda value: value, _at_most, "be at most"),
     "exclusiveMinimum": _measure(_NUMBER, lambda value: value, lambda value, rule: value > rule, "be above"),
     "exclusiveMaximum": _measure(_NUMBER, lambda value: value, lambda value, rule: value < rule, "be below"),
     "multipleOf": _multiple,

@@ -1,9 +1,8 @@
 """Checks JSON while it is written: syntax, the type of the whole, and each member of the top level against its schema.
 
-A fault is reported at the character that shows it, whatever way the text is cut: words and numbers are judged at the character behind
-them, names of properties at their end, members of the top level when they are complete. The whole value is checked once more at its end.
-Each character is decoded twice at most.
-"""
+A fault is reported at the character that shows it, for any division of the text: words and numbers are judged at the character
+behind them, names of properties at their end, members of the top level when they are complete. The whole value is checked once
+more at its end. Each character is decoded twice at most."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ class JsonStream:
         word = _WORD.match(text, at)
         if word is not None:
             if self._done:
-                self.fault = "there is text behind the JSON value"
+                self.fault = "there is text after the JSON value"
             elif not self._word and self._expects != _VALUE:
                 self.fault = f"{self._expects} is missing before {word[0][0]!r}"
             self._word.append(word[0])
@@ -91,7 +90,7 @@ class JsonStream:
         else:
             run = _STRING_RUN.match(text, at)
             if run is None:
-                self.fault = "a control character stands in a string"
+                self.fault = "a string contains a control character"
                 return at
             self._keep(run[0])
             if self._is_key and len(self._stack) == 1:
@@ -122,7 +121,7 @@ class JsonStream:
 
     def _mark(self, char: str) -> None:
         if self._done:
-            self.fault = "there is text behind the JSON value"
+            self.fault = "there is text after the JSON value"
         elif char == '"' and self._expects in (_VALUE, _KEY):
             self._is_key = self._expects == _KEY
             if self._is_key:

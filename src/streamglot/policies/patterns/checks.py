@@ -24,7 +24,8 @@ def iban(text: str) -> bool:
 
 
 def ipv6(text: str) -> bool:
-    """An address with at least three parts that are not empty, so that times of day and scope operators are not taken for addresses."""
+    """An address with at least three parts that are not empty, so that times of day and scope operators are not taken for
+    addresses."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:

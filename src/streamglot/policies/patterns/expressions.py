@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MAX_PROGRAM: Final = 20_000
-"""Instructions of one compiled pattern. Counted repeats such as ``{1,500}`` multiply them, and with them the time per character."""
+"""Instructions of one compiled pattern. Counted repeats such as ``{1,500}`` multiply them, and with them the time per
+character."""
 MEMORY_BYTES: Final = 32 * 2**20
 """What re2 may use for the automaton of one expression before it falls back to a slower, still linear one."""
 
@@ -68,7 +69,7 @@ class Search:
         for program in (self._match, self._hold):
             if len(expressions) == 1 and program.programsize > MAX_PROGRAM:
                 raise ConfigError(
-                    f"the pattern compiles to {program.programsize} instructions, and {MAX_PROGRAM} are the most; "
+                    f"the pattern compiles to {program.programsize} instructions, and the maximum is {MAX_PROGRAM}; "
                     "replace counted repeats such as {1,500} by `+`"
                 )
 
@@ -86,7 +87,7 @@ class Search:
         return None if found is None else found.end()
 
     def starts(self) -> frozenset[int]:
-        """The ASCII characters with which a match can begin, whatever stands before it."""
+        """The ASCII characters with which a match can begin, in any context."""
         if self._starts is None:
             self._starts = frozenset(range(128)) if self.width else frozenset(filter(self._may_start_with, range(128)))
         return self._starts

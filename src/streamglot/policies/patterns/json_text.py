@@ -1,9 +1,9 @@
 """Finds patterns in JSON that comes in pieces: the arguments of a tool call.
 
-A secret inside a JSON string may be escaped (a private key has ``\\n`` where its lines end), so patterns must see the decoded string,
-and a replacement must be escaped. Each string is a text of its own: a match never crosses a quotation mark. A number with a match in it is
-replaced as a whole, by a string. So what is valid JSON stays valid JSON, and free text leaves exactly as it was written. If the text
-turns out not to be JSON, the rest is searched as plain text.
+A secret inside a JSON string may be escaped (a private key has ``\\n`` where its lines end). Therefore patterns see the decoded
+string, and a replacement is escaped. Each string is searched alone: a match never crosses a quotation mark. A number that
+contains a match is replaced by a string. Valid JSON stays valid JSON, and free text is not changed. If the text turns out not to
+be JSON, the rest is searched as plain text.
 """
 
 from __future__ import annotations

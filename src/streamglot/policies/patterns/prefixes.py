@@ -1,8 +1,8 @@
 """Derives from an expression the expression of every text that can still grow into a match of it.
 
 Theory. Let ``L`` be the matches of a pattern. A scanner that has seen the text ``t`` must hold the part of ``t`` that begins at
-the leftmost place from which the rest of ``t`` is a proper prefix of a member of ``L``: what begins earlier can no longer become a
-match, or a longer one. ``prefixes`` writes an expression for exactly these proper prefixes (the empty one among them):
+the leftmost place from which the rest of ``t`` is a proper prefix of a member of ``L``: what begins earlier can no longer
+become a match, or a longer one. ``prefixes`` writes an expression for exactly these proper prefixes (the empty one among them):
 
     P(atom)       = empty
     P(assertion)  = empty                 it depends on the next character, so its place counts as undecided

@@ -8,11 +8,11 @@ After each piece it asks two questions about ``held`` and the new text together:
 2. Where is the leftmost-longest match? One that begins before the hold position is final: nothing earlier can become a match, and
    it cannot become longer. One that begins at the hold position or behind it waits.
 
-Everything before the hold position that is not part of a final match leaves as free text. So the result depends on the text alone
-and not on where it was cut. To keep the cost linear, a candidate that has grown past ``RESCAN_CHARS`` is looked at again only at certain
-lengths, and a long piece is taken in parts, so that every candidate is looked at when it has exactly ``hold_chars`` characters. One that
-is still open then is not released: the scanner reports an ``Overflow``. So that too depends on the text alone.
-"""
+Everything before the hold position that is not part of a final match leaves as free text. So the result depends on the text
+alone and not on where it was cut. To keep the cost linear, a candidate that has grown past ``RESCAN_CHARS`` is looked at again
+only at certain lengths, and a long piece is taken in parts, so that every candidate is looked at when it has exactly
+``hold_chars`` characters. One that is still open then is not released: the scanner reports an ``Overflow``. So that too depends
+on the text alone."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from .expressions import compiled, compiled_union
 from .words import Words
 
 HOLD_CHARS: Final = 16_384
-"""Characters of one candidate that are held at most. The longest secret that detectors know, an RSA key of 16,384 bits, has 12,800."""
+"""Characters of one candidate that are held at most. The longest secret that detectors know, an RSA key of 16,384 bits, has
+12,800."""
 RESCAN_CHARS: Final = 2048
-"""Up to this length a candidate is looked at again with every piece. Beyond it, whenever it has grown by a sixteenth: so each character
-is looked at a bounded number of times, and at most a sixteenth more than necessary is held."""
+"""Up to this length a candidate is looked at again with every piece. Beyond it, whenever it has grown by a sixteenth: so each
+character is looked at a bounded number of times, and at most a sixteenth more than necessary is held."""
 CONTEXT_CHARS: Final = 1
 """Characters kept before the held text, for assertions such as ``\\b``; a lookbehind needs its own width."""
 SURROGATES: Final = "surrogatepass"
@@ -137,12 +138,12 @@ class PatternSet:
 
 
 @lru_cache(64)
-def _next_scan(length: int, most: int) -> int:
+def _next_scan(length: int, limit: int) -> int:
     """The length at which a candidate of this length is looked at again."""
     due = RESCAN_CHARS
     while due <= length:
         due += due // 16
-    return min(due, most)
+    return min(due, limit)
 
 
 class Scanner:

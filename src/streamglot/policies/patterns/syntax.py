@@ -60,8 +60,8 @@ class Expression(Struct, frozen=True):
 
 
 def parse(pattern: str, *, may_be_empty: bool = False) -> Expression:
-    """The tree of this expression; ConfigError with the reason if it cannot be matched in a stream. A pattern that is only tested on whole
-    texts may match the empty one."""
+    """The tree of this expression; ConfigError with the reason if it cannot be matched in a stream. A pattern that is only
+    tested on whole texts may match the empty one."""
     tree = _Parser(pattern).expression()
     if nullable(tree.body) and not may_be_empty:
         raise _refused(pattern, "it matches the empty text, which is everywhere; make one part of it obligatory")
@@ -145,7 +145,7 @@ class _Parser:
         self.at = 0
         self.flags = frozenset[str]()
         if len(pattern) > MAX_PATTERN_CHARS:
-            self.refuse(f"it has {len(pattern)} characters, and {MAX_PATTERN_CHARS} are the most; use a word list (`words`)")
+            self.refuse(f"it has {len(pattern)} characters, and the maximum is {MAX_PATTERN_CHARS}; use a word list (`words`)")
 
     def refuse(self, reason: str) -> NoReturn:
         raise _refused(self.pattern, reason)

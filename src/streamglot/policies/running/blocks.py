@@ -70,7 +70,8 @@ def text_block(text: str) -> list[BareEvent]:
 
 
 def trimmed(run: list[BareEvent], texts: list[str], before: str, cut: int, kind: Kind) -> list[BareEvent]:
-    """The deltas of a run for ``before`` and their own texts without the last ``cut`` characters. Deltas that are not cut stay as they are."""
+    """The deltas of a run for ``before`` and their own texts without the last ``cut`` characters. Deltas that are not cut stay
+    as they are."""
     last = len(run) - 1
     while last >= 0 and cut and cut >= len(texts[last]):
         cut -= len(texts[last])

@@ -19,7 +19,8 @@ from .whole_answer import AnswerFilter
 
 
 class Chain:
-    """``ask`` takes questions together with the place in the chain that asked. ``done``: this choice has ended, or is asked for again."""
+    """``ask`` takes questions together with the place in the chain that asked. ``done``: this choice has ended, or is asked for
+    again."""
 
     def __init__(
         self,
@@ -49,9 +50,9 @@ class Chain:
         return [filter.held for filter in self._filters]
 
     @property
-    def said(self) -> str:
+    def released_text(self) -> str:
         """The text that was released by the policy that asks for a retry."""
-        return self._filters[self._retried_by].release.said
+        return self._filters[self._retried_by].release.released_text
 
     def feed(self, events: list[BareEvent]) -> list[BareEvent]:
         return self._through(0, events)

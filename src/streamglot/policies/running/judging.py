@@ -20,7 +20,8 @@ from .release import Unit
 MAX_PENDING: Final = 128
 """Verdicts of one policy that may be awaited at once for one choice: more calls than a model makes in one turn."""
 APPROVAL: Final = "approval"
-"""The dialect of an Extra that asks the client's user about a call; writers of dialects that can ask write it in their own form."""
+"""The dialect of an Extra that asks the client's user about a call; writers of dialects that can ask write it in their own
+form."""
 APPROVED_CALLS: Final = "approved_calls"
 """The subject in the exchange's state with the ids of calls that the client's user has approved."""
 
@@ -59,7 +60,7 @@ class Judging:
             verdict = Forward(reason="the user of the client approved the call")
             self.note(unit.piece, verdict)
         if isinstance(verdict, Ask) and self.member.shadow:
-            self.note(unit.piece, verdict)  # nobody is asked in a dry run
+            self.note(unit.piece, verdict)  # a dry run asks no person
             unit.verdict = Forward()
             return
         if isinstance(verdict, (Defer, Ask)):
@@ -123,7 +124,7 @@ class Judging:
         return self._failure(TypeError(f"decide gave {excerpt(reply)}, which is not a verdict"))
 
     def _suspended(self, unit: Unit, call: SuspendedCall) -> None:
-        """The call is withheld in this answer, and the client is told what to ask its user."""
+        """Withholds the call in this answer and sends the client the question for its user."""
         asked = call.request
         unit.verdict = Refuse()
         unit.notice = Extra(
@@ -144,7 +145,7 @@ class Judging:
 
 
 def failure_verdict(on_error: str, name: str, error: BaseException) -> Forward | Refuse:
-    """The verdict of a policy that failed. The client is told that something was withheld, and not what went wrong."""
+    """The verdict of a policy that failed. The client learns that something was withheld, but not the reason."""
     cause = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
     reason = f"the policy {cause}: {type(error).__name__}: {error}"
     if on_error == "forward":

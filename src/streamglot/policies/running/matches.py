@@ -26,7 +26,7 @@ def match_piece(piece: Piece, found: Found) -> Piece:
 
 
 def overflow_verdict(overflow: Overflow) -> Refuse:
-    """Fails closed: what may still become a match is not released, and neither is what follows."""
+    """Fails closed: text that may still become a match is held, together with everything after it."""
     return Refuse(
         message="[withheld: a possible match of a pattern did not end]",
         reason=f"a possible match grew past the hold limit of {overflow.chars} characters",

@@ -17,7 +17,8 @@ from ..policy import JudgeContext, Policy
 
 
 class Member(Struct, frozen=True):
-    """One policy of the list that is run. ``shadow``: it sees everything and changes nothing. ``recorded``: its verdicts are recorded."""
+    """One policy of the list that is run. ``shadow``: it sees everything and changes nothing. ``recorded``: its verdicts are
+    recorded."""
 
     policy: Policy
     needs: Needs

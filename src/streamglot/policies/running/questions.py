@@ -44,7 +44,8 @@ class Approval(Question):
         self.seconds = policy.deadline_seconds
 
     async def resolve(self, engine: Any) -> Decision | SuspendedCall:
-        """``engine.approvals`` is an ``Approvals``; without one nobody can be asked, which counts as a failure of the policy."""
+        """``engine.approvals`` is an ``Approvals``; without one the question cannot be answered, which counts as a failure of
+        the policy."""
         approvals: Approvals = engine.approvals
         return await approvals.ask(self._request())
 
@@ -76,8 +77,9 @@ class Suspension(Approval):
         return approvals.suspend(self._request(), self._events)
 
 
-class Together(Question):
-    """Awaits several questions at once. The reply is a list: for each question its reply, or the exception that resolving it raised."""
+class ConcurrentQuestions(Question):
+    """Awaits several questions at once. The reply is a list: for each question its reply, or the exception that resolving it
+    raised."""
 
     subject = "judge"
 

@@ -19,7 +19,8 @@ MAX_RECORDED_CHARS: Final = 65_536
 
 
 class Recorder:
-    """Records verdicts of one exchange. Repeated verdicts without text (the same detector in the same kind of block) are counted."""
+    """Records verdicts of one exchange. Repeated verdicts without text (the same detector in the same kind of block) are
+    counted."""
 
     def __init__(self, context: ExchangeContext, clock: Callable[[], float]) -> None:
         self._context = context

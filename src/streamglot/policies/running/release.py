@@ -1,9 +1,8 @@
 """The output side of one policy: events leave in order, and wait behind a piece that has no verdict yet.
 
-Everything that the policy's filter takes in is put here in the order of the stream: events as they are, free text, and units that a
-policy judges. While nothing waits, each is released at once. A unit whose verdict is awaited holds what comes behind it, so several
-units can be judged at the same time and still leave in order.
-"""
+Everything that the policy's filter takes in is put here in the order of the stream: events as they are, free text, and units
+that a policy judges. While nothing waits, each is released at once. A unit whose verdict is awaited holds what comes behind it,
+so several units can be judged at the same time and still leave in order."""
 
 from __future__ import annotations
 
@@ -76,7 +75,8 @@ class Block:
 
 
 class Unit:
-    """Something to be judged: a piece of a streaming block (``found``), a whole block (``events``), or an event that is a whole block (``event``)."""
+    """Something to be judged: a piece of a streaming block (``found``), a whole block (``events``), or an event that is a whole
+    block (``event``)."""
 
     __slots__ = ("block", "event", "events", "found", "notice", "piece", "since", "verdict")
 
@@ -97,15 +97,16 @@ class Unit:
         self.events = events
         self.event = event
         self.verdict: Verdict | None = None
-        self.notice: Extra | None = None  # what the client is told in place of the piece
+        self.notice: Extra | None = None  # sent to the client in place of the piece
 
 
 class Release:
-    """``may_retry`` is asked before the upstream is asked again. ``keeps``: the released text is kept, because a retry repeats it."""
+    """``may_retry`` is asked before the upstream is asked again. ``keeps``: the released text is kept, because a retry repeats
+    it."""
 
     def __init__(self, may_retry: Callable[[], bool], *, keeps: bool) -> None:
         self._may_retry = may_retry
-        self._said: list[str] | None = [] if keeps else None
+        self._released_texts: list[str] | None = [] if keeps else None
         self._queue: deque[tuple[Callable[..., None], tuple[Any, ...], int]] = deque()
         self._held_chars = 0
         self._open_kind: Kind | None = None  # of the block that is open in the output
@@ -124,9 +125,9 @@ class Release:
         return bool(self._queue)
 
     @property
-    def said(self) -> str:
+    def released_text(self) -> str:
         """The text that was released."""
-        return "".join(self._said or ())
+        return "".join(self._released_texts or ())
 
     def events(self, events: Sequence[BareEvent], block: Block | None = None) -> None:
         """Events as they are; inside a block that was refused, only those that are not its content."""
@@ -141,8 +142,8 @@ class Release:
             return
         if not block.opened:
             self._open(block)
-        if self._said is not None and block.kind == "text":
-            self._said += texts_of(deltas)
+        if self._released_texts is not None and block.kind == "text":
+            self._released_texts += texts_of(deltas)
         self.out += deltas
 
     def text(self, block: Block, text: str) -> None:
@@ -198,8 +199,8 @@ class Release:
         """The events are all of one type."""
         kind = type(events[0])
         if kind is TextDelta:
-            if self._said is not None:
-                self._said += [event.text for event in events if isinstance(event, TextDelta)]
+            if self._released_texts is not None:
+                self._released_texts += [event.text for event in events if isinstance(event, TextDelta)]
         elif kind in _OPENED_BY or kind in _CLOSED_BY or kind is StepEnd:
             for event in events:
                 self._follow(event)
@@ -230,8 +231,8 @@ class Release:
         if block.refused or not text:
             return
         self._open(block)
-        if self._said is not None and block.kind == "text":
-            self._said.append(text)
+        if self._released_texts is not None and block.kind == "text":
+            self._released_texts.append(text)
         self.out.append(delta_of(block.kind, text))
 
     def _render_close(self, block: Block, end: End) -> None:
@@ -249,7 +250,7 @@ class Release:
         if unit.block is not None and unit.block.refused:
             return
         if isinstance(verdict, Retry):
-            if self._may_retry() and not self._calls and (self._said is not None or not self._any):
+            if self._may_retry() and not self._calls and (self._released_texts is not None or not self._any):
                 self.stop()
                 self.retry = verdict
                 return
@@ -296,8 +297,8 @@ class Release:
         elif piece.kind == "tool_call":
             self._calls += piece.call_kind != "server"
         after = block_after(events, verdict)
-        if self._said is not None:
-            self._said += [event.text for event in after if isinstance(event, TextDelta)]
+        if self._released_texts is not None:
+            self._released_texts += [event.text for event in after if isinstance(event, TextDelta)]
         self.out += after
 
     def _refuse_call(self, piece: Piece) -> None:
@@ -306,7 +307,7 @@ class Release:
 
     def _render_whole(self, event: Whole, verdict: Verdict, block: Block | None) -> None:
         if isinstance(event, ToolResult) and event.call_id in self._refused_ids:
-            return  # the result of a call that the client was not told of
+            return  # the result of a call that the client has not seen
         after = whole_after(event, verdict)
         if after:
             self._render_events(after, block if block is not None and block.segmenter is not None else None)

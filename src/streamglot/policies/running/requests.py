@@ -26,7 +26,7 @@ from ..verdicts import End, Refuse, Replace, Retry, Rewrite, Verdict
 from .judging import Judging
 from .matches import judge_matches
 from .members import Member
-from .questions import Approval, Judgement, Together
+from .questions import Approval, ConcurrentQuestions, Judgement
 from .records import Recorder
 from .release import Unit
 
@@ -61,7 +61,7 @@ def checked(
             later.update(dict.fromkeys(asked, judging))
             asked.clear()
         while asked:
-            together = Together([question for question in asked if isinstance(question, (Judgement, Approval))])
+            together = ConcurrentQuestions([question for question in asked if isinstance(question, (Judgement, Approval))])
             asked.clear()
             replies = yield together
             for number, question in enumerate(together.questions):

@@ -232,8 +232,8 @@ class PolicyStage(Stage):
         retry, request = chain.retry, self._request
         assert retry is not None
         assert request is not None
-        said = [Message("assistant", [TextPart(chain.said)])] if chain.said else []
-        messages = [*request.messages, *said, Message("user", [TextPart(retry.instruction)])]
+        released_text = [Message("assistant", [TextPart(chain.released_text)])] if chain.released_text else []
+        messages = [*request.messages, *released_text, Message("user", [TextPart(retry.instruction)])]
         self._asked.clear()
         self._questions.clear()
         self._usage_before = self._usage

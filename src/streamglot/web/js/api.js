@@ -1,10 +1,10 @@
-// Requests to the gateway. The key is held in sessionStorage, is sent in a header, and never stands in an address.
+// Requests to the gateway. The key is held in sessionStorage, is sent in a header, and is never part of an address.
 
 import { SseParser } from "./lib/sse.js";
 
 const KEY = "streamglot.key";
 
-/** An answer that is no success. ``code`` and ``message`` are the gateway's own words; ``turnId`` and ``sessionId`` say where it is stored. */
+/** A failed request. ``code`` and ``message`` come from the gateway; ``turnId`` and ``sessionId`` name the stored turn. */
 export class ApiError extends Error {
   constructor(status, code, message, retryAfter = "") {
     super(message);
@@ -30,13 +30,13 @@ export function setKey(key) {
   for (const listener of keyListeners) listener("changed");
 }
 
-/** ``listener("needed")``: the gateway refused a request for want of a key; ``listener("changed")``: there is another key now. */
+/** ``listener("needed")``: the gateway refused a request without a valid key; ``listener("changed")``: the key was changed. */
 export function onKey(listener) {
   keyListeners.add(listener);
   return () => keyListeners.delete(listener);
 }
 
-/** Sends a request and returns the Response. Raises an ApiError for every status that is no success.
+/** Sends a request and returns the Response. Raises an ApiError for every status other than success.
  *  ``body`` is sent as JSON, unless it is bytes, text or a Blob. */
 export async function send(path, { method, body, headers = {}, signal } = {}) {
   const all = { ...headers };

@@ -1,4 +1,4 @@
-// The shell: top bar, the page of the address, the question for a key.
+// The shell: the top bar, the current page and the dialog for the key.
 
 import { html, render, useEffect, useState } from "../vendor/htm-preact.js";
 import { getKey, onKey, setKey } from "./api.js";
@@ -75,10 +75,10 @@ function KeyDialog({ onClose }) {
     event.preventDefault();
     if (key.trim()) setKey(key.trim());
   };
-  return html`<${Dialog} title="This gateway asks for a key" onClose=${onClose}>
+  return html`<${Dialog} title="This gateway requires a key" onClose=${onClose}>
     <form onSubmit=${submit}>
       <p class="muted small">
-        Use a key that <code>streamglot keys add NAME</code> made, or one of <code>[[server.keys]]</code>. It stays in this tab
+        Enter a key that <code>streamglot keys add NAME</code> created, or one of <code>[[server.keys]]</code>. It stays in this tab
         and is forgotten when you close it.
       </p>
       <label class="field">

@@ -1,4 +1,4 @@
-// The live feeds of the gateway: each is one connection for all who watch it, open only while somebody does.
+// The live feeds of the gateway. Each feed is one connection for all its watchers, and is open only while it has one.
 
 import { events, send } from "./api.js";
 import { Store } from "./lib/store.js";
@@ -16,7 +16,7 @@ class Feed extends Store {
   #users = 0;
   #abort = null;
 
-  /** Opens the feed for one more user; gives what closes it again. */
+  /** Adds a watcher; returns a function that removes it. */
   use() {
     this.#users += 1;
     if (this.#users === 1) this.#follow();

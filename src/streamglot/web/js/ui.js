@@ -34,18 +34,18 @@ const GLYPHS = {
   file: "M7 3h7l4 4v14H7zM14 3v4h4",
 };
 
-/** A glyph. It says nothing to a screen reader: the button beside it has the words. */
+/** A glyph. Screen readers skip it: the button beside it has a label. */
 export function Glyph({ name }) {
   return html`<svg class="glyph" viewBox="0 0 24 24" aria-hidden="true"><path d=${GLYPHS[name]} /></svg>`;
 }
 
-/** A button with a glyph and no words; ``label`` is said instead, and shown as a hint. */
+/** A button with only a glyph. ``label`` is for screen readers and is shown as a tooltip. */
 export function IconButton({ name, label, tiny, class: more = "", ...rest }) {
   const kind = `button plain icon ${tiny ? "tiny" : ""} ${more}`;
   return html`<button type="button" class=${kind} aria-label=${label} title=${label} ...${rest}><${Glyph} name=${name} /></button>`;
 }
 
-/** Copies ``text`` (or what ``text()`` returns), and says so for a moment. */
+/** Copies ``text`` (or the result of ``text()``) and shows a short confirmation. */
 export function CopyButton({ text, label = "Copy", tiny = true, words = false }) {
   const [copied, setCopied] = useState(false);
   useEffect(() => {
@@ -138,7 +138,7 @@ export function MenuButton({ label, glyph = "more", tiny = true, children }) {
 
 // --- the one polite status region, and messages that go away by themselves
 
-/** Says a short text to screen readers. */
+/** Announces a short text to screen readers. */
 export function say(text) {
   const region = document.getElementById("status-region");
   if (region) region.textContent = text;

@@ -2,7 +2,7 @@
 
 import { Store } from "../lib/store.js";
 
-/** The states of an answer, in words. */
+/** The labels of an answer's states. */
 export const STATES = {
   connecting: "Connecting",
   thinking: "Thinking",
@@ -50,12 +50,12 @@ export class Answer extends Store {
       .join("\n\n");
   }
 
-  /** Seconds to the first event that says something; null before it. */
+  /** Seconds to the first event with content; null before it. */
   get firstSeconds() {
     return this.firstAt && !this.resumed ? (this.firstAt - this.began) / 1000 : null;
   }
 
-  /** Tokens each second: as the upstream counts them, or a quarter of the characters while it has not said. */
+  /** Tokens per second: the upstream's count, or an estimate of four characters per token until it is known. */
   get tokensPerSecond() {
     const seconds = ((this.endedAt || performance.now()) - this.firstAt) / 1000;
     const tokens = this.usage?.outputTokens ?? this.chars / 4;
@@ -179,7 +179,7 @@ const RULES = {
 
 // --- to and from messages
 
-/** The messages of AG-UI that say this conversation. */
+/** The conversation as AG-UI messages. */
 export function toMessages(turns, system) {
   const messages = system ? [{ id: "system", role: "system", content: system }] : [];
   turns.forEach((turn, number) => {

@@ -1,4 +1,4 @@
-// Where a message is written: text, attachments, the model, and what is sent beside it.
+// The composer of a message: text, attachments, the model and the request settings.
 
 import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { Glyph, IconButton, toast } from "../ui.js";

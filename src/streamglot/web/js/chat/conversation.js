@@ -9,7 +9,7 @@ const PENDING = "streamglot.pending"; // the request id of an answer whose sessi
 const STOP_MILLISECONDS = 3000; // how long a stopped stream may take to end before its connection is cut
 const STORED_TRIES = 12; // a turn is in the store within 200 ms: looked for up to 3 s on a busy machine
 
-/** ``turns``: what was said, users' turns as {role, text, attachments} and Answers. ``variants`` of an answer are its siblings. */
+/** ``turns``: the users' turns as {role, text, attachments}, and Answers. ``variants`` of an answer are its siblings. */
 export class Conversation extends Store {
   sessionId = "";
   title = "";
@@ -19,7 +19,7 @@ export class Conversation extends Store {
   #abort = null;
   #number = 0;
 
-  /** The title of the session, or the beginning of what was said first. */
+  /** The title of the session, or the beginning of the first message. */
   get heading() {
     return this.title || (this.turns[0]?.text ?? "").slice(0, 80);
   }
@@ -33,7 +33,7 @@ export class Conversation extends Store {
     return this.answer?.live === true;
   }
 
-  /** Begins anew, with these turns if some are given. */
+  /** Starts a new conversation, with these turns if any are given. */
   reset(turns = []) {
     this.#leave();
     Object.assign(this, { sessionId: "", title: "", turns, loading: false, problem: null });
@@ -54,7 +54,7 @@ export class Conversation extends Store {
     await this.#run(settings);
   }
 
-  /** Answers the user's turn before ``answer`` once more; the answer stays as a variant. */
+  /** Asks for another answer to the user's turn before ``answer``; the old answer stays as a variant. */
   async again(answer, settings) {
     const place = this.turns.indexOf(answer);
     this.turns = this.turns.slice(0, place);
@@ -156,7 +156,7 @@ export class Conversation extends Store {
 
   // --- stopping
 
-  /** Ends the answer, and the upstream with it. */
+  /** Stops the answer and its upstream request. */
   async stop() {
     const answer = this.answer;
     const abort = this.#abort;
@@ -172,9 +172,9 @@ export class Conversation extends Store {
     if (!answer.live) clearTimeout(timer);
   }
 
-  // --- coming back
+  // --- resuming
 
-  /** Shows a stored session. If it is being answered, goes on with the stream from its beginning. */
+  /** Shows a stored session. If it is being answered, resumes the stream from its beginning. */
   async open(sessionId) {
     this.#leave();
     const number = this.#number;
@@ -193,7 +193,7 @@ export class Conversation extends Store {
       linkTurns(this.turns, data);
       Object.assign(answer, { turnId: detail.id, streamId: detail.id, requestId: detail.request_id, model: detail.model });
       this.changed();
-      if (!detail.request) this.problem = "What was said in this session is not stored (store.content is off).";
+      if (!detail.request) this.problem = "The messages of this session are not stored (store.content is off).";
       if (running) await this.#resume(answer, number);
     } catch (error) {
       if (number !== this.#number || error.name === "AbortError") return;
@@ -225,7 +225,7 @@ export class Conversation extends Store {
   }
 }
 
-/** Tells each answer which turn it was, where the titles of the turns say it: a title is the beginning of what the user said. */
+/** Assigns each answer its turn by the turn's title, which is the beginning of the user's message. */
 function linkTurns(turns, summaries) {
   let place = 0;
   for (let at = turns.length - 1; at > 0; at -= 1) {
@@ -238,7 +238,7 @@ function linkTurns(turns, summaries) {
   }
 }
 
-/** Asks until the answer is as it must be, since the store is a moment behind. Null, or an error with ``must``, if it never is. */
+/** Repeats a request until its answer fits, because the store is updated with a delay. Returns null (with ``must``: an error) otherwise. */
 async function stored(ask, good, must = false) {
   let problem = null;
   for (let number = 0; number < STORED_TRIES; number += 1) {
@@ -251,6 +251,6 @@ async function stored(ask, good, must = false) {
     }
     await new Promise((done) => setTimeout(done, 60 * (number + 1)));
   }
-  if (must) throw problem ?? new ApiError(404, "not_found", "It is not in the store.");
+  if (must) throw problem ?? new ApiError(404, "not_found", "It was not found in the store.");
   return null;
 }

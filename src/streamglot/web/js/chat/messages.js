@@ -1,4 +1,4 @@
-// What was said: the user's turns, and answers with their thinking, tool calls, errors and numbers.
+// The messages: the user's turns, and answers with their reasoning, tool calls, errors and numbers.
 
 import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { request } from "../api.js";
@@ -92,7 +92,7 @@ function Block({ block, answer }) {
   return null;
 }
 
-/** The thinking area: it opens while the model thinks, and folds itself when it has thought, unless somebody opened it. */
+/** The reasoning area. It is open while the model reasons and closes afterwards, unless the user opened it. */
 function Thinking({ block }) {
   const [opened, setOpened] = useState(null);
   const body = useRef(null);
@@ -149,7 +149,7 @@ function pretty(text, open = false) {
   }
 }
 
-/** What waits for a person: shown with its arguments, which can be changed. */
+/** A call that waits for approval, with its arguments, which can be changed. */
 function Approvals({ answer }) {
   useStore(feed);
   useEffect(() => feed.use(), []);
@@ -184,7 +184,7 @@ export function ApprovalCard({ asked }) {
   };
   return html`<section class="approval card" aria-label="Approval needed">
     <h2 class="card-title"><${Glyph} name="warn" /> ${asked.message || "Approve this?"}</h2>
-    ${asked.tool ? html`<p class="small muted">The model wants to call <code>${asked.tool}</code>${asked.seconds ? html`. It is refused in ${duration(asked.seconds)} if nobody decides` : null}.</p>` : null}
+    ${asked.tool ? html`<p class="small muted">The model wants to call <code>${asked.tool}</code>${asked.seconds ? html`. Without a decision it is refused in ${duration(asked.seconds)}` : null}.</p>` : null}
     ${editing
       ? html`<label class="field"
           ><span>Arguments</span>
@@ -202,7 +202,7 @@ export function ApprovalCard({ asked }) {
 function ErrorCard({ error, partial, onRetry }) {
   const facts = [error.code, error.status ? `status ${error.status}` : "", error.origin ? `from the ${error.origin}` : ""].filter(Boolean);
   return html`<section class="error card" role="alert" aria-label="Error">
-    <h2 class="card-title"><${Glyph} name="warn" />${partial ? "The answer broke off" : "There is no answer"}</h2>
+    <h2 class="card-title"><${Glyph} name="warn" />${partial ? "The answer was interrupted" : "The request failed"}</h2>
     <p class="plain-text">${error.message}</p>
     <div class="row">
       <span class="mono muted">${facts.join(" · ")}</span>

@@ -99,7 +99,7 @@ export function Sessions({ current, version, onNew, onGone, onClose }) {
       ? html`<p class="small muted hint">
           ${problem === "off"
             ? html`This gateway stores nothing, so there is no history. <code>store.url</code> turns it on.`
-            : problem || (words ? "Nothing was said with these words." : "Sessions of every client appear here, not only of this page.")}
+            : problem || (words ? "No message contains these words." : "Sessions of every client appear here, not only of this page.")}
         </p>`
       : null}
     ${dialog?.kind === "rename" ? html`<${Rename} session=${dialog.session} onRename=${rename} onClose=${() => setDialog(null)} />` : null}

@@ -1,4 +1,4 @@
-// What a request says beside the messages: model, system prompt, parameters, tools. Kept in this browser.
+// The settings of a request: model, system prompt, parameters, tools. They are stored in this browser.
 
 import { html, useState } from "../../vendor/htm-preact.js";
 import { Dialog } from "../ui.js";
@@ -41,7 +41,7 @@ export function SettingsDialog({ settings, tools, onChange, onClose }) {
     onChange(draft);
     onClose();
   };
-  return html`<${Dialog} title="What is sent with your message" onClose=${onClose}>
+  return html`<${Dialog} title="Request settings" onClose=${onClose}>
     <form onSubmit=${submit}>
       <label class="field">
         <span>System prompt</span>

@@ -1,4 +1,4 @@
-// What an empty chat shows: what this is, and how to point a client at it.
+// The content of an empty chat: what streamglot is, and how to connect a client.
 
 import { html, useState } from "../../vendor/htm-preact.js";
 import { CodeBlock } from "../lib/markdown_view.js";
@@ -21,7 +21,7 @@ const CLIENTS = {
   agents: {
     title: "Coding agents",
     language: "bash",
-    text: (base) => `# Claude Code\nANTHROPIC_BASE_URL=${base} claude\n\n# Codex, aider, and others that speak OpenAI\nOPENAI_BASE_URL=${base}/v1 aider`,
+    text: (base) => `# Claude Code\nANTHROPIC_BASE_URL=${base} claude\n\n# Codex, aider and other OpenAI clients\nOPENAI_BASE_URL=${base}/v1 aider`,
   },
   ollama: { title: "Ollama", language: "bash", text: (base, model) => `OLLAMA_HOST=${base} ollama run ${model}` },
 };
@@ -43,8 +43,8 @@ export function Welcome({ models, problem }) {
   return html`<div class="welcome">
     <h1>Every LLM stream, one language.</h1>
     <p class="lead">
-      streamglot reads the stream of any provider and writes the dialect of any client, live. Chat with your models below, or point the client
-      that you already have at this address:
+      streamglot reads the stream of any provider and writes the dialect of any client, live. Chat with your models below, or configure
+      your client with this address:
     </p>
     <p class="address"><code>${base}</code><${CopyButton} text=${base} label="Copy the address" /></p>
     <div class="clients card">
@@ -71,7 +71,7 @@ export function Welcome({ models, problem }) {
     </div>
     ${models && !real
       ? html`<p class="small muted">
-          There is no upstream yet: only <code>replay</code> answers, which repeats what it is told. Set a provider's key in the environment
+          No upstream is configured. Only <code>replay</code> answers, and it repeats your message. Set a provider's key in the environment
           (<code>streamglot doctor</code> lists them), or run a small model here with <code>streamglot local pull</code>.
         </p>`
       : null}

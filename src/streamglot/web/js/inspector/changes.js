@@ -1,4 +1,4 @@
-// What was lost, folded, dropped or changed on the way, the original beside what became of it.
+// Events and parameters that were lost, folded, dropped or changed, with the original and the result.
 
 import { html } from "../../vendor/htm-preact.js";
 import { duration, plain } from "../ui.js";
@@ -21,14 +21,14 @@ export function Changes({ data, onSelect }) {
     verdicts(facts.verdicts ?? []),
     changed(data, own, onSelect),
     counted("Lost", "The client's dialect has no word for these events. They were not written.", head.lost, {}),
-    counted("Folded", "The client's dialect has no word of its own for these events. What they carry is said in another form.", head.folded, head.how_folded ?? {}),
+    counted("Folded", "The client's dialect has no events of this kind. Their content is written in another form.", head.folded, head.how_folded ?? {}),
     dropped(facts.more?.dropped ?? []),
     failures(facts.failures ?? []),
     tools(facts.more?.tools ?? []),
   ].filter(Boolean);
   if (!parts.length) {
     return html`<div class="empty"><h2>Nothing was changed</h2><p>
-      Every event of the upstream left as it was read, and the client's dialect has a word for each of them.
+      Every event of the upstream was passed on unchanged, and the client's dialect can express all of them.
     </p></div>`;
   }
   return html`<div class="changes">${parts}</div>`;
@@ -60,12 +60,12 @@ function changed(data, own, onSelect) {
   if (!own.length && !data.removed.length) return null;
   return html`<section key="changed"><h2>Events that a stage changed</h2>
     <div class="before-after">
-      <div><span class="label">Read from the upstream, and held back (${plain(data.head?.dropped_events ?? 0)})</span>
+      <div><span class="label">Received from the upstream and removed (${plain(data.head?.dropped_events ?? 0)})</span>
         <ol class="lines">${data.removed.slice(0, SHOWN).map(
           (one, index) => html`<li key=${index}><button type="button" class="link-row" onClick=${() => onSelect({ column: "upstream", row: Math.max(0, one.frame) })}>
             <span class="r-number">${one.frame + 1}</span><code>${one.text}</code></button></li>`,
         )}</ol></div>
-      <div><span class="label">Made by us</span>
+      <div><span class="label">Added by streamglot</span>
         <ol class="lines">${own.map(
           (row) => html`<li key=${row}><button type="button" class="link-row" onClick=${() => onSelect({ column: "events", row })}>
             <span class="r-number">${row + 1}</span><code>${data.events.text[row]}</code></button></li>`,

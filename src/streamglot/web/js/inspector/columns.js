@@ -69,9 +69,9 @@ function List({ data, name, range, selection, onSelect, follow }) {
 function emptyWords(data, name) {
   if (data.state === "loading" || data.state === "live") return "Waiting for the first bytes…";
   if (name === "upstream") {
-    return html`The bytes of this turn were not recorded. Set <code>raw = true</code> under <code>[store]</code> to record those of turns to come.`;
+    return html`The bytes of this turn were not recorded. Set <code>raw = true</code> under <code>[store]</code> to record future turns.`;
   }
-  return name === "client" ? "The client was sent no stream." : "There are no events.";
+  return name === "client" ? "No stream was sent to the client." : "There are no events.";
 }
 
 function byteRow(data, column, index) {
@@ -91,10 +91,10 @@ function eventRow(data, index) {
 function flags(mark) {
   return html`${mark & LOST ? html`<span class="badge bad" title="The client's dialect has no word for it">lost</span>` : null}${mark & FOLDED
     ? html`<span class="badge" title="The client's dialect says it in another form">folded</span>`
-    : null}${mark & OWN ? html`<span class="badge warn" title="No frame of the upstream gave it: a policy or a tool did">ours</span>` : null}`;
+    : null}${mark & OWN ? html`<span class="badge warn" title="Created by a policy or a tool, not by an upstream frame">ours</span>` : null}`;
 }
 
-/** What an event says, without its type: the words of a delta as they are, of other events their fields. */
+/** The content of an event without its type: the text of a delta, or the fields of another event. */
 function wordsOf(text, type) {
   const rest = text.slice(`{"type":"${type}"`.length, -1).replace(/^,/, "");
   if (type.endsWith("_delta")) {
@@ -104,7 +104,7 @@ function wordsOf(text, type) {
   return rest.length > 400 ? `${rest.slice(0, 400)}…` : rest;
 }
 
-/** A frame on one line. What it repeats of the frame before it is left out: frames differ near their end. */
+/** A frame on one line, without the beginning that it shares with the frame before: frames differ near their end. */
 function oneLine(frame, frameBefore = "") {
   const [text, before] = [frame, frameBefore].map((one) => one.replace(/^id: \d+\n/, ""));
   const most = Math.min(text.length, before.length);
@@ -150,7 +150,7 @@ function nothingWords(data, name, selection) {
   if (name === "upstream") return data.upstream.length ? "No frame: a policy, a tool or the gateway made this event." : "Not recorded.";
   if (name === "events") return "No event: this frame says nothing that the vocabulary has a word for.";
   const mark = selection.column === "events" ? data.events.mark[selection.row] : 0;
-  return mark & LOST ? "Lost: this dialect has no word for it." : "Nothing was written for this: it is part of what follows.";
+  return mark & LOST ? "Lost: this dialect cannot express it." : "Not written separately: it is part of a later frame.";
 }
 
 function fullText(data, name, range) {

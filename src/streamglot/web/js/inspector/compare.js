@@ -1,4 +1,4 @@
-// Two turns beside each other: figures, waterfalls on one axis, and what they answered and asked.
+// Two turns side by side: figures, waterfalls on one axis, answers and requests.
 
 import { html, useState } from "../../vendor/htm-preact.js";
 import { duration, money, plain } from "../ui.js";

@@ -1,4 +1,4 @@
-// What the inspector shows before a stream is chosen: a place to drop or paste one, and the last turns.
+// The start page of the inspector: a form to paste or drop a stream, and the last turns.
 
 import { html, useEffect, useState } from "../../vendor/htm-preact.js";
 import { request } from "../api.js";
@@ -37,10 +37,10 @@ export function Landing({ onPaste, choices, from, inband, onFrom, onInband }) {
   }, []);
   return html`<div class="landing">
     <section class="landing-paste card" aria-labelledby="paste-title">
-      <h1 id="paste-title">Look into a stream</h1>
+      <h1 id="paste-title">Inspect a stream</h1>
       <p class="muted">
         Paste the raw bytes of any provider’s stream, or drop a recording anywhere on this page. The dialect and the in-band notation
-        are found by themselves. Nothing is sent to any upstream.
+        are detected. Nothing is sent to any upstream.
       </p>
       <label class="field">
         <span>Raw stream</span>

@@ -7,7 +7,7 @@ import { sideBySide } from "./diff.js";
 
 const pretty = (value) => JSON.stringify(value, null, 2) ?? "";
 
-/** A value with the fields of its objects in the order of another value's: an order that changed is no difference. */
+/** A value with the fields of its objects in the order of another value's: a changed order is not a difference. */
 export function inOrderOf(value, other) {
   if (Array.isArray(value)) return value.map((inner, index) => inOrderOf(inner, other?.[index]));
   if (value === null || typeof value !== "object") return value;

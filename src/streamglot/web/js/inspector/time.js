@@ -1,6 +1,6 @@
 // Times on the axis of a waterfall.
 
-/** A time as it stands beside a row: 0.4 ms, 312 ms, 4.105 s. */
+/** A time as shown beside a row: 0.4 ms, 312 ms, 4.105 s. */
 export function moment(seconds, timed = true) {
   if (!timed) return `#${Math.round(seconds * 1000) + 1}`;
   if (seconds < 0) return "–";

@@ -31,7 +31,7 @@ function labelOf(bar) {
   return [bar.label || wordOf(bar), more].filter(Boolean).join(" · ");
 }
 
-/** ``time`` is the selected moment in seconds, ``onTime`` is told of another one. ``span`` is the length of the axis, where it is not
+/** ``time`` is the selected moment in seconds, ``onTime`` receives a new one. ``span`` is the length of the axis, where it is not
  *  the data's own. ``title`` names the waterfall where there are two. */
 export function Waterfall({ data, time, onTime, onBar, activeBar, span: given, title = "Waterfall" }) {
   const [zoom, setZoom] = useState(null);

@@ -1,4 +1,4 @@
-// Markdown to sanitised HTML. What comes from a model is hostile until DOMPurify has seen it.
+// Markdown to sanitised HTML. The output of a model is untrusted until DOMPurify has processed it.
 
 import { Marked } from "../../vendor/marked.js";
 import "../../vendor/purify.js";
@@ -25,7 +25,7 @@ purify.addHook("afterSanitizeAttributes", (node) => {
     node.setAttribute("target", "_blank");
     node.setAttribute("rel", "noopener noreferrer nofollow");
   } else if (node.tagName === "IMG" && !/^data:image\//i.test(node.getAttribute("src") ?? "")) {
-    // Fetching an image would tell its host what was said: its address is shown as a link instead.
+    // Fetching an image could send parts of the conversation to its host, so the address is shown as a link instead.
     const link = node.ownerDocument.createElement("a");
     const address = node.getAttribute("src") ?? "";
     if (/^https?:/i.test(address)) link.setAttribute("href", address);

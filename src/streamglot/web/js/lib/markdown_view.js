@@ -20,7 +20,7 @@ export function Markdown({ text }) {
   </div>`;
 }
 
-/** Sanitised HTML. It is set again only when it is another one. */
+/** Sanitised HTML. It is set only when it changed. */
 class Html extends Component {
   shouldComponentUpdate({ block }) {
     return block !== this.props.block && String(block.html) !== String(this.props.block.html);

@@ -1,4 +1,4 @@
-// State that components watch. Changes are told once for each frame, so that a fast stream costs one rendering per frame.
+// State that components watch. Watchers are notified once per frame, so that a fast stream costs one rendering per frame.
 
 import { useEffect, useReducer } from "../../vendor/htm-preact.js";
 
@@ -8,7 +8,7 @@ export class Store {
   #coming = false;
   #told = 0;
 
-  /** Tells the watchers in the next frame; a hidden page draws no frames and is told by a timer. */
+  /** Notifies the watchers in the next frame. A hidden page draws no frames, so a timer notifies it. */
   changed() {
     if (this.#coming) return;
     this.#coming = true;

@@ -15,7 +15,7 @@ import { Glyph, IconButton } from "../ui.js";
 
 const PINNED_PIXELS = 60; // nearer to the end than this, the page follows what is written
 
-// One conversation for the life of the page: it goes on while another page is shown.
+// One conversation for the lifetime of the page: it continues while another page is shown.
 const conversation = new Conversation();
 
 export function ChatPage({ route }) {
@@ -121,7 +121,7 @@ export function ChatPage({ route }) {
   </main>`;
 }
 
-/** The log of what was said. It follows the end while the reader is there, and stays where the reader went. */
+/** The list of messages. It follows the end, unless the user scrolled away from it. */
 function Scroller({ version, children }) {
   const box = useRef(null);
   const pinned = useRef(true);

@@ -63,7 +63,7 @@ export function InspectPage({ route }) {
           onClose=${() => (setPasted(null), navigate(href("inspect")))}
         />`
       : html`<${Landing} onPaste=${paste} choices=${choices} from=${from} inband=${inband} onFrom=${setFrom} onInband=${setInband} />`}
-    ${dragging ? html`<div class="drop-note" aria-hidden="true">Drop a recording to look into it</div>` : null}
+    ${dragging ? html`<div class="drop-note" aria-hidden="true">Drop a recording to inspect it</div>` : null}
   </main>`;
 }
 
@@ -104,7 +104,7 @@ function Viewer({ turn, pasted, as, vs, choices, onClose }) {
     if (!data || told.current === data.state) return;
     told.current = data.state;
     if (data.state === "done") say(`${plain(data.events.length)} events are shown`);
-    if (data.state === "live") say("The turn is running: it is followed");
+    if (data.state === "live") say("The turn is running; new rows appear as they arrive");
   }, [data, data?.state]);
   const query = useMemo(() => ({ ...(as && { as }), ...(vs && { vs }) }), [as, vs]);
   if (!data || (data.state === "loading" && !data.facts)) return html`<div class="empty"><p>Loading…</p></div>`;

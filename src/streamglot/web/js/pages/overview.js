@@ -1,4 +1,4 @@
-// The page at #/overview: what runs now, the last hour in numbers, upstreams, approvals, errors. Fed by one live stream.
+// The page at #/overview: running requests, numbers of the last hour, upstreams, approvals, errors. One live stream updates it.
 
 import { html, useEffect, useState } from "../../vendor/htm-preact.js";
 import { request } from "../api.js";
@@ -32,7 +32,7 @@ export function OverviewPage() {
       </p>
       ${state.approvals.length
         ? html`<section class="panel" aria-label="Pending approvals">
-            <h2>Waiting for a person</h2>
+            <h2>Waiting for approval</h2>
             ${state.approvals.map((asked) => html`<${ApprovalCard} key=${asked.id} asked=${asked} />`)}
           </section>`
         : null}
@@ -72,7 +72,7 @@ function Minutes({ minutes }) {
   const most = Math.max(4, ...minutes.map((minute) => minute.requests));
   const sum = minutes.reduce((total, minute) => total + minute.requests, 0);
   return html`<figure class="minutes card">
-    <figcaption class="label">Requests a minute<span class="spacer"></span><span class="number">${most === 4 ? "" : `most: ${plain(most)}`}</span></figcaption>
+    <figcaption class="label">Requests a minute<span class="spacer"></span><span class="number">${most === 4 ? "" : `max: ${plain(most)}`}</span></figcaption>
     <svg viewBox="0 0 600 72" preserveAspectRatio="none" role="img" aria-label=${`${plain(sum)} requests in the last hour`}>
       ${minutes.map((minute, number) => {
         const height = (72 * minute.requests) / most;
@@ -100,7 +100,7 @@ function OpenStreams({ state }) {
     </div>
     ${rows.length === 0
       ? html`<p class="nothing card muted small">
-          ${state.open_count ? "No open stream has these words." : "Nothing runs at the moment. Requests of every client appear here while they are answered."}
+          ${state.open_count ? "No open stream matches the filter." : "No request is running. Requests of all clients appear here while they run."}
         </p>`
       : html`<div class="table card" tabindex="0" role="region" aria-label="Open streams, table">
           <table>
@@ -225,7 +225,7 @@ function Errors({ state }) {
           html`<li key=${`${one.at} ${one.request_id}`}>
             <div class="row"><span class="mono">${one.error}</span><span class="muted small cut">${one.model || "no model"}${one.upstream ? `, ${one.upstream}` : ""}</span><span class="spacer"></span><span class="muted small number">${ago(one.at)}</span></div>
             <p class="small plain-text">${one.message}</p>
-            ${one.turn_id ? html`<a class="small" href=${href("inspect", one.turn_id)}>Look into it</a>` : null}
+            ${one.turn_id ? html`<a class="small" href=${href("inspect", one.turn_id)}>Inspect</a>` : null}
           </li>`,
       )}
     </ul>

@@ -17,7 +17,7 @@ from store.turns import answer, ask, user
 from streamglot.events import StreamError
 from streamglot.gateway.api.openapi import description
 from streamglot.gateway.auth.authenticator import digest_of
-from streamglot.store import Started, Store, StoreUnavailable, Wanted
+from streamglot.store import SessionHints, Started, Store, StoreUnavailable
 from waiting import until
 
 MINE, YOURS = {"x-api-key": "mine"}, {"x-api-key": "yours"}
@@ -67,7 +67,7 @@ def _start(gateway: Running) -> str:
     store = store_of(gateway)
 
     async def start() -> str:
-        session = await store.find_session(Wanted(caller="you", name="running"), ask(user("wait")))
+        session = await store.find_session(SessionHints(caller="you", name="running"), ask(user("wait")))
         turn = store.start(session, Started(caller="you", request=ask(user("wait")), model="small", response_id="resp_running"))
         await store.writer.flush()
         return turn.id
@@ -204,7 +204,7 @@ def test_a_session_and_its_turns(kept: Kept) -> None:
     assert ([turn["id"] for turn in page["data"]], page["has_more"]) == (kept.mine[:0:-1], True)
 
 
-def test_a_turn_whole(kept: Kept) -> None:
+def test_a_turn_is_shown_completely(kept: Kept) -> None:
     turn = kept.gateway.ask(f"/turns/{kept.mine[2]}", headers=MINE).json()
     assert turn["request"]["messages"][0]["parts"] == [{"type": "text", "text": "question 2 about zebras"}]
     assert turn["response"]["choices"][0]["parts"] == [{"type": "text", "text": "<b>answer</b> 2"}]
@@ -218,7 +218,7 @@ def test_a_turn_whole(kept: Kept) -> None:
 # --- files
 
 
-def test_raw_bytes(kept: Kept) -> None:
+def test_raw_bytes_are_shown(kept: Kept) -> None:
     path = f"/turns/{kept.mine[2]}/raw"
     answer = kept.gateway.ask(path, headers=MINE)
     lines = [json.loads(line) for line in answer.body.splitlines()]
@@ -235,7 +235,7 @@ def test_raw_bytes(kept: Kept) -> None:
         assert step in refused.json()["error"]["message"]
 
 
-def test_exports(kept: Kept) -> None:
+def test_turns_are_exported(kept: Kept) -> None:
     answer = kept.gateway.ask(f"/sessions/{kept.session}/export", headers=MINE)
     assert [json.loads(line)["id"] for line in answer.body.splitlines()] == kept.mine[::-1]
     assert answer.headers["content-disposition"] == f'attachment; filename="{kept.session}.jsonl"'
@@ -255,7 +255,7 @@ def test_exports(kept: Kept) -> None:
 PATHS = ("/sessions", "/sessions/x", "/turns", "/turns/x", "/turns/x/raw", "/search?q=x", "/v1/responses/x")
 
 
-def test_a_store_that_is_off(gateway: Running) -> None:
+def test_routes_of_a_disabled_store_are_not_found(gateway: Running) -> None:
     for path in PATHS:
         refused = gateway.ask(path)
         assert (refused.status, refused.json()["error"]["code"]) == (404, "store_off")

@@ -10,7 +10,7 @@ from gateway.process import serving
 from gateway.scenarios import PLAIN
 from gateway.upstream import Seen, Step, head, hostile, piece, sse, streamed
 from gateway.worker_client import asked
-from streamglot.gateway.observe.memory import ATTEMPTS, CROWD, FIRST_TICKS, GROWTH_BYTES, LONGEST_TICKS, Memory
+from streamglot.gateway.observe.memory import ATTEMPTS, FIRST_TICKS, GROWTH_BYTES, LONGEST_TICKS, MAX_RUNNING, Memory
 from waiting import until
 
 MEGABYTE = 2**20
@@ -37,13 +37,13 @@ class Process:
         return self.given - before
 
 
-def test_memory_is_given_back_when_the_crowd_has_gone() -> None:
+def test_memory_is_returned_after_many_exchanges() -> None:
     process = Process()
     assert process.tick(10) == 0
     process.spare = 2 * GROWTH_BYTES
-    assert process.tick(10 * CROWD, 100) == 0, "not while it is there"
-    assert process.tick(2 * CROWD, 100) == 0
-    assert process.tick(CROWD - 1) == 1
+    assert process.tick(10 * MAX_RUNNING, 100) == 0, "not while it is there"
+    assert process.tick(2 * MAX_RUNNING, 100) == 0
+    assert process.tick(MAX_RUNNING - 1) == 1
 
 
 def test_memory_is_given_back_after_a_few_large_answers_while_others_go_on() -> None:
@@ -56,7 +56,7 @@ def test_memory_is_given_back_after_a_few_large_answers_while_others_go_on() -> 
     assert process.tick(3, 1000) == 0, "so much comes and goes"
 
 
-def test_memory_that_is_in_use_is_asked_for_less_and_less_often() -> None:
+def test_attempts_to_return_memory_in_use_become_rarer() -> None:
     process = Process()
     process.tick(1)
     process.used += 10 * GROWTH_BYTES
@@ -81,7 +81,7 @@ def test_memory_is_given_back_soon_after_the_exchanges_that_used_it_have_ended()
     assert process.tick(0, LONGEST_TICKS) < 6, "an idle process does not try all the time either"
 
 
-def test_the_size_of_a_process_is_read_again_behind_a_fork() -> None:
+def test_the_size_of_a_process_is_reread_after_a_fork() -> None:
     memory = Memory()
     here = memory._resident()
     assert here > MEGABYTE

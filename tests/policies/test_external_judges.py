@@ -77,7 +77,7 @@ def test_a_score_below_the_threshold_is_let_through_and_remembered() -> None:
     engine.time = 11.0
     assert judged(judge, engine, CALLS).out == CALLS
     assert len(engine.requests) == 2
-    engine.said = [GOOD, GOOD]
+    engine.replies = [GOOD, GOOD]
     assert judged(judge, engine, twice).out == twice
 
 
@@ -91,7 +91,7 @@ def test_the_memory_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         "I think it is fine.",
         '{"score": 7}',
@@ -101,8 +101,8 @@ def test_the_memory_is_bounded() -> None:
         Response(error=StreamError("c", "m")),
     ],
 )
-def test_a_judge_that_gives_no_opinion_refuses(said: Any) -> None:
-    driver = judged(policy("llm_judge", model="judge", instructions="x"), FakeEngine(said))
+def test_a_judge_that_gives_no_opinion_refuses(reply: Any) -> None:
+    driver = judged(policy("llm_judge", model="judge", instructions="x"), FakeEngine(reply))
     assert calls_of(driver.out) == []
     assert "the policy llm_judge failed" in text_of(driver.out)
 
@@ -165,8 +165,8 @@ async def service(answer: Callable[[dict[str, Any]], Any]) -> AsyncIterator[tupl
 
     async def judge(request: web.Request) -> web.StreamResponse:
         asked.append((await request.json(), dict(request.headers)))
-        said = answer(asked[-1][0])
-        return said if isinstance(said, web.Response) else web.json_response(said)
+        judged_by = answer(asked[-1][0])
+        return judged_by if isinstance(judged_by, web.Response) else web.json_response(judged_by)
 
     app = web.Application()
     app.router.add_post("/judge", judge)

@@ -68,9 +68,9 @@ def test_long_text_without_sentences_is_judged_in_parts() -> None:
 
 
 def test_sentences_end_at_their_marks_in_any_cut() -> None:
-    said = 'He said "Stop!" and left. 日本。Yes... (no.) v1.2 is out\nA line'
+    text = 'He said "Stop!" and left. 日本。Yes... (no.) v1.2 is out\nA line'
     expected = ['He said "Stop!" ', "and left. ", "日本。", "Yes... ", "(no.) ", "v1.2 is out\n", "A line"]
-    for pieces in ([said], list(said)):
+    for pieces in ([text], list(text)):
         box = Sentences()
         assert [part.text for piece in pieces for part in box.feed(piece)] + [part.text for part in box.close()] == expected  # type: ignore[union-attr]
 

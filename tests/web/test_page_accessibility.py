@@ -1,4 +1,4 @@
-"""The page as everybody can use it: without violations that axe finds, on a phone, in the dark, by keyboard, with a key."""
+"""The page is usable for everybody: no violations that axe finds, on a phone, in the dark theme, by keyboard, with a key."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, expect
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, Until
 from streamglot.gateway.api.page import FOLDER, MEDIA_TYPES
+from web.chat_actions import answers, ask, over, use_model
 from web.chromium import PHONE, Watched, violations
-from web.scripts import OVERLOADED, answer, calling, said
-from web.talking import answers, ask, over, use_model
+from web.scripts import OVERLOADED, answer, calling, text_script
 
 MAX_BYTES = 200_000
 """What the whole page may weigh, compressed."""
@@ -68,7 +68,7 @@ def test_the_pages_have_no_violations(shown: Watched, upstream: HostileUpstream,
 
 
 def test_dialogs_and_menus_have_no_violations(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-menu"] = said("Fine")
+    upstream.scripts["lab-menu"] = text_script("Fine")
     page = use_model(watched, "lab-menu")
     ask(page, "Hello")
     over(page)
@@ -115,7 +115,7 @@ def test_the_text_does_not_move_while_it_streams(watched: Watched, upstream: Hos
 
 
 def test_everything_is_reached_by_keyboard(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-keys"] = said("Fine")
+    upstream.scripts["lab-keys"] = text_script("Fine")
     page = use_model(watched, "lab-keys")
     page.keyboard.type("Hello")
     page.keyboard.press("Enter")
@@ -139,8 +139,8 @@ def test_everything_is_reached_by_keyboard(watched: Watched, upstream: HostileUp
     assert {"Attach images or text", "Copy message", "Edit and ask again", "Inspect this stream"} <= reached
 
 
-def test_a_status_region_tells_what_happens(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-told"] = said("Fine")
+def test_a_status_region_announces_changes(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-told"] = text_script("Fine")
     page = use_model(watched, "lab-told")
     expect(page.get_by_role("log", name="Conversation")).to_be_visible()
     assert page.locator("[aria-live=polite], [role=status]").count() == 1
@@ -175,12 +175,12 @@ def locked(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, locked: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-locked"] = said("Welcome")
+    upstream.scripts["lab-locked"] = text_script("Welcome")
     watched = Watched(browser, locked.url)
     asked: list[str] = []
     watched.page.on("request", lambda request: asked.append(request.url))
     page = use_model(watched, "lab-locked")
-    dialog = page.get_by_role("dialog", name="This gateway asks for a key")
+    dialog = page.get_by_role("dialog", name="This gateway requires a key")
     dialog.get_by_label("Key").fill("wrong")
     dialog.get_by_role("button", name="Use this key").click()
     dialog.get_by_label("Key").fill("sesame")
@@ -196,7 +196,7 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, locked: Runni
     assert not [url for url in asked if "sesame" in url or "wrong" in url]
     other = watched.context.new_page()
     other.goto(locked.url)
-    expect(other.get_by_role("dialog", name="This gateway asks for a key")).to_be_visible()
+    expect(other.get_by_role("dialog", name="This gateway requires a key")).to_be_visible()
     page.get_by_label("Forget the key").click()
     assert page.evaluate("sessionStorage.getItem('streamglot.key')") is None
     watched.close()

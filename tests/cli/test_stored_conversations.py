@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, prompt, said
+from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, prompt, text_answer
 from cli.shell_store import database, in_store, texts, turns
 from response_server import serve_response
 from store.turns import answer as reply
@@ -29,7 +29,7 @@ def shell(shell: Shell) -> Shell:
 
 
 def quietly(done: subprocess.CompletedProcess[bytes]) -> None:
-    """It did what it was told, and had nothing to say about it."""
+    """The command succeeded without any output on standard error."""
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -80,7 +80,7 @@ def test_a_chat_is_one_session_until_it_is_reset(shell: Shell) -> None:
 
 
 def test_ctrl_c_stores_the_partial_answer(shell: Shell) -> None:
-    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.started("query", "-m", "slow", "x") as process:
         assert process.stdout is not None
         assert process.stdout.read(6) == b"first "
@@ -99,7 +99,7 @@ def test_ctrl_c_stores_the_partial_answer(shell: Shell) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_sigterm_stores_the_partial_answer(shell: Shell, number: signal.Signals, status: int) -> None:
-    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     quietly(shell.run("query", "-m", "replay", "x"))
     for command in (("query", "-m", "slow"), ("reply", "-m", "slow")):
         with shell.started(*command, "x") as process:
@@ -114,7 +114,7 @@ def test_sigterm_stores_the_partial_answer(shell: Shell, number: signal.Signals,
 
 
 def test_sigterm_ends_a_chat(shell: Shell) -> None:
-    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal("chat", "-m", "slow") as terminal:
         terminal.until(prompt("slow"))
         terminal.type("go\r")
@@ -131,7 +131,7 @@ def test_sigterm_ends_a_chat(shell: Shell) -> None:
 
 
 def test_a_closed_terminal_stores_the_partial_answer(shell: Shell) -> None:
-    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal("query", "-m", "slow", "x") as terminal:
         terminal.until(b"first")
         terminal.close()
@@ -142,7 +142,7 @@ def test_a_closed_terminal_stores_the_partial_answer(shell: Shell) -> None:
 
 
 def test_an_ignored_signal_stays_ignored(shell: Shell) -> None:
-    shell.tape("slow", said("first ", *("more " for _ in range(10)), "last"), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(10)), "last"), gap=0.1)
     with subprocess.Popen(
         ["nohup", PROGRAM, "query", "-m", "slow", "x"],
         stdin=subprocess.DEVNULL,
@@ -159,7 +159,7 @@ def test_an_ignored_signal_stays_ignored(shell: Shell) -> None:
 
 
 def test_a_closed_pipe_is_stored_as_client_gone(shell: Shell) -> None:
-    shell.tape("long", said(*("word " * 100 for _ in range(500))), gap=0.002)
+    shell.tape("long", text_answer(*("word " * 100 for _ in range(500))), gap=0.002)
     with shell.started("query", "-m", "long", "x") as process:
         assert process.stdout is not None
         assert process.stdout.read(5) == b"word "
@@ -251,7 +251,7 @@ def test_the_store_is_loaded_when_the_question_is_on_its_way() -> None:
 
 
 def test_reply_goes_on_with_the_last_conversation(shell: Shell) -> None:
-    shell.tape("song", said("la"))
+    shell.tape("song", text_answer("la"))
     quietly(shell.run("query", "-m", "tape/song", "-s", "Sing.", "one"))
     done = shell.run("reply", "two", "words", stdin=b"and a file\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"la\n", b"")
@@ -260,12 +260,12 @@ def test_reply_goes_on_with_the_last_conversation(shell: Shell) -> None:
     assert (second.model, second.session_id) == ("tape/song", first.session_id)
     answer = json.loads(shell.run("reply", "-m", "replay", "-s", "Speak.", "--json", "three").stdout)
     assert answer["choices"][0]["parts"][0]["text"] == "You said: three"
-    said_now = texts(turns(shell)[0])
-    assert (said_now[:2], len(said_now)) == (["system: Speak.", "user: one"], 7)
+    shown = texts(turns(shell)[0])
+    assert (shown[:2], len(shown)) == (["system: Speak.", "user: one"], 7)
     quietly(shell.run("chat", "-m", "replay", stdin=b"uno\ndue\n"))
     assert shell.run("reply", "tre").returncode == 0
-    said_now = texts(turns(shell)[0])
-    assert (said_now[-2:], len(said_now)) == (["user: tre", "answer: You said: tre"], 6)
+    shown = texts(turns(shell)[0])
+    assert (shown[-2:], len(shown)) == (["user: tre", "answer: You said: tre"], 6)
     with shell.terminal("reply", "**quattro**") as terminal:
         assert terminal.end() == 0
     assert b"\x1b[1mquattro\x1b[0m" in terminal.seen

@@ -13,20 +13,22 @@ SSE = {"content-type": "text/event-stream"}
 
 
 class Noted:
-    """A buffer that notes what it is told."""
+    """A buffer that records its calls."""
 
-    def __init__(self, wanted: bool = False) -> None:
+    def __init__(self, has_reader: bool = False) -> None:
         self.chunks: list[tuple[int, int, bytes]] = []
         self.ended = False
-        self.is_wanted = wanted
-        self.on_want: Callable[[], None] = lambda: None
+        self.is_wanted = has_reader
+        self.on_reader: Callable[[], None] = lambda: None
 
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
+    def open(
+        self, stream_id: str, caller: str, on_stop: Callable[[], None], on_reader: Callable[[], None], head: str = ""
+    ) -> None:
         assert (stream_id, caller, head) == ("s", "me", '{"content-type":"text/event-stream"}')
         on_stop()
-        self.on_want = on_want
+        self.on_reader = on_reader
 
-    def wanted(self, stream_id: str) -> bool:
+    def has_reader(self, stream_id: str) -> bool:
         assert stream_id == "s"
         return self.is_wanted
 
@@ -85,7 +87,7 @@ def test_chunks_are_written_at_once_while_there_is_a_reader() -> None:
     stream = kept(buffer)
     write(stream, b"data: 0\n\n")
     buffer.is_wanted = True
-    buffer.on_want()
+    buffer.on_reader()
     write(stream, b"data: 1\n\n")
     assert buffer.chunks == [(1, 1, b"data: 0\n\n"), (2, 2, b"data: 1\n\n")]
     buffer.is_wanted = False
@@ -96,10 +98,10 @@ def test_chunks_are_written_at_once_while_there_is_a_reader() -> None:
     assert buffer.chunks[2:] == [(3, 4, b"data: 2\n\ndata: 3\n\n")]
 
 
-@pytest.mark.parametrize("wanted", [False, True])
-def test_an_announced_reader_makes_chunks_go_at_once(wanted: bool) -> None:
-    buffer = Noted(wanted)
-    stream = kept(buffer, awaited=not wanted)
+@pytest.mark.parametrize("has_reader", [False, True])
+def test_an_announced_reader_makes_chunks_go_at_once(has_reader: bool) -> None:
+    buffer = Noted(has_reader)
+    stream = kept(buffer, awaited=not has_reader)
     write(stream, b"data: 0\n\n")
     assert buffer.chunks == [(1, 1, b"data: 0\n\n")]
 
@@ -137,7 +139,7 @@ def test_event_ids_are_added_to_frames() -> None:
 
 
 def test_comments_wait_for_the_event_that_they_stand_before() -> None:
-    buffer = Noted(wanted=True)
+    buffer = Noted(has_reader=True)
     stream = kept(buffer)
     write(stream, b": still here\n\n")
     assert buffer.chunks == []
@@ -150,7 +152,7 @@ def test_comments_behind_the_last_event_wait_for_the_next() -> None:
     stream = kept(buffer)
     for data in (b"data: 0\n\n", b": still\n\n", b": here\n\n"):
         write(stream, data)
-    buffer.on_want()
+    buffer.on_reader()
     assert buffer.chunks == [(1, 1, b"data: 0\n\n")]
     write(stream, b"data: 1\n\n")
     stream.end()

@@ -11,7 +11,7 @@ import pytest
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import running
-from gateway.stored_turns import chunk, keeping, kept, said
+from gateway.stored_turns import chunk, keeping, kept, text_script
 from gateway.upstream import Cut, HostileUpstream, Until, sse, streamed, unfinished, whole
 from streamglot.messages import ReasoningPart, TextPart
 
@@ -23,8 +23,8 @@ def url(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("dialect", CLIENT_DIALECTS)
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_turn_is_kept_whole(upstream: HostileUpstream, url: str, dialect: str, stream: bool) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+def test_a_turn_is_stored_completely(upstream: HostileUpstream, url: str, dialect: str, stream: bool) -> None:
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
         answer = gateway.ask(path_of(dialect, "openai_chat/told", stream), body_of(dialect, "openai_chat/told", stream))
         assert answer.status == 200
@@ -50,7 +50,7 @@ def test_every_turn_has_its_real_ending(upstream: HostileUpstream, url: str) -> 
     upstream.scripts["cut"] = unfinished(chunk({"content": "half an"}), end=Cut())
     upstream.scripts["refused"] = whole({"error": {"message": "no such model"}}, 404)
     upstream.scripts["long"] = streamed(chunk({"content": "on and"}), chunk({}, "length"), sse("[DONE]"))
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         for model in ("cut", "refused", "long"):
             gateway.ask(path_of("openai_chat", model), body_of("openai_chat", f"openai_chat/{model}"))
@@ -76,7 +76,7 @@ def test_every_turn_has_its_real_ending(upstream: HostileUpstream, url: str) -> 
 
 
 def test_without_content_only_facts_are_stored(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("secret words")
+    upstream.scripts["told"] = text_script("secret words")
     upstream.scripts["quotes"] = whole({"error": {"message": "bad word: secret", "code": "bad_word"}}, status=400)
     with keeping(upstream, url, store={"content": False}) as gateway:
         answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/told"))
@@ -97,33 +97,33 @@ def test_without_content_only_facts_are_stored(upstream: HostileUpstream, url: s
 # --- sessions
 
 
-def spoken(*texts: str) -> dict[str, Any]:
+def chat_request(*texts: str) -> dict[str, Any]:
     roles = ("user", "assistant")
     messages = [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
     return {"model": "openai_chat/told", "messages": messages, "stream": True}
 
 
 def test_a_conversation_is_one_session(upstream: HostileUpstream, url: str) -> None:
-    """By what was said, by a name that the client gives, and never with somebody else."""
-    upstream.scripts["told"] = said("Hello", " world")
+    """Sessions are found by their content or by the client's id, and never across callers."""
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
 
         def session(body: dict[str, Any], **headers: str) -> str:
             sent = {name.replace("_", "-"): value for name, value in headers.items()}
             return gateway.ask("/v1/chat/completions", body, sent).headers["x-streamglot-session"]
 
-        first = session(spoken("one"))
-        assert session(spoken("one", "Hello world", "two")) == first
-        assert session(spoken("one", "  Hello   world", "two again")) == first
-        assert session(spoken("another")) != first
-        assert session(spoken("one", "Hello world", "two"), x_api_key="somebody") != first
-        named = session(spoken("x"), x_streamglot_session="mine")
-        assert session(spoken("y"), x_streamglot_session="mine") == named != first
-        assert session(spoken("y"), x_streamglot_session="mine", x_api_key="somebody") != named
+        first = session(chat_request("one"))
+        assert session(chat_request("one", "Hello world", "two")) == first
+        assert session(chat_request("one", "  Hello   world", "two again")) == first
+        assert session(chat_request("another")) != first
+        assert session(chat_request("one", "Hello world", "two"), x_api_key="somebody") != first
+        named = session(chat_request("x"), x_streamglot_session="mine")
+        assert session(chat_request("y"), x_streamglot_session="mine") == named != first
+        assert session(chat_request("y"), x_streamglot_session="mine", x_api_key="somebody") != named
 
 
 def test_an_answer_is_continued_by_its_id(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
         body = {"model": "openai_chat/told", "input": "one", "instructions": "Be brief."}
         first = gateway.ask("/v1/responses", body)
@@ -146,11 +146,11 @@ def test_an_answer_is_continued_by_its_id(upstream: HostileUpstream, url: str) -
     assert [(one["role"], one["content"]) for one in sent[1]] == later
 
 
-def test_a_conversation_by_its_name(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+def test_a_conversation_is_continued_by_its_id(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
-        for said_now in ("one", "two"):
-            body = {"model": "openai_chat/told", "input": said_now, "conversation": {"id": "conv_1"}}
+        for question in ("one", "two"):
+            body = {"model": "openai_chat/told", "input": question, "conversation": {"id": "conv_1"}}
             assert gateway.ask("/v1/responses", body).status == 200
             kept(url, lambda found: found and all(turn.ending for turn in found))
         sent = upstream.requests("told")[-1].body["messages"]
@@ -213,7 +213,7 @@ def test_signatures_survive_a_client_that_drops_them(upstream: HostileUpstream, 
     assert parts[1].get("thoughtSignature") == "Z2VtaW5p"
 
 
-def test_a_web_chat_goes_on_where_it_was(upstream: HostileUpstream, url: str) -> None:
+def test_a_web_chat_is_continued_with_its_ids(upstream: HostileUpstream, url: str) -> None:
     """The upstream keeps the conversation: what it said of it is in the next request, which has only the new words."""
 
     def answer(number: int) -> list[Any]:
@@ -223,7 +223,7 @@ def test_a_web_chat_goes_on_where_it_was(upstream: HostileUpstream, url: str) ->
         return list(streamed(sse(created, delta, done)))
 
     upstream.scripts["web"] = [answer(1), answer(2), answer(3)]
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     web = {"qwen": {"dialect": "qwen_web", "base_url": upstream.url, "attempts": 1}}
     with keeping(upstream, url, upstreams=web) as gateway:
         one = {"role": "user", "content": "one"}
@@ -258,8 +258,8 @@ def test_reasoning_is_kept_too(upstream: HostileUpstream, url: str) -> None:
     ]
 
 
-def test_an_answer_has_its_price_once(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["gpt-4o"] = said("Hi")
+def test_the_cost_of_an_answer_is_counted_once(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["gpt-4o"] = text_script("Hi")
     route = {"models": ["same"], "to": [{"upstream": "openai", "model": "gpt-4o"}], "cache_seconds": 60}
     paid = {"openai": {"base_url": f"{upstream.url}/v1", "models": ["gpt-4o"], "dialect": "openai_chat"}}
     with keeping(upstream, url, upstreams=paid, routes=[route]) as gateway:
@@ -274,8 +274,10 @@ def test_an_answer_has_its_price_once(upstream: HostileUpstream, url: str) -> No
 def test_no_secret_of_an_upstream_is_kept(upstream: HostileUpstream, url: str) -> None:
     """Providers repeat the key in their refusal, in the message and beside it."""
     secret = "very-secret-0123456789"
-    told = {"error": {"message": f"Incorrect API key provided: {secret}", "key": {"was": [secret]}, "code": "invalid_api_key"}}
-    upstream.scripts["refused"] = whole(told, status=401)
+    error_body = {
+        "error": {"message": f"Incorrect API key provided: {secret}", "key": {"was": [secret]}, "code": "invalid_api_key"}
+    }
+    upstream.scripts["refused"] = whole(error_body, status=401)
     mine = {"mine": {"base_url": f"{upstream.url}/v1", "dialect": "openai_chat", "key": secret}}
     with keeping(upstream, url, upstreams=mine) as gateway:
         assert gateway.ask("/v1/chat/completions", body_of("openai_chat", "mine/refused")).status == 401
