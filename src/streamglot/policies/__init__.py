@@ -7,7 +7,7 @@ each piece (``forward``, ``rewrite``, ``replace``, ``refuse``, ``ask``, ``end``,
 runs; ``apply_policies`` runs policies over events without I/O. docs/policies.md is the guide.
 """
 
-from .approvals import ApprovalRequest, Approvals, Decision
+from .approvals import ApprovalRequest, Approvals, ApprovalSharing, Decision
 from .callbacks import Callbacks
 from .conditions import When
 from .drive import apply_policies, apply_to_request, run_policies
@@ -46,6 +46,7 @@ __all__ = [
     "FORWARD",
     "Approval",
     "ApprovalRequest",
+    "ApprovalSharing",
     "Approvals",
     "Ask",
     "Callbacks",

@@ -35,6 +35,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .approvals import ClosedApproval, FoundApproval, OpenedApproval, StoredApprovals
     from .buffer import Chunk, StreamBuffer
     from .conversation import Conversation, hash_conversation
     from .database import Database, StoreUnavailable
@@ -54,6 +55,12 @@ if TYPE_CHECKING:
     from .writer import Report
 
 _EXPORTS = {
+    "approvals": (
+        "ClosedApproval",
+        "FoundApproval",
+        "OpenedApproval",
+        "StoredApprovals",
+    ),
     "buffer": (
         "Chunk",
         "StreamBuffer",
@@ -132,11 +139,14 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "ENDINGS",
     "Chunk",
+    "ClosedApproval",
     "Conversation",
     "Database",
     "DatabaseBuffer",
     "Filter",
     "Finished",
+    "FoundApproval",
+    "OpenedApproval",
     "Overdrawn",
     "Pruned",
     "Queries",
@@ -150,6 +160,7 @@ __all__ = [
     "Store",
     "StoreSettings",
     "StoreUnavailable",
+    "StoredApprovals",
     "StoredKey",
     "StoredKeys",
     "StreamBuffer",

@@ -9,20 +9,17 @@ GET  /overview/models            the models with their upstreams, and the tools,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ...errors import RequestError, excerpt
-from ...framing import sse
 from ...upstream.prices import load_prices
 from ...upstream.providers import abilities_of
 from ..auth.authenticator import Caller
-from ..observe.live import MAX_OPEN, open_exchange
+from ..observe.live import MAX_OPEN, live_feed, open_exchange
 from .store_view import id_in, json_reply
 
 if TYPE_CHECKING:
@@ -39,14 +36,25 @@ def overview_routes(gateway: Gateway) -> list[Route]:
         return gateway.authenticator.admit(http.headers)
 
     async def state(http: HttpRequest) -> Response:
+        admitted(http)
+        await gateway.approvals.refresh()
         return json_reply(overview(gateway, admitted(http)))
 
     async def events(http: HttpRequest) -> Response:
         admitted(http)
         gateway.live.check_room("overview")
         await asyncio.to_thread(load_prices)  # loading prices must not block the event loop
+        await gateway.approvals.refresh()
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        return StreamingResponse(_states(gateway, lambda: admitted(http)), 200, headers, "text/event-stream")
+        feed = live_feed(
+            gateway.live,
+            "overview",
+            lambda: overview(gateway, admitted(http)),
+            lambda: gateway.stopping,
+            quiet=gateway.server.keep_alive_seconds,
+            pause=COALESCE_SECONDS,
+        )
+        return StreamingResponse(feed, 200, headers, "text/event-stream")
 
     async def stop(http: HttpRequest) -> Response:
         caller, id = admitted(http), id_in(http)
@@ -83,30 +91,9 @@ def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
         "open": [open_exchange(one.record, one.turn_id, now) for one in running[:MAX_OPEN]],
         **gateway.live.state(key),
         "upstreams": _upstreams(gateway) if caller is None else [],
-        "approvals": [asked for asked in gateway.pool.approvals.open() if key in (None, asked.key)],
+        "approvals": [asked for asked in gateway.approvals.seen() if key in (None, asked.key)],
         "store": gateway.store_state(),
     }
-
-
-async def _states(gateway: Gateway, admitted: Callable[[], Caller | None]) -> AsyncIterator[bytes]:
-    """The states until the gateway stops, or until the watcher may not see them any more: its key was revoked, or keys are
-    required now and it has none."""
-    quiet = gateway.server.keep_alive_seconds
-    with gateway.live.watched("overview") as changed:
-        while not gateway.stopping:
-            try:
-                async with asyncio.timeout(quiet):
-                    await changed.wait()
-            except TimeoutError:
-                yield sse.comment("ping")
-                continue
-            changed.clear()
-            try:
-                caller = admitted()
-            except RequestError:
-                return
-            yield b"event: overview\ndata: %b\n\n" % msgspec.json.encode(overview(gateway, caller))
-            await asyncio.sleep(COALESCE_SECONDS)
 
 
 def _upstreams(gateway: Gateway) -> list[dict[str, Any]]:
