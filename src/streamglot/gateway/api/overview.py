@@ -2,7 +2,7 @@
 
 GET  /overview                   the state
 GET  /overview/events            the state as server-sent events, sent again whenever it changes
-POST /overview/{id}/stop         stops an exchange of this process, by its request id
+POST /overview/{id}/stop         stops an exchange of this process, by its request id; {"own": true} if it is the caller's own
 GET  /overview/models            the models with their upstreams, and the tools, for the web page
 """
 
@@ -15,10 +15,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from ...errors import RequestError, excerpt
+from ...errors import RequestError, StreamglotError, excerpt
 from ...upstream.prices import load_prices
 from ...upstream.providers import abilities_of
 from ..auth.authenticator import Caller
+from ..http.asgi import read_body
+from ..http.call import json_object
 from ..observe.live import MAX_OPEN, live_feed, open_exchange
 from .store_view import id_in, json_reply
 
@@ -58,12 +60,19 @@ def overview_routes(gateway: Gateway) -> list[Route]:
 
     async def stop(http: HttpRequest) -> Response:
         caller, id = admitted(http), id_in(http)
+        own = caller is not None or await says_own(http)
         for handler in gateway.open_requests(caller):
             if handler.record.request_id == id:
-                handler.stop()
+                handler.stop() if own else handler.interrupt(stopped_by_operator())
                 return json_reply({"id": id, "stopping": True})
         message = f"no request {excerpt(id)} of yours runs in this process; GET /overview lists those that run"
         raise RequestError(message, code="not_found", status=404)
+
+    async def says_own(http: HttpRequest) -> bool:
+        """Whether the body says that the request to stop is the caller's own. Without keys nothing else tells."""
+        server = gateway.server
+        body = await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
+        return bool(body) and json_object(body).get("own") is True
 
     async def models(http: HttpRequest) -> Response:
         caller = admitted(http)
@@ -75,6 +84,12 @@ def overview_routes(gateway: Gateway) -> list[Route]:
         Route("/overview/models", models, methods=["GET"]),
         Route("/overview/{id}/stop", stop, methods=["POST"]),
     ]
+
+
+def stopped_by_operator() -> StreamglotError:
+    """The error of a request that somebody else than its client stopped. Its answer must not look complete."""
+    message = "cancelled by the operator: the answer is not complete"
+    return StreamglotError(message, code="cancelled_by_operator", status=403)
 
 
 def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
