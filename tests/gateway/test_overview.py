@@ -209,6 +209,19 @@ def test_the_models_with_what_is_known_of_them(gateway: Running) -> None:
     assert found["tools"] == []
 
 
+@pytest.mark.parametrize(
+    ("models", "shown"),
+    [(["gpt-*"], {"one"}), (["claude-3"], {"two"}), (["two/*"], {"two"}), (["*"], {"one", "two"}), (["x"], set()), ([], set())],
+)
+def test_a_key_sees_the_patterns_that_have_a_model_for_it(models: list[str], shown: set[str]) -> None:
+    at = {"base_url": "http://127.0.0.1:9/v1", "dialect": "openai_chat"}
+    upstreams = {"one": {**at, "models": ["gpt-4*"]}, "two": {**at, "models": ["claude-?"]}}
+    keys = [{"name": "ada", "hash": sha256(b"ada").hexdigest(), "models": models}]
+    with running({"server": {"keys": keys}, "upstreams": upstreams}) as gateway:
+        found = gateway.ask("/overview/models", headers=bearer("ada")).json()
+        assert {row["upstream"] for row in found["patterns"]} == shown
+
+
 def test_a_session_gets_another_title(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = said("Hello")
     with keeping(upstream, url) as gateway:

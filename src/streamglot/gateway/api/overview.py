@@ -9,6 +9,7 @@ GET  /overview/models            the models with their upstreams, and the tools,
 from __future__ import annotations
 
 import asyncio
+from glob import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request as HttpRequest
@@ -124,7 +125,8 @@ def _upstreams(gateway: Gateway) -> list[dict[str, Any]]:
 def _models(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
     """Returns the models.
 
-    ``patterns`` belong to upstreams that serve more models than they list: any matching name can be requested.
+    ``patterns`` belong to upstreams that serve more models than they list: any matching name can be requested. A key sees those
+    patterns that have a model for it.
     """
     routes = gateway.pool.routes
     named = [(name, owner) for name, owner in routes.models() if caller is None or caller.may_use(name)]
@@ -137,6 +139,7 @@ def _models(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
             for upstream in routes.upstreams.values()
             for pattern in upstream.models
             if any(mark in pattern for mark in "*?[")
+            and (caller is None or caller.may_use_some(pattern) or caller.may_use_some(f"{escape(upstream.name)}/{pattern}"))
         ],
     }
 
