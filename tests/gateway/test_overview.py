@@ -16,8 +16,9 @@ from gateway.archived import with_store
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
+from gateway.scenarios import PLAIN
 from gateway.stored_turns import chunk, keeping, kept, said
-from gateway.upstream import HostileUpstream, Until, sse, streamed, whole
+from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, unfinished, whole
 from streamglot.gateway.observe.live import MAX_WATCHERS
 from waiting import PATIENCE, until
 
@@ -75,6 +76,15 @@ def test_a_running_stream_is_seen_and_stopped(upstream: HostileUpstream, url: st
         assert turn.ending == "cancelled"
 
 
+def test_an_answer_whose_upstream_does_not_close_disappears_from_the_state(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["slow-to-close"] = unfinished(PLAIN, end=Hang())
+    with keeping(upstream, url) as gateway:
+        watching = states(gateway)
+        next(watching)
+        gateway.ask(CHAT, body_of("openai_chat", "openai_chat/slow-to-close"))
+        assert next(state for state in watching if state["totals"]["requests"] and not state["open"])
+
+
 @pytest.mark.parametrize(
     ("dialect", "body"),
     [*((dialect, {}) for dialect in sorted(CLIENT_DIALECTS)), ("openai_chat", None), ("openai_chat", {"own": "yes"})],
@@ -93,6 +103,7 @@ def test_a_stream_that_the_operator_stopped_ends_with_an_error(
         until(lambda: any(row["first_event"] for row in gateway.ask("/overview").json()["open"]))
         assert gateway.ask("/overview/watched/stop", body, method="POST").status == 200
         asking.join()
+        upstream.wait_for("stopped-by-operator", lambda seen: seen.closed)
         go_on.set()
         (answer,) = found
         assert "cancelled by the operator" in answer.error

@@ -229,9 +229,8 @@ class Gateway:
         asyncio.get_running_loop().call_later(seconds, self._interrupt)
 
     def _interrupt(self) -> None:
-        error = _shutting_down()
         for handler in list(self._live):
-            handler.interrupt(error)
+            handler.interrupt(_shutting_down())
 
     def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> None:
         """Runs ``work`` in the background; a failure is logged under this name."""
@@ -327,6 +326,7 @@ class Gateway:
             await handler.run()
         finally:
             self._live.discard(handler)
+            self.live.changed()
             self._last_live = self.clock()
 
     # --- services for exchanges
