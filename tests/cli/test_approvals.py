@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from cli.shell import Shell, chunk
-from gateway.dialect_clients import Understood, asked
-from gateway.running import Running, running
+from gateway.dialect_clients import Understood, body_of, understood
+from gateway.running import Answer, Running, running
 from response_server import serve_response
+from streamglot.dialects import dialect
+from streamglot.messages import ToolCallPart
+from streamglot.stages import collect
 from waiting import until
 
+PATCH = {"index": 0, "id": "c1", "type": "custom", "custom": {"name": "shell", "input": "*** Begin Patch\n-rm\n*** End Patch\n"}}
 CALL = {"index": 0, "id": "c1", "function": {"name": "shell", "arguments": '{"command":"rm"}'}}
 
 
@@ -26,7 +30,7 @@ class Waiting:
     def __init__(self, shell: Shell, gateway: Running) -> None:
         self.shell = shell
         self._gateway = gateway
-        self._found: list[Understood] = []
+        self._found: list[Answer] = []
         self._asking = threading.Thread(target=self._ask)
         self._asking.start()
         until(lambda: gateway.ask("/approvals", headers=self._headers).json()["approvals"])
@@ -38,11 +42,19 @@ class Waiting:
         return {"authorization": f"Bearer {key}"} if key else {}
 
     def _ask(self) -> None:
-        self._found.append(asked(self._gateway, "openai_chat", "call", True, ("shell",), **self._headers))
+        body = body_of("openai_chat", "call", True, ("shell",))
+        self._found.append(self._gateway.ask("/v1/chat/completions", body, self._headers))
 
     def answer(self) -> Understood:
         self._asking.join()
-        return self._found[0]
+        return understood("openai_chat", self._found[0])
+
+    def text_of_call(self) -> str:
+        """The input of the call of a custom tool."""
+        self._asking.join()
+        reader = dialect("openai_chat").reader()
+        response = collect([*reader.feed(self._found[0].body), *reader.close()])
+        return "".join(part.arguments for part in response.choices[0].parts if isinstance(part, ToolCallPart))
 
     def run(self, *arguments: str, status: int = 0, stdin: bytes = b"", **more: str) -> str:
         done = self.shell.run("approvals", *arguments, "--url", self._gateway.url, stdin=stdin, environment=more)
@@ -51,10 +63,10 @@ class Waiting:
 
 
 @contextmanager
-def held(tmp_path: Path, server: str = "", **environment: str) -> Iterator[Waiting]:
+def held(tmp_path: Path, server: str = "", call: dict[str, Any] = CALL, **environment: str) -> Iterator[Waiting]:
     shell = Shell(tmp_path)
     shell.environment.update(environment)
-    shell.tape("call", [chunk(content="one moment"), chunk(tool_calls=[CALL]), chunk("tool_calls"), "data: [DONE]\n\n"])
+    shell.tape("call", [chunk(content="one moment"), chunk(tool_calls=[call]), chunk("tool_calls"), "data: [DONE]\n\n"])
     config = tmp_path / "streamglot.toml"
     config.write_text(f'{config.read_text()}\n[[policies]]\nuse = "human_approval"\n{server}')
     with running(path=config, environment=shell.environment) as gateway:
@@ -99,6 +111,21 @@ def test_arguments_are_edited_in_an_editor(tmp_path: Path) -> None:
         assert "nothing was decided" in waiting.run("edit", waiting.asked["id"], EDITOR="true", status=1)
         waiting.run("edit", waiting.asked["id"])
         assert waiting.answer().calls == [("shell", {"command": "ls"})]
+
+
+def test_a_call_that_takes_text_is_edited_as_text(tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\ncase "$1" in *.txt) sed -i s/rm/ls/ "$1";; esac\n')
+    editor.chmod(0o755)
+    with held(tmp_path, call=PATCH, EDITOR=str(editor)) as waiting:
+        waiting.run("edit", waiting.asked["id"])
+        assert waiting.text_of_call() == "*** Begin Patch\n-ls\n*** End Patch\n"
+
+
+def test_the_text_of_a_call_is_given_on_the_command_line(tmp_path: Path) -> None:
+    with held(tmp_path, call=PATCH) as waiting:
+        waiting.run("edit", waiting.asked["id"], "no JSON {")
+        assert waiting.text_of_call() == "no JSON {"
 
 
 def test_invalid_decisions_are_refused_with_the_reason(tmp_path: Path) -> None:

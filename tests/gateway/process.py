@@ -24,7 +24,7 @@ discover = false
 shutdown_seconds = 0.5
 [store]
 url = "{store}"
-content = true
+content = {content}
 [valkey]
 url = "{valkey}"
 [upstreams.up]
@@ -39,10 +39,12 @@ breaker = {{ failures = 1000000 }}
 class Served:
     """A gateway that runs. Its log goes to a file. ``more`` is added to its configuration."""
 
-    def __init__(self, folder: Path, upstream: str, store: str, valkey: str, *options: str, more: str = "") -> None:
+    def __init__(
+        self, folder: Path, upstream: str, store: str, valkey: str, *options: str, more: str = "", content: bool = True
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "streamglot.toml"
-        config.write_text(CONFIG.format(store=store, valkey=valkey, upstream=upstream) + more)
+        config.write_text(CONFIG.format(store=store, valkey=valkey, upstream=upstream, content=str(content).lower()) + more)
         self.log = folder / f"log-{len(list(folder.glob('log-*')))}"
         kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN"))}
         with self.log.open("wb") as sink:
@@ -101,8 +103,10 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, upstream: str, store: str, *options: str, valkey: str = "", more: str = "") -> Iterator[Served]:
-    served = Served(folder, upstream, store, valkey, *options, more=more)
+def serving(
+    folder: Path, upstream: str, store: str, *options: str, valkey: str = "", more: str = "", content: bool = True
+) -> Iterator[Served]:
+    served = Served(folder, upstream, store, valkey, *options, more=more, content=content)
     try:
         yield served
     finally:

@@ -144,6 +144,23 @@ def test_a_decision_counts_once_and_only_for_what_is_suspended(asking: Running, 
     assert (again.status, "there is no suspended call" in again.json()["error"]["message"]) == (404, True)
 
 
+def test_decisions_of_one_request_count_all_or_none(asking: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["m"] = TWO_CALLS
+    weather, time = interrupts_of(asking.ask("/agui", body_of("agui", "m", tools=("weather", "time"))))
+    yes = {"interruptId": weather["id"], "status": "resolved", "payload": {"approved": True}}
+    also = {"interruptId": time["id"], "status": "resolved", "payload": {"approved": True}}
+    for wrong, status in (
+        ({**also, "interruptId": "another"}, 404),
+        ({**also, "payload": {"approved": True, "arguments": "no object"}}, 400),
+        (yes, 400),
+    ):
+        assert resume(asking, yes, wrong).status == status
+    many = [{"interruptId": f"id{number}", "status": "cancelled"} for number in range(1001)]
+    assert resume(asking, yes, *many).status == 400
+    found = understood("agui", resume(asking, yes, also))
+    assert [name for name, _ in found.calls] == ["weather", "time"], "the refused requests decided nothing"
+
+
 def test_a_client_that_cannot_ask_waits_for_the_operator(asking: Running, upstream: HostileUpstream) -> None:
     """Its dialect has no form for the question, or it does not stream."""
     import threading

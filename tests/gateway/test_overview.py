@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from gateway.archived import with_store
-from gateway.dialect_clients import body_of, path_of
+from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
+from gateway.scenarios import PLAIN
 from gateway.stored_turns import chunk, keeping, kept, text_script
-from gateway.upstream import HostileUpstream, Until, sse, streamed, whole
+from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, unfinished, whole
 from streamglot.gateway.observe.live import MAX_WATCHERS
 from waiting import WAIT_SECONDS, until
 
@@ -64,14 +65,74 @@ def test_a_running_stream_is_seen_and_stopped(upstream: HostileUpstream, url: st
         assert running_now["turn_id"]
         assert running_now["first_event"] > 0
         assert gateway.ask("/overview/nothing/stop", {}).status == 404
-        assert gateway.ask("/overview/watched/stop", {}).json() == {"id": "watched", "stopping": True}
+        assert gateway.ask("/overview/watched/stop", {"own": True}).json() == {"id": "watched", "stopping": True}
         upstream.wait_for("slow", lambda seen: seen.closed)
+        assert b'"finish_reason":"stop"' in client.read_until(b"[DONE]")
         after = next(state for state in states(gateway) if not state["open"])
         assert after["totals"]["requests"] == 1
         assert after["totals"]["p50"] > 0
         client.hang_up()
         (turn,) = kept(url)
         assert turn.ending == "cancelled"
+
+
+def test_an_answer_whose_upstream_does_not_close_disappears_from_the_state(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["slow-to-close"] = unfinished(PLAIN, end=Hang())
+    with keeping(upstream, url) as gateway:
+        watching = states(gateway)
+        next(watching)
+        gateway.ask(CHAT, body_of("openai_chat", "openai_chat/slow-to-close"))
+        assert next(state for state in watching if state["totals"]["requests"] and not state["open"])
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [*((dialect, {}) for dialect in sorted(CLIENT_DIALECTS)), ("openai_chat", None), ("openai_chat", {"own": "yes"})],
+)
+def test_a_stream_that_the_operator_stopped_ends_with_an_error(
+    upstream: HostileUpstream, url: str, dialect: str, body: dict[str, Any] | None
+) -> None:
+    """Its client did not ask for that, and must not take the answer for a complete one."""
+    go_on = threading.Event()
+    upstream.scripts["stopped-by-operator"] = text_script("first", Until(go_on))
+    with keeping(upstream, url) as gateway:
+        found: list[Any] = []
+        model = "openai_chat/stopped-by-operator"
+        asking = threading.Thread(target=lambda: found.append(asked(gateway, dialect, model, x_request_id="watched")))
+        asking.start()
+        until(lambda: any(row["first_event"] for row in gateway.ask("/overview").json()["open"]))
+        assert gateway.ask("/overview/watched/stop", body, method="POST").status == 200
+        asking.join()
+        upstream.wait_for("stopped-by-operator", lambda seen: seen.closed)
+        go_on.set()
+        (answer,) = found
+        assert "cancelled by the operator" in answer.error
+        (turn,) = kept(url)
+        assert turn.ending == "error"
+        assert turn.error is not None
+        assert turn.error.code == "cancelled_by_operator"
+        assert turn.response is not None
+        assert turn.response.choices[0].text == "first", "the partial answer is stored"
+
+
+def test_a_request_that_the_operator_stops_before_its_first_word_is_refused(upstream: HostileUpstream, url: str) -> None:
+    go_on = threading.Event()
+    upstream.scripts["stopped-early"] = text_script(Until(go_on))
+    with keeping(upstream, url) as gateway:
+        for stream in (True, False):
+            found: list[Any] = []
+            body = body_of("openai_chat", "openai_chat/stopped-early", stream)
+            asking = threading.Thread(
+                target=lambda body=body, found=found: found.append(gateway.ask(CHAT, body, {"x-request-id": "watched"}))
+            )
+            asking.start()
+            until(lambda: gateway.ask("/overview").json()["open"])
+            assert gateway.ask("/overview/watched/stop", {}).status == 200
+            asking.join()
+            assert found[0].status == 403
+            assert found[0].json()["error"]["code"] == "cancelled_by_operator"
+            assert found[0].headers["x-should-retry"] == "false"
+        go_on.set()
 
 
 def test_errors_are_counted_and_link_to_their_turns(upstream: HostileUpstream, url: str) -> None:
@@ -157,6 +218,19 @@ def test_the_models_with_what_is_known_of_them(gateway: Running) -> None:
     assert replay["upstream"] == "replay"
     assert {row["upstream"] for row in found["patterns"]} >= {"openai_chat"}
     assert found["tools"] == []
+
+
+@pytest.mark.parametrize(
+    ("models", "shown"),
+    [(["gpt-*"], {"one"}), (["claude-3"], {"two"}), (["two/*"], {"two"}), (["*"], {"one", "two"}), (["x"], set()), ([], set())],
+)
+def test_a_key_sees_the_patterns_that_have_a_model_for_it(models: list[str], shown: set[str]) -> None:
+    at = {"base_url": "http://127.0.0.1:9/v1", "dialect": "openai_chat"}
+    upstreams = {"one": {**at, "models": ["gpt-4*"]}, "two": {**at, "models": ["claude-?"]}}
+    keys = [{"name": "ada", "hash": sha256(b"ada").hexdigest(), "models": models}]
+    with running({"server": {"keys": keys}, "upstreams": upstreams}) as gateway:
+        found = gateway.ask("/overview/models", headers=bearer("ada")).json()
+        assert {row["upstream"] for row in found["patterns"]} == shown
 
 
 def test_a_session_gets_another_title(upstream: HostileUpstream, url: str) -> None:

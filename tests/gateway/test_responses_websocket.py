@@ -158,6 +158,18 @@ def test_a_prewarmed_input_is_prepended(gateway: Running, upstream: HostileUpstr
     assert roles(upstream.requests("m")[-1].body) == [("system", "Be brief."), ("user", "hi")]
 
 
+def test_a_prewarmed_beginning_needs_the_right_to_its_model(upstream: HostileUpstream) -> None:
+    settings = config(upstream.url, keys=[{"name": "a", "key_env": "KEY", "models": ["up/m*"]}])
+    with (
+        running(settings, environment={"KEY": "the key"}) as gateway,
+        websocket(gateway.port, headers={"authorization": "Bearer the key"}) as client,
+    ):
+        client.create(model="up/other", generate=False)
+        assert client.response()[-1]["error"]["code"] == "model_not_allowed"
+        client.create(model="up/m", generate=False)
+        id_of(client.response())
+
+
 # --- lanes
 
 

@@ -257,8 +257,11 @@ def test_a_person_approves_changes_and_refuses() -> None:
         approvals.decide(ids["two"], Decision(True, text='{"less": 1}', by="ann"))
         assert calls_of(driver.out) == []
         approvals.decide(ids["one"], Decision(True))
+        with pytest.raises(RequestError, match="was already approved, and the first decision counts") as conflict:
+            approvals.decide(ids["one"], Decision(False))
+        assert (conflict.value.status, conflict.value.code) == (409, "already_decided")
         with pytest.raises(RequestError, match="there is no open approval"):
-            approvals.decide(ids["one"], Decision(True))
+            approvals.decide("another", Decision(True))
         after = await driver.settled()
         assert calls_of(after) == [("one", "{}"), ("two", '{"less": 1}')]
         assert text_of(after) == "First.[refused by a person]"

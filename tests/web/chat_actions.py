@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from playwright.sync_api import Locator, Page, expect
 
+from gateway.upstream import HostileUpstream, Seen
+from waiting import WAIT_SECONDS
 from web.chromium import Watched
 
 OVER = "[data-state=done], [data-state=error], [data-state=stopped]"
@@ -29,3 +34,17 @@ def answers(page: Page) -> Locator:
 def over(page: Page, state: str = "done") -> None:
     """Waits until the answer has ended this way."""
     expect(page.locator(".status-line")).to_have_attribute("data-state", state)
+
+
+def reached(page: Page, what: Callable[[], object]) -> None:
+    """Waits for a condition outside the page. Meanwhile the page's requests go on: each passes through a handler in this thread,
+    which a plain wait would block."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not what():
+        assert time.monotonic() < end, "it did not happen"
+        page.wait_for_timeout(5)
+
+
+def asked_upstream(page: Page, upstream: HostileUpstream, model: str, what: Callable[[Seen], object] = lambda seen: True) -> None:
+    """Waits until the upstream has a request for this model of which ``what`` is true."""
+    reached(page, lambda: any(map(what, upstream.requests(model))))

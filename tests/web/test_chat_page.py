@@ -11,8 +11,7 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from gateway.running import Running
 from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
-from waiting import until
-from web.chat_actions import answers, ask, over, use_model
+from web.chat_actions import answers, ask, asked_upstream, over, use_model
 from web.chromium import Watched
 from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, text_script, words
 
@@ -71,7 +70,7 @@ def test_stop_ends_the_upstream(watched: Watched, upstream: HostileUpstream) -> 
     expect(answers(page)).to_contain_text("It goes on")
     page.keyboard.press("Escape")
     over(page, "stopped")
-    upstream.wait_for("lab-endless", lambda seen: seen.closed)
+    asked_upstream(page, upstream, "lab-endless", lambda seen: seen.closed)
     assert len(upstream.requests("lab-endless")) == 1
     expect(answers(page)).to_contain_text("It goes on")
 
@@ -80,10 +79,10 @@ def test_stop_before_the_first_word_ends_the_upstream(watched: Watched, upstream
     upstream.scripts["lab-mute"] = [Until(threading.Event())]
     page = use_model(watched, "lab-mute")
     ask(page, "Say something")
-    upstream.wait_for("lab-mute")
+    asked_upstream(page, upstream, "lab-mute")
     page.get_by_label("Stop (Esc)").click()
     over(page, "stopped")
-    upstream.wait_for("lab-mute", lambda seen: seen.closed)
+    asked_upstream(page, upstream, "lab-mute", lambda seen: seen.closed)
 
 
 def test_an_error_before_the_answer_is_a_card_with_a_retry(watched: Watched, upstream: HostileUpstream) -> None:
@@ -122,7 +121,7 @@ def test_a_reload_goes_on_with_the_stream(watched: Watched, upstream: HostileUps
         expect(answers(page)).to_contain_text("79 ünïcödé")
         page.wait_for_url("**/#/chat/ses_*")
     else:
-        upstream.wait_for(name)
+        asked_upstream(page, upstream, name)
         page.wait_for_function("sessionStorage.getItem('streamglot.pending') !== null")
     page.reload()
     page.wait_for_selector("article.user")
@@ -284,7 +283,7 @@ def test_the_model_is_picked_by_keyboard(watched: Watched, upstream: HostileUpst
     expect(page.get_by_role("button", name="Model: lab/lab-named")).to_be_focused()
     ask(page, "Who are you?")
     over(page)
-    until(lambda: upstream.requests("lab-named"))
+    asked_upstream(page, upstream, "lab-named")
 
 
 def test_long_streams_stay_in_order(watched: Watched, upstream: HostileUpstream) -> None:

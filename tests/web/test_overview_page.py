@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from gateway.dialect_clients import body_of
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until
-from waiting import until
+from web.chat_actions import asked_upstream, reached
 from web.chromium import Watched, violations
 from web.scripts import OVERLOADED, calling, text_script
 
@@ -33,7 +33,7 @@ def test_a_stream_appears_is_filtered_and_stopped(watched: Watched, gateway: Run
     expect(open_streams).to_contain_text("No open stream matches the filter.")
     open_streams.get_by_label("Filter open streams").fill("LAB-OPEN")
     open_streams.get_by_label("Stop lab-open").click()
-    upstream.wait_for("lab-open", lambda seen: seen.closed)
+    asked_upstream(page, upstream, "lab-open", lambda seen: seen.closed)
     expect(open_streams).to_contain_text("No request is running")
     expect(page.get_by_label("By model", exact=True)).to_contain_text("lab-open")
     thread.join()
@@ -73,7 +73,7 @@ def test_the_feed_is_left_with_the_page(watched: Watched, gateway: Running) -> N
     assert gateway.gateway.live.watchers("overview")
     page.get_by_role("link", name="Chat").click()
     page.wait_for_selector(".composer")
-    until(lambda: not gateway.gateway.live.watchers("overview"), lambda: "the gateway still sends its state to nobody")
+    reached(page, lambda: not gateway.gateway.live.watchers("overview"))  # else it sends its state to nobody
 
 
 def test_batches_show_their_progress(watched: Watched) -> None:

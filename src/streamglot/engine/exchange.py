@@ -339,8 +339,8 @@ class Exchange:
             self._tell(observer, observer.finished, result)
 
     async def drain(self) -> None:
-        """Lets the upstream finish its response, so that the connection can be used again."""
-        if self.turn is not None:
+        """Lets the upstream finish its response, so that the connection can be used again. An interrupted one is not finished."""
+        if self.turn is not None and self._interruption is None:
             await self.turn.drain()
 
     def release(self) -> None:

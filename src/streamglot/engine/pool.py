@@ -37,7 +37,7 @@ from .upstream_request import UpstreamRequest, WholePost
 from .upstream_stream import EventSource
 
 if TYPE_CHECKING:
-    from ..policies import Approvals, Policy
+    from ..policies import Approvals, ApprovalSharing, Policy
 
 REPLAY: Final = "replay"
 """The built-in upstream that repeats its input."""
@@ -97,6 +97,7 @@ class UpstreamPool:
         self._local: LocalServer | None = None
         self._deadlines = Deadlines(self.clock)
         self._approvals: Approvals | None = None
+        self.approval_sharing: ApprovalSharing | None = None
         self.tracer: EngineTracer | None = None
         self._random = random.Random()
         self._breakers: dict[str, Breaker] = {}
@@ -307,7 +308,9 @@ class UpstreamPool:
         if self._approvals is None:
             from ..policies import Approvals
 
-            self._approvals = Approvals(self.new_id, lambda asked: self.log({"event": "approval_asked", "id": asked.id}))
+            self._approvals = Approvals(
+                self.new_id, lambda asked: self.log({"event": "approval_asked", "id": asked.id}), self.approval_sharing
+            )
         return self._approvals
 
     def is_suspended(self, id: str) -> bool:

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from ..dialects import dialect
 from ..events import Event, Extra, encode
-from ..messages import Message, Request, Response, TokenCounts
+from ..messages import Message, Part, Request, Response, TokenCounts
 from ..store.turn import Finished
 from ..tools.steps import STEP
 from ..upstream import Upstream
@@ -46,6 +46,26 @@ def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[di
     """Returns the price of the answer and of its stages' model calls; None if the answer's price is not known."""
     own = 0.0 if record.cached else price(usage, model, record.upstream)
     return None if own is None else own + sum(call["cost"] or 0.0 for call in calls)
+
+
+def _without(response: Response, secrets: Sequence[str]) -> Response:
+    """Returns the response without these secrets. Secrets in one piece were masked on their way; here they are in one piece."""
+
+    def masked(part: Part) -> Part:
+        for name in ("text", "arguments"):
+            text = getattr(part, name, None)
+            for secret in secrets:
+                if isinstance(text, str) and secret in text:
+                    text = text.replace(secret, "*" * len(secret))
+                    part = structs.replace(part, **{name: text})
+        return part
+
+    for choice in response.choices:
+        parts = [masked(part) for part in choice.parts]
+        if any(one is not other for one, other in zip(parts, choice.parts, strict=True)):
+            choices = [structs.replace(one, parts=parts) if one is choice else one for one in response.choices]
+            response = structs.replace(response, choices=choices)
+    return response
 
 
 class TurnRecorder(Observer):
@@ -141,6 +161,8 @@ class TurnRecorder(Observer):
         if response is None:
             usage = record.usage
             response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
+        elif self._upstream is not None and (secrets := self._upstream.live_secrets()):
+            response = _without(response, secrets)
         more: dict[str, Any] = {}
         if result.error is not None and response.error is None:
             response = structs.replace(response, error=result.error)

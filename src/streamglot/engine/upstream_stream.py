@@ -56,6 +56,10 @@ class EventSource(Protocol):
         """Releases the connection and the concurrency slot."""
 
 
+LINE_END: Final = 10
+"""The last byte of most reads: no secret goes on behind it."""
+
+
 class UpstreamStream:
     """The answer of one candidate. The owner must call ``close`` to release its slot."""
 
@@ -81,6 +85,7 @@ class UpstreamStream:
         self._give_back: Callable[[], None] | None = give_back
         self._received = received
         self._mask = SecretMask(errors.secrets()) if received is not None else None
+        self._live = SecretMask(secrets) if (secrets := candidate.upstream.live_secrets()) else None
         self._trace = trace
         self._over = False
 
@@ -92,6 +97,9 @@ class UpstreamStream:
             return None
         try:
             chunk = await self._answer.read()
+            live = self._live
+            if live is not None and chunk and (live.mark in chunk or chunk[-1] != LINE_END or live.held):
+                chunk = await self._masked(live, chunk)
         except UpstreamError as error:
             return self.broken(error)
         if chunk:
@@ -100,7 +108,7 @@ class UpstreamStream:
             events = self._pipeline.feed(chunk)
         else:
             self._over = True
-            events = self._pipeline.close()
+            events = self._closed()
         if events:
             last = events[-1]
             if type(last) is StreamError:
@@ -111,6 +119,21 @@ class UpstreamStream:
         if self._trace is not None:
             self._trace.seen(events)
         return events
+
+    async def _masked(self, mask: SecretMask, chunk: bytes) -> bytes:
+        """Returns the chunk without the upstream's own secrets. If all of it may be the beginning of one, reads on."""
+        while not (data := mask.feed(chunk)) and (chunk := await self._answer.read()):
+            pass
+        return data
+
+    def _closed(self) -> list[Event]:
+        """Closes the pipeline, after the bytes that were held back."""
+        held = self._live.close() if self._live is not None else b""
+        if not held:
+            return self._pipeline.close()
+        if self._received is not None:
+            self._record_bytes(held)
+        return [*self._pipeline.feed(held), *self._pipeline.close()]
 
     def _record_bytes(self, chunk: bytes = b"") -> None:
         """Passes the bytes to the recorder, without secrets. Without a chunk, passes the bytes that were held back."""
@@ -132,9 +155,9 @@ class UpstreamStream:
         The message names the upstream if the error is the upstream's.
         """
         self._over = True
+        events = self._closed()
         if self._received is not None:
             self._record_bytes()
-        events = self._pipeline.close()
         if events and type(events[-1]) is StreamError:
             event = error.as_event()
             events[-1] = self._errors.event(event) if error.origin == "upstream" else event

@@ -42,6 +42,7 @@ from .observe.memory import Memory, set_allocator
 from .observe.metrics import Metrics
 from .observe.observers import AccessLog, ContentLogger, MetricsObserver, UsageMeter
 from .observe.tracing import Tracing
+from .shared_approvals import SharedApprovals
 
 if TYPE_CHECKING:
     from ..batch.service import BatchService
@@ -94,6 +95,7 @@ class Gateway:
         self._starlette: Application | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._memory = Memory()
+        self.approvals = self.pool.approval_sharing = SharedApprovals(self)
         self._apply(loaded)
 
     # --- configuration
@@ -143,6 +145,7 @@ class Gateway:
                 await self._load_stored_keys(self.store)
                 watch = partial(self._stored.watch, self.store, self.store_state, self.log)
                 self.tasks.start("stored keys", watch)
+            self.tasks.start("approvals", self.approvals.run)
             self._ticker = self.tasks.start("clock", self._tick)
             await self._open_batches()
             try:
@@ -153,6 +156,7 @@ class Gateway:
                 await self.tasks.close()
                 if self.batches is not None:
                     await self.batches.close()
+                await self.approvals.close()
                 if self.store is not None:
                     await self.store.close()
                 self.metrics.publish(len(self._live))
@@ -225,9 +229,8 @@ class Gateway:
         asyncio.get_running_loop().call_later(seconds, self._interrupt)
 
     def _interrupt(self) -> None:
-        error = _shutting_down()
         for handler in list(self._live):
-            handler.interrupt(error)
+            handler.interrupt(_shutting_down())
 
     def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> None:
         """Runs ``work`` in the background; a failure is logged under this name."""
@@ -323,6 +326,7 @@ class Gateway:
             await handler.run()
         finally:
             self._live.discard(handler)
+            self.live.changed()
             self._last_live = self.clock()
 
     # --- services for exchanges

@@ -176,7 +176,7 @@ class RequestHandler:
         self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
         options, asked = take_tool_options(asked, call.headers)
         self._activity = options.activity
-        answers, asked = self._approval_answers(asked)
+        answers, asked = await self._approval_answers(asked)
         request = self._endpoint.parse(asked, self._model_in_path)
         model = self.record.model = gateway.pool.routes.named(request.model)
         self.record.stream = request.stream
@@ -191,12 +191,12 @@ class RequestHandler:
         of_key = caller.tools if caller is not None else None
         self._tools = tools_for(options.patterns, of_key, gateway.pool.routes.tools(model))
         self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted, of_key)
-        if answers:
-            self._resumed = resumed_answer(gateway.pool.approvals, answers, self.record.key)
         call.watch(self._client_gone)
         async with gateway.slot(caller):
             response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"
             await self._record_turn(request, body, response_id)
+            if answers:  # last, because a call is resumed once
+                self._resumed = await resumed_answer(gateway.approvals, answers, self.record.key)
             if self._reservation is not None:
                 self._reservation.expect(estimate(request))  # includes the history that the recorder put in front
             if request.stream:
@@ -227,10 +227,19 @@ class RequestHandler:
                 self._endpoint, self._response.call, request, body, self.record, self._options, response_id
             )
 
-    def _approval_answers(self, body: dict[str, Any]) -> tuple[list[ApprovalAnswer], dict[str, Any]]:
+    async def _approval_answers(self, body: dict[str, Any]) -> tuple[list[ApprovalAnswer], dict[str, Any]]:
         """Returns the client's decisions about calls of an earlier answer, and the body without them."""
         find = dialect(self._endpoint.dialect).approval_answers
-        return ([], body) if find is None else find(body, self._gateway.pool.is_suspended)
+        if find is None:
+            return [], body
+        named: list[str] = []
+
+        def collect(name: str) -> bool:
+            named.append(name)
+            return False
+
+        answers = find(body, collect)
+        return find(body, (await self._gateway.approvals.known(named)).__contains__) if named else answers
 
     def _make_exchange(self, request: Request) -> Exchange:
         gateway, headers, recorder = self._gateway, self._response.call.headers, self._response.recorder

@@ -190,9 +190,11 @@ class ResponsesWebSocket:
     async def _prewarm(self, lane: Lane, body: bytes, items: bytes) -> None:
         """Remembers the start of a conversation that a client sends ahead of its question. No upstream is called."""
         gateway, endpoint = self._gateway, ENDPOINTS[PATH]
-        gateway.authenticator.admit(self._headers, self._upgrade.query("key"))
+        caller = gateway.authenticator.admit(self._headers, self._upgrade.query("key"))
         asked = json_object(body)
         request = endpoint.parse(asked, "")
+        if caller is not None:
+            caller.check_model(gateway.pool.routes.named(request.model))
         id = f"{endpoint.id_prefix}{gateway.new_id()}"
         options = endpoint.writer(request, asked)
         writer = dialect(endpoint.dialect).writer(id=id, model=request.model, created=int(gateway.time()), **options)

@@ -14,6 +14,7 @@ from typing import Final
 
 from ..config import PARENT, LoadedConfig, load
 from ..errors import ConfigError, StreamglotError
+from . import shared_approvals
 from .app import Gateway, check_start
 from .auth import ratelimit as ledger
 from .http.server import Server, block_signals, unblock_signals
@@ -50,6 +51,7 @@ def serve(loaded: LoadedConfig, listener: socket.socket | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="streamglot-") as folder:
         metrics.share(folder)
         ledger.share(folder)
+        shared_approvals.share(folder)
         return _Supervisor(loaded, listener).run(server.workers)
 
 

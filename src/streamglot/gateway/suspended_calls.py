@@ -12,17 +12,19 @@ from ..messages import Part, Response, ResponseChoice, TextPart, TokenCounts, To
 from ..stages import collect
 
 if TYPE_CHECKING:
-    from ..policies import Approvals
+    from .shared_approvals import SharedApprovals
 
 REFUSED: Final = "[refused by the user]"
 
 
-def resumed_answer(approvals: Approvals, answers: list[ApprovalAnswer], key: str) -> tuple[Response, frozenset[str]]:
-    """Returns the suspended calls with their outcomes as a model's answer, and the ids of the calls that were approved."""
+async def resumed_answer(approvals: SharedApprovals, answers: list[ApprovalAnswer], key: str) -> tuple[Response, frozenset[str]]:
+    """Returns the suspended calls with their outcomes as a model's answer, and the ids of the calls that were approved.
+
+    If one of the answers is not valid, none of the calls is resumed.
+    """
     parts: list[Part] = []
     approved: set[str] = set()
-    for answer in answers:
-        suspended = approvals.resume(answer.id, key, answer.arguments if answer.approved else None)
+    for answer, suspended in zip(answers, await approvals.resume(answers, key), strict=True):
         if not answer.approved:
             parts.append(TextPart(answer.reason or REFUSED))
             continue

@@ -35,6 +35,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .approvals import ClosedApproval, FoundApproval, OpenedApproval, StoredApprovals
     from .buffer import Chunk, StreamBuffer
     from .conversation import Conversation, hash_conversation
     from .database import Database, StoreUnavailable
@@ -54,6 +55,12 @@ if TYPE_CHECKING:
     from .writer import Report
 
 _EXPORTS = {
+    "approvals": (
+        "ClosedApproval",
+        "FoundApproval",
+        "OpenedApproval",
+        "StoredApprovals",
+    ),
     "buffer": (
         "Chunk",
         "StreamBuffer",
@@ -133,11 +140,14 @@ __all__ = [
     "ENDINGS",
     "BudgetExceeded",
     "Chunk",
+    "ClosedApproval",
     "Conversation",
     "Database",
     "DatabaseBuffer",
     "Filter",
     "Finished",
+    "FoundApproval",
+    "OpenedApproval",
     "Pruned",
     "Queries",
     "RawFrame",
@@ -151,6 +161,7 @@ __all__ = [
     "Store",
     "StoreSettings",
     "StoreUnavailable",
+    "StoredApprovals",
     "StoredKey",
     "StoredKeys",
     "StreamBuffer",

@@ -205,6 +205,21 @@ chunks = Table(
     Column("last", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("process", Text, nullable=False),
+    Column("caller", Text, nullable=False),
+    Column("suspended", Boolean, nullable=False),
+    Column("expires", Double, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("decision", Text),
+    Index("approvals_of_process", "process"),
+)
+"""The questions to people of all processes, until they expire. ``suspended``: the stream has ended, and the client's next request
+decides; any process can resume the call. Otherwise ``process`` holds the stream, and takes the decision from this row. ``body`` is
+the question; it is empty once the decision was taken."""
 epochs = Table(
     "epochs",
     metadata,

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ..errors import ConfigError
 from ..messages import Message, Request
 from ..tasks import TaskSupervisor
+from .approvals import StoredApprovals
 from .buffer import StreamBuffer
 from .commit import Commit
 from .conversation import normal
@@ -54,6 +55,7 @@ class Store:
         self.settings = settings
         self.process = Process(database)
         self.keys = StoredKeys(database)
+        self.approvals = StoredApprovals(database, self.process)
         self.queries = Queries(database)
         self._recent = Recent()
         self.sessions = Sessions(database, self._recent, self.process.has_others)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
 from ..dialects.abilities import UNSPECIFIED, Abilities
 from ..errors import BadCall
-from .secrets import secrets_in_url, shown_url
+from .secrets import is_unmistakable, secrets_in_url, shown_url
 
 
 class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,6 +112,17 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
         yield from secrets_in_url(self.base_url)
         if self.proxy:
             yield from secrets_in_url(self.proxy)
+
+    def live_secrets(self) -> tuple[str, ...]:
+        """The secrets that are masked in answers: those that no ordinary text contains."""
+        return _live_secrets(self.key, tuple(self.headers.items()), self.base_url)
+
+
+@lru_cache(maxsize=256)
+def _live_secrets(key: str, headers: tuple[tuple[str, str], ...], base_url: str) -> tuple[str, ...]:
+    """The cache is for the upstreams of a configuration: each request asks."""
+    found = Upstream(key=key, headers=dict(headers), base_url=base_url).secrets()
+    return tuple(dict.fromkeys(filter(is_unmistakable, found)))
 
 
 SECRET_WORDS = frozenset(("key", "apikey", "token", "secret", "auth", "authorization", "password", "cookie", "hash"))

@@ -15,7 +15,7 @@ from ..help import group, together
 from ..values import text
 
 SECONDS: Final = 30.0
-"""Seconds that the gateway has to answer. It answers from memory, so a slower gateway hangs."""
+"""Seconds that the gateway has to answer. It waits a few seconds for another worker, so a slower gateway hangs."""
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Bytes of the largest list of open approvals that is read. Each approval has the arguments of one call."""
 
@@ -73,17 +73,21 @@ def approvals_approve(id: str, url: str, key: str) -> int:
 @click.argument("arguments", type=text, required=False)
 @WHERE
 def approvals_edit(id: str, arguments: str | None, url: str, key: str) -> int:
-    """Approve the call with this ID with changed ARGUMENTS. Without ARGUMENTS, your editor opens."""
+    """Approve the call with this ID with changed ARGUMENTS: JSON, or text if the tool takes text. Without ARGUMENTS, your editor
+    opens."""
     gateway = _Gateway(url, key)
     asked = gateway.find(id)
+    before = str(asked.get("text", ""))
+    is_json = asked.get("kind") == "tool_call" and _is_object(before)
     if arguments is None:
-        arguments = click.edit(str(asked.get("text", "")), extension=".json")
+        arguments = click.edit(before, extension=".json" if is_json else ".txt")
         if arguments is None:
             raise RequestError(
                 "the arguments were not saved, so nothing was decided; save them in the editor, or give them on the command line"
             )
-        arguments = arguments.rstrip("\n")
-    if asked.get("kind") == "tool_call":
+        if not before.endswith("\n"):
+            arguments = arguments.removesuffix("\n")  # editors end the last line
+    if is_json:  # a call of a custom tool takes any text
         try:
             msgspec.json.decode(arguments)
         except msgspec.DecodeError as error:
@@ -128,7 +132,9 @@ class _Gateway:
         return found[0]
 
     def decide(self, asked: dict[str, Any], decision: dict[str, Any]) -> int:
-        self._ask(f"/approvals/{asked['id']}", {**decision, "by": _user()})
+        told = self._ask(f"/approvals/{asked['id']}", {**decision, "by": _user()})
+        if told.get("taken") is False:
+            print("the process that holds the call has not taken the decision yet; it may be busy", file=sys.stderr)
         print(f"{asked['id']}: {'approved' if decision['approved'] else 'denied'}", file=sys.stderr)
         return 0
 
@@ -151,6 +157,13 @@ class _Gateway:
             raise RequestError(
                 f"no gateway answers at {self._url}: {reason}; start one with `streamglot serve`, or name it with --url"
             ) from None
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
 
 
 def _object(body: bytes, url: str) -> dict[str, Any]:

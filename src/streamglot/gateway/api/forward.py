@@ -18,6 +18,7 @@ from ...errors import RequestError, StreamglotError, Unsupported, UpstreamProtoc
 from ...messages import Request
 from ...upstream import Upstream, UpstreamResponse
 from ...upstream.routes import Candidate
+from ...upstream.secrets import SecretMask
 from ..endpoints import COUNTED_BY, PLAIN
 
 if TYPE_CHECKING:
@@ -110,4 +111,5 @@ async def _whole(answer: UpstreamResponse, upstream: Upstream) -> bytes:
             raise UpstreamProtocolError(
                 f"the answer of {upstream.name!r} is larger than {ANSWER_BYTES} bytes; ask for less in one request"
             )
-    return b"".join(pieces)
+    mask = SecretMask(upstream.live_secrets())
+    return mask.feed(b"".join(pieces)) + mask.close()

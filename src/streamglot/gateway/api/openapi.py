@@ -62,7 +62,7 @@ _PLAIN = {
     ("get", "/overview"): "The running requests, and the figures of the last hour",
     ("get", "/overview/events"): "The overview as a stream, sent again whenever it changes",
     ("get", "/overview/models"): "The models with their upstreams, and the tools",
-    ("post", "/overview/{id}/stop"): "Stops a request of this process by its request id",
+    ("post", "/overview/{id}/stop"): "Stops a request of this process by its request id; own if it is the caller's own",
     ("get", "/"): "The page: chat, inspector, overview",
     ("get", "/health"): "Whether the process runs",
     ("get", "/ready"): "Whether the gateway can serve requests",

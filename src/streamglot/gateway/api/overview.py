@@ -2,27 +2,27 @@
 
 GET  /overview                   the state
 GET  /overview/events            the state as server-sent events, sent again whenever it changes
-POST /overview/{id}/stop         stops an exchange of this process, by its request id
+POST /overview/{id}/stop         stops an exchange of this process, by its request id; {"own": true} if it is the caller's own
 GET  /overview/models            the models with their upstreams, and the tools, for the web page
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from glob import escape
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from ...errors import RequestError, excerpt
-from ...framing import sse
+from ...errors import RequestError, StreamglotError, excerpt
 from ...upstream.prices import load_prices
 from ...upstream.providers import abilities_of
 from ..auth.authenticator import Caller
-from ..observe.live import MAX_OPEN, open_exchange
+from ..http.asgi import read_body
+from ..http.call import json_object
+from ..observe.live import MAX_OPEN, live_feed, open_exchange
 from .store_view import id_in, json_reply
 
 if TYPE_CHECKING:
@@ -39,23 +39,41 @@ def overview_routes(gateway: Gateway) -> list[Route]:
         return gateway.authenticator.admit(http.headers)
 
     async def state(http: HttpRequest) -> Response:
+        admitted(http)
+        await gateway.approvals.refresh()
         return json_reply(overview(gateway, admitted(http)))
 
     async def events(http: HttpRequest) -> Response:
         admitted(http)
         gateway.live.check_room("overview")
         await asyncio.to_thread(load_prices)  # loading prices must not block the event loop
+        await gateway.approvals.refresh()
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        return StreamingResponse(_states(gateway, lambda: admitted(http)), 200, headers, "text/event-stream")
+        feed = live_feed(
+            gateway.live,
+            "overview",
+            lambda: overview(gateway, admitted(http)),
+            lambda: gateway.stopping,
+            quiet=gateway.server.keep_alive_seconds,
+            pause=COALESCE_SECONDS,
+        )
+        return StreamingResponse(feed, 200, headers, "text/event-stream")
 
     async def stop(http: HttpRequest) -> Response:
         caller, id = admitted(http), id_in(http)
+        own = caller is not None or await says_own(http)
         for handler in gateway.open_requests(caller):
             if handler.record.request_id == id:
-                handler.stop()
+                handler.stop() if own else handler.interrupt(stopped_by_operator())
                 return json_reply({"id": id, "stopping": True})
         message = f"no request {excerpt(id)} of yours runs in this process; GET /overview lists those that run"
         raise RequestError(message, code="not_found", status=404)
+
+    async def says_own(http: HttpRequest) -> bool:
+        """Whether the body says that the request to stop is the caller's own. Without keys nothing else tells."""
+        server = gateway.server
+        body = await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
+        return bool(body) and json_object(body).get("own") is True
 
     async def models(http: HttpRequest) -> Response:
         caller = admitted(http)
@@ -67,6 +85,12 @@ def overview_routes(gateway: Gateway) -> list[Route]:
         Route("/overview/models", models, methods=["GET"]),
         Route("/overview/{id}/stop", stop, methods=["POST"]),
     ]
+
+
+def stopped_by_operator() -> StreamglotError:
+    """The error of a request that somebody else than its client stopped. Its answer must not look complete."""
+    message = "cancelled by the operator: the answer is not complete"
+    return StreamglotError(message, code="cancelled_by_operator", status=403)
 
 
 def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
@@ -83,30 +107,9 @@ def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
         "open": [open_exchange(one.record, one.turn_id, now) for one in running[:MAX_OPEN]],
         **gateway.live.state(key),
         "upstreams": _upstreams(gateway) if caller is None else [],
-        "approvals": [asked for asked in gateway.pool.approvals.open() if key in (None, asked.key)],
+        "approvals": [asked for asked in gateway.approvals.seen() if key in (None, asked.key)],
         "store": gateway.store_state(),
     }
-
-
-async def _states(gateway: Gateway, admitted: Callable[[], Caller | None]) -> AsyncIterator[bytes]:
-    """The states until the gateway stops, or until the watcher may not see them any more: its key was revoked, or keys are
-    required now and it has none."""
-    quiet = gateway.server.keep_alive_seconds
-    with gateway.live.watched("overview") as changed:
-        while not gateway.stopping:
-            try:
-                async with asyncio.timeout(quiet):
-                    await changed.wait()
-            except TimeoutError:
-                yield sse.comment("ping")
-                continue
-            changed.clear()
-            try:
-                caller = admitted()
-            except RequestError:
-                return
-            yield b"event: overview\ndata: %b\n\n" % msgspec.json.encode(overview(gateway, caller))
-            await asyncio.sleep(COALESCE_SECONDS)
 
 
 def _upstreams(gateway: Gateway) -> list[dict[str, Any]]:
@@ -122,7 +125,8 @@ def _upstreams(gateway: Gateway) -> list[dict[str, Any]]:
 def _models(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
     """Returns the models.
 
-    ``patterns`` belong to upstreams that serve more models than they list: any matching name can be requested.
+    ``patterns`` belong to upstreams that serve more models than they list: any matching name can be requested. A key sees those
+    patterns that have a model for it.
     """
     routes = gateway.pool.routes
     named = [(name, owner) for name, owner in routes.models() if caller is None or caller.may_use(name)]
@@ -135,6 +139,7 @@ def _models(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
             for upstream in routes.upstreams.values()
             for pattern in upstream.models
             if any(mark in pattern for mark in "*?[")
+            and (caller is None or caller.may_use_some(pattern) or caller.may_use_some(f"{escape(upstream.name)}/{pattern}"))
         ],
     }
 

@@ -16,6 +16,7 @@ from ...callers import ANONYMOUS
 from ...config import KeyConfig, ServerConfig
 from ...errors import ConfigError, RequestError
 from .budgets import OUTPUT_TOKENS, Budget, Price, Reservation
+from .globs import overlap
 from .ratelimit import OPEN, Account, TokenBucket
 
 if TYPE_CHECKING:
@@ -56,11 +57,19 @@ class Caller:
     def may_use(self, model: str) -> bool:
         return any(fnmatchcase(model, pattern) for pattern in self._models)
 
+    def may_use_some(self, pattern: str) -> bool:
+        """Whether the key may use any of the models that this glob matches."""
+        return any(overlap(pattern, allowed) for allowed in self._models)
+
     def check(self, model: str, now: float) -> None:
         """Counts a request, or raises the error of the limit that it exceeds."""
+        self.check_model(model)
+        self.count(now)
+
+    def check_model(self, model: str) -> None:
+        """Raises an error if the key may not use this model."""
         if not self.may_use(model):
             raise RequestError(f"the key {self.name!r} may not use the model {model!r}", code="model_not_allowed", status=403)
-        self.count(now)
 
     def count(self, now: float) -> None:
         """Counts a request that names no model, such as a tool call. Raises the error of a limit that it exceeds."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from ...engine.observer import ExchangeResult, Observer
 from ...engine.record import ExchangeRecord
 from ...errors import RequestError
+from ...framing import sse
 from ...messages import TokenCounts
 from ...upstream.prices import price
 
@@ -172,6 +174,43 @@ class Live:
             "errors": [{"code": code, "count": count} for code, count in Counter(one.error for one in errors).most_common()],
             "last_errors": errors[: -MAX_ERRORS - 1 : -1],
         }
+
+
+async def live_feed(
+    live: Live, kind: str, state: Callable[[], Any], stopping: Callable[[], bool], *, quiet: float, pause: float = 0.0
+) -> AsyncIterator[bytes]:
+    """Yields the state as server-sent events of this kind: at once, and whenever it has changed, until the gateway stops.
+
+    ``state`` raises a RequestError when the watcher may not see it any more: its key was revoked, or keys are required now and it
+    has none. ``quiet``: after this many seconds without an event a comment is sent. ``pause``: seconds between two states.
+    """
+    clock, sent = asyncio.get_running_loop().time, b""
+    due = clock() + quiet
+    with live.watched(kind) as changed:
+        while not stopping():
+            if clock() >= due or not await _happens(changed, due - clock()):
+                due = clock() + quiet
+                yield sse.comment("ping")
+                continue
+            changed.clear()
+            try:
+                now = msgspec.json.encode(state())
+            except RequestError:
+                return
+            if now != sent:
+                sent, due = now, clock() + quiet
+                yield b"event: %b\ndata: %b\n\n" % (kind.encode(), now)
+            if pause:
+                await asyncio.sleep(pause)
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    """Waits for an event. Returns False if it did not happen in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 class _LiveObserver(Observer):

@@ -74,7 +74,9 @@ class Suspension(Approval):
 
     async def resolve(self, engine: Any) -> SuspendedCall:
         approvals: Approvals = engine.approvals
-        return approvals.suspend(self._request(), self._events)
+        call = approvals.suspend(self._request(), self._events)
+        await approvals.share(call)  # before the client learns the id: its next request may reach another process
+        return call
 
 
 class ConcurrentQuestions(Question):

@@ -1,4 +1,4 @@
 """The schema versions, run by ``Database.open``. The database records its own version."""
 
-HEAD = "0007"
+HEAD = "0008"
 """The newest version."""

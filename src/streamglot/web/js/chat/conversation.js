@@ -163,7 +163,7 @@ export class Conversation extends Store {
     if (!answer?.live) return;
     const timer = setTimeout(() => abort?.abort(), STOP_MILLISECONDS);
     try {
-      await request(`/overview/${encodeURIComponent(answer.requestId)}/stop`, { method: "POST" });
+      await request(`/overview/${encodeURIComponent(answer.requestId)}/stop`, { body: { own: true } });
     } catch {
       // It runs in another process, or has ended.
       const id = answer.streamId || answer.turnId;
