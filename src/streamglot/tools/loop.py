@@ -143,7 +143,8 @@ class ToolLoop(Stage):
         elif event.kind == "function" and event.name not in self._client_tools:
             self._open = Call(event.call_id, event.name, self._steps.next_number())
             if not self._hosted.shows(event.name):
-                out.append(structs.replace(event, kind="server"))
+                # Without its native form: writers would take the call for one that the provider ran.
+                out.append(structs.replace(event, kind="server", native=None))
         else:
             self._client_calls.append(event.call_id)
             out.append(event)
