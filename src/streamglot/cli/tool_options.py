@@ -17,7 +17,7 @@ from ..config import LoadedConfig, load
 from ..errors import ConfigError
 from ..tools import Tool
 from ..tools.settings import McpServer
-from .output.terminal import neutral
+from .output.terminal import complain, neutral
 
 MODES: Final = ("always", "ask", "never")
 SHOWN_CHARS: Final = 2000
@@ -88,7 +88,10 @@ class Approval:
         if mode != "ask":
             return mode == "always"
         async with self._asking:
-            return await asyncio.to_thread(_ask, question_about(tool, arguments))
+            allowed = await asyncio.to_thread(_ask, question_about(tool, arguments))
+        if allowed is None:
+            complain(f"{tool.name} was not run: there is no terminal to ask at; --approve '{tool.name}=always' allows it")
+        return bool(allowed)
 
 
 def question_about(tool: Tool, arguments: Mapping[str, Any]) -> str:
@@ -98,12 +101,12 @@ def question_about(tool: Tool, arguments: Mapping[str, Any]) -> str:
     return f"Run {neutral(tool.name)}({neutral(shown)})? [y/N] "
 
 
-def _ask(question: str) -> bool:
-    """Asks the user at the terminal. Without a terminal the answer is no."""
+def _ask(question: str) -> bool | None:
+    """Asks the user at the terminal; None without a terminal."""
     try:
         with open("/dev/tty", "w") as shown, open("/dev/tty") as typed:  # standard input may hold the question to the model
             shown.write(question)
             shown.flush()
             return typed.readline().strip().lower() in ("y", "yes")
     except OSError:
-        return False
+        return None
