@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,9 @@ def test_a_tool_that_changes_something_needs_approval(shell: Shell) -> None:
 
 def test_approval_is_asked_for_at_the_terminal(shell: Shell) -> None:
     with shell.terminal("query", "-m", "m", "-T", "delete", "go") as terminal:
-        terminal.until(b'Run delete({"city":"Paris"})? [y/N]')
+        before = terminal.until(b'Run delete({"city":"Paris"})? [y/N]').partition(b"Run delete")[0]
+        assert before.count(b"delete(") == 2, "the question must come after the lines with the calls"
+        assert before.rstrip(b" ").endswith(b"\n"), before
         terminal.type("y\n")
         terminal.until(b'Run delete({"city":"Rome"})? [y/N]')
         terminal.type("n\n")
@@ -127,3 +130,17 @@ def test_servers_are_named_added_by_address_or_by_command() -> None:
         add_server(loaded, "")
     with pytest.raises(ConfigError, match="--approve must be"):
         Approval(["sometimes"])
+
+
+def test_the_question_waits_until_the_call_is_shown() -> None:
+    async def scenario() -> None:
+        approval = Approval([])
+        looks = iter([False, False, True])
+        approval.is_shown = lambda: next(looks)
+        asked: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("streamglot.cli.tool_options._ask", lambda question: bool(asked.append(question)) or next(looks, True))
+            assert await approval(Tool("rm"), {})
+        assert asked == ["Run rm({})? [y/N] "]
+
+    asyncio.run(scenario())
