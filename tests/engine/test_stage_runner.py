@@ -22,8 +22,8 @@ from streamglot.events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from streamglot.messages import Request
-from streamglot.stages.stage import ExchangeContext, NextRequest, Output, Question, Stage
+from streamglot.messages import Request, TextPart, ToolResultPart
+from streamglot.stages.stage import CheckResult, ExchangeContext, NextRequest, Output, Question, Stage
 from streamglot.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
@@ -273,3 +273,79 @@ def test_a_stage_that_asks_must_handle_the_reply() -> None:
     with pytest.raises(AssertionError, match="does not handle"):
         Stage().answer(Question(), None)
     assert Stage().close() == []
+
+
+class RunsATool(Stage):
+    """Has a result checked at the end of a turn, and tells the reply as text."""
+
+    def __init__(self) -> None:
+        self.result = ToolResultPart("a", [TextPart("sunny")])
+
+    def feed(self, events: list[Event]) -> list[Output]:
+        return [*events[:-1], CheckResult(self.result)] if events[-1] == StreamEnd() else []
+
+    def answer(self, question: Question, reply: Any) -> list[Output]:
+        said = reply.text if isinstance(reply, ToolResultPart) else f"{type(reply).__name__}: {reply}"
+        return [TextStart(), TextDelta(said), TextEnd(), StreamEnd()]
+
+
+class ChecksResults(Stage):
+    """Waits for a verdict, and then shouts; False fails."""
+
+    def tool_result(self, result: ToolResultPart) -> Any:
+        if (yield Judged([])) is not True:
+            raise RuntimeError("no verdict")
+        return ToolResultPart(result.call_id, [TextPart(result.text.upper())])
+
+
+class Twice(Stage):
+    def tool_result(self, result: ToolResultPart) -> ToolResultPart:
+        return ToolResultPart(result.call_id, [TextPart(result.text * 2)])
+
+
+@pytest.mark.parametrize(
+    ("stages", "verdict", "said"),
+    [
+        ([], True, "sunny"),
+        ([Stage()], True, "sunny"),
+        ([ChecksResults(), Twice()], True, "SUNNYSUNNY"),
+        ([ChecksResults(), Twice()], False, "RuntimeError: no verdict"),
+    ],
+)
+async def test_the_stages_before_a_stage_check_the_results_of_its_tools(stages: list[Stage], verdict: bool, said: str) -> None:
+    judge = Judge()
+    judge.verdict = verdict
+    judge.released.set()
+    runner = runner_of([*stages, RunsATool(), Twice()], judge)
+    runner.begin(Turn([StreamStart(), StreamEnd()]))
+    assert await everything(runner) == [StreamStart(), TextStart(), TextDelta(said), TextEnd(), StreamEnd()]
+
+
+async def test_an_interruption_ends_a_check_and_the_stream() -> None:
+    runner = runner_of([ChecksResults(), RunsATool()], Judge())
+    runner.begin(Turn([StreamStart(), StreamEnd()]))
+    assert await runner.read() == [StreamStart()]
+    ended = runner.finish([StreamEnd("cancelled")], StreamglotError("stopped"))
+    assert ended == [TextStart(), TextDelta("StreamglotError: stopped"), TextEnd(), StreamEnd()]
+
+
+class Swallows(Stage):
+    """Lets one end pass, and nothing after it."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def feed(self, events: list[Event]) -> list[Output]:
+        done, self.done = self.done, self.done or isinstance(events[-1], StreamEnd)
+        return [] if done else list(events)
+
+
+async def test_an_interruption_ends_the_stream_also_behind_a_stage_that_saw_the_end_of_its_turn() -> None:
+    class Waits(RunsATool):
+        def answer(self, question: Question, reply: Any) -> list[Output]:
+            return []
+
+    runner = runner_of([Swallows(), ChecksResults(), Waits()], Judge())
+    runner.begin(Turn([StreamStart(), StreamEnd()]))
+    assert await runner.read() == [StreamStart()]
+    assert runner.finish([StreamEnd("cancelled")], StreamglotError("stopped")) == [StreamEnd("cancelled")]

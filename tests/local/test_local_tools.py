@@ -49,6 +49,7 @@ def test_it_calls_a_tool_and_goes_on_with_its_result(model: Upstream) -> None:
 @pytest.mark.parametrize("client", OFFICIAL)
 def test_clients_of_every_dialect_see_an_answer(model: Upstream, client: str) -> None:
     config = {
+        "engine": {"stages": ["local.constrained:Brief"]},
         "upstreams": {"here": {"base_url": model.base_url, "key": model.key, "models": ["m"]}},
         "routes": [{"models": ["m"], "to": [{"upstream": "here"}], "tools": ["forecast"]}],
         "tools": {

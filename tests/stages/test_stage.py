@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from streamglot.events import Event, StreamEnd, StreamStart
-from streamglot.messages import Request
-from streamglot.stages.stage import ExchangeContext, NextRequest, Question, Stage
+from streamglot.messages import Request, TextPart, ToolResultPart
+from streamglot.stages.stage import CheckResult, ExchangeContext, NextRequest, Question, Stage
 
 
 def test_a_stage_forwards_what_it_does_not_override() -> None:
     stage, request = Stage(), Request("m")
     events: list[Event] = [StreamStart(), StreamEnd()]
     assert stage.request(request) is request
+    result = CheckResult(ToolResultPart("a", [TextPart("sunny")])).result
+    assert stage.tool_result(result) is result
     given = stage.feed(events)
     assert given == events
     assert given is not events

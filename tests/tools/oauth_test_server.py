@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from tools.mcp_test_server import server  # a program of its own finds the folde
 PORT = int(sys.argv[1])
 BASE = f"http://127.0.0.1:{PORT}"
 TOKENS: set[str] = set()
+REFRESH: set[str] = set()
+GRANTS: list[str] = []
+"""The kinds of grants that were asked for, and whether they were given."""
 
 
 async def resource(_request: Request) -> Response:
@@ -31,7 +35,7 @@ async def authorization(_request: Request) -> Response:
         {
             "issuer": BASE,
             "authorization_endpoint": f"{BASE}/authorize",
-            "token_endpoint": f"{BASE}/token",
+            "token_endpoint": f"{BASE}/oauth/token",  # not where the SDK looks if it does not know better
             "registration_endpoint": f"{BASE}/register",
             "response_types_supported": ["code"],
             "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
@@ -63,9 +67,27 @@ async def token(request: Request) -> Response:
             return JSONResponse({"error": "invalid_client"}, 401)
     elif form["grant_type"] == "authorization_code" and not form["code"].startswith("code-"):
         return JSONResponse({"error": "invalid_grant"}, 400)
-    made = f"token-{len(TOKENS)}"
-    TOKENS.add(made)
-    return JSONResponse({"access_token": made, "token_type": "Bearer", "expires_in": 3600, "refresh_token": "again"})
+    elif form["grant_type"] == "refresh_token" and form["refresh_token"] not in REFRESH:
+        GRANTS.append("refused")
+        return JSONResponse({"error": "invalid_grant"}, 400)
+    GRANTS.append(form["grant_type"])
+    made = secrets.token_hex(8)
+    TOKENS.add(f"access-{made}")
+    REFRESH.discard(form.get("refresh_token", ""))  # a refresh token is used once
+    REFRESH.add(f"refresh-{made}")
+    answer = {"access_token": f"access-{made}", "token_type": "Bearer", "refresh_token": f"refresh-{made}"}
+    return JSONResponse({**answer, "expires_in": 3600} if form.get("client_id") != "timeless" else answer)
+
+
+async def control(request: Request) -> Response:
+    """What a test wants of the server: forget access tokens or refresh tokens, and tell the grants since the last time."""
+    told = list(GRANTS)
+    GRANTS.clear()
+    if "access" in request.query_params:
+        TOKENS.clear()
+    if "refresh" in request.query_params:
+        REFRESH.clear()
+    return JSONResponse(told)
 
 
 class Guarded:
@@ -93,7 +115,8 @@ OAUTH = Starlette(
         Route("/.well-known/oauth-authorization-server", authorization),
         Route("/register", register, methods=["POST"]),
         Route("/authorize", authorize),
-        Route("/token", token, methods=["POST"]),
+        Route("/oauth/token", token, methods=["POST"]),
+        Route("/control", control),
     ]
 )
 

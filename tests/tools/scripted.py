@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from streamglot.config import Config
@@ -28,6 +28,7 @@ from streamglot.events import (
 )
 from streamglot.grammar import check
 from streamglot.messages import Message, Request, TextPart, ToolResultPart, ToolSpec
+from streamglot.policies import Approvals, Policy
 from streamglot.stages.stage import ExchangeContext
 from streamglot.tools import ToolExecutor, ToolRegistry, ToolsConfig
 from streamglot.tools.settings import ToolLimits
@@ -52,10 +53,17 @@ class Turn:
         self.upstream: Upstream | None = None
         self.dropped: list[str] = []
         self.closed = False
+        self.before_end: Callable[[], Awaitable[None]] | None = None
         self._events: list[Event] | None = events
 
     async def read(self) -> list[Event] | None:
         events, self._events = self._events, None
+        if events is None or self.before_end is None:
+            return events
+        if len(events) > 1:
+            self._events = events[-1:]
+            return events[:-1]
+        await self.before_end()
         return events
 
     def broken(self, error: StreamglotError) -> list[Event]:
@@ -71,7 +79,8 @@ class Turn:
 
 
 class Model:
-    """``script``: the turns, or a function from the request to the events of a turn."""
+    """``script``: the turns, or a function from the request to the events of a turn. ``before_ends`` is awaited before the end of
+    each turn is read."""
 
     def __init__(self, script: Sequence[list[Event]] | Callable[[Request], list[Event]]) -> None:
         self._script = script
@@ -79,6 +88,8 @@ class Model:
         self.turns: list[Turn] = []
         self.lines: list[Mapping[str, Any]] = []
         self.answers_as = ("scripted", "m")
+        self.before_ends: Callable[[], Awaitable[None]] | None = None
+        self.approvals = Approvals(lambda: "approval")
 
     def clock(self) -> float:
         return 0.0
@@ -95,6 +106,7 @@ class Model:
         self.requests.append(request)
         events = self._script(request) if callable(self._script) else self._script[len(self.requests) - 1]
         self.turns.append(Turn(list(events), *self.answers_as))
+        self.turns[-1].before_end = self.before_ends
         return self.turns[-1]
 
     def results(self, number: int = -1) -> list[ToolResultPart]:
@@ -115,6 +127,7 @@ def exchange_of(
     messages: Sequence[Message] = (),
     observers: Sequence[Observer] = (),
     context: ExchangeContext | None = None,
+    policies: Sequence[Policy] = (),
     **fields: Any,
 ) -> Exchange:
     history = list(messages) or [Message("user", [TextPart("hello")])]
@@ -123,7 +136,7 @@ def exchange_of(
         Request(model="m", messages=history, tools=list(tools), **fields),
         model,
         record=ExchangeRecord("r1", "openai_chat", 0.0, "m"),
-        stages=build_stages(Config(), tools=executor),
+        stages=build_stages(Config(), policies, tools=executor),
         observers=observers,
         context=context,
     )

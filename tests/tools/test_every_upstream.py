@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import msgspec
 import pytest
 
 import streamglot
+from gateway.running import running
 from streamglot.config import Config, LoadedConfig
 from streamglot.events import StepEnd, StreamEnd, ToolResult
 from streamglot.grammar import check
@@ -78,3 +82,37 @@ def test_hanging_up_cancels_the_tool(model: DialectModel) -> None:
     assert isinstance(events[-1], StreamEnd)
     assert events[-1].reason == "cancelled"
     assert len(model.bodies) == 1
+
+
+SEEN: dict[str, tuple[str, dict[str, Any], str]] = {
+    "openai_responses": ("/v1/responses", {"input": "hi"}, '"mcp_call"'),
+    "anthropic": ("/v1/messages", {"max_tokens": 99, "messages": [{"role": "user", "content": "hi"}]}, '"mcp_tool_use"'),
+    "agui": (
+        "/agui",
+        {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hi"}]},
+        '"TOOL_CALL_START"',
+    ),
+    "vercel": (
+        "/ui",
+        {"messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}]},
+        '"tool-input-start"',
+    ),
+}
+"""Client dialects that show calls that a server ran: path, body, and the mark of a call."""
+
+
+def test_clients_see_the_calls_whatever_dialect_the_upstream_speaks(model: DialectModel) -> None:
+    config = {
+        "server": {"default_model": "m"},
+        "upstreams": {"scripted": msgspec.to_builtins(model.upstream())},
+        "tools": {"enabled": ["forecast"], "python": ["tools.scenarios"]},
+    }
+    with running(config) as gateway:
+        for client, (path, body, mark) in SEEN.items():
+            model.plays(SCENARIOS["two_cities"].script)
+            answer = gateway.ask(path, {"model": "m", "stream": True, **body, "streamglot": {"tools": ["forecast"]}})
+            shown = answer.body.decode()
+            assert answer.status == 200, shown
+            assert shown.count(mark) >= 2, (client, shown)
+            for words in ("sunny in Paris", "sunny in Rome", DONE):
+                assert words in shown or words in "".join(re.findall(r'"delta":"([^"]*)"', shown)), (client, shown)

@@ -71,3 +71,23 @@ async def test_tools_serve_offers_the_tools_alone(shell: Shell) -> None:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_person_at_a_terminal_is_told_what_it_is_and_ends_it_with_ctrl_c(shell: Shell) -> None:
+    with shell.terminal("mcp") as terminal:
+        terminal.until(b"this speaks MCP on standard input and output", b"Ctrl-C ends it")
+        terminal.type("hello\n")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+
+
+def test_the_address_is_told_and_a_port_in_use_is_refused(shell: Shell) -> None:
+    with shell.started("mcp", "--port", "0") as process:
+        assert process.stderr is not None
+        line = process.stderr.readline().decode()
+        port = int(line.partition("http://127.0.0.1:")[2].partition("/")[0])
+        assert port
+        second = shell.run("mcp", "--port", str(port))
+        assert (second.returncode, f"cannot listen at 127.0.0.1:{port}".encode() in second.stderr) == (2, True), second
+        process.terminate()
+        process.wait()

@@ -21,6 +21,8 @@ from streamglot.events import (
     StreamEnd,
     StreamError,
     StreamStart,
+    ToolCallDelta,
+    ToolCallEnd,
     ToolCallStart,
     ToolResult,
 )
@@ -511,3 +513,18 @@ def _asked_twice(request: Request) -> bool:
 
 def _call_again(request: Request) -> list[Event]:
     return calls(call(f"c{len(request.messages)}", "weather", f'{{"city":"{len(request.messages)}"}}'))
+
+
+async def test_a_call_in_the_native_form_of_its_provider_leaves_as_a_call_of_ours() -> None:
+    """The model's next request has the native form still; clients see a call that this server ran."""
+    native = Echo("openai_responses", {"type": "function_call"})
+    block: list[Event] = [
+        ToolCallStart("a", "weather", native=native),
+        ToolCallDelta('{"city":"Paris"}'),
+        ToolCallEnd(),
+    ]
+    model = Model([calls(block), text("done")])
+    events = await events_of(exchange_of(model, executor_of(weather)))
+    assert [event for event in events if isinstance(event, ToolCallStart)] == [ToolCallStart("a", "weather", "server")]
+    asked = [part for message in model.requests[-1].messages for part in message.parts if isinstance(part, ToolCallPart)]
+    assert [part.native for part in asked] == [native]

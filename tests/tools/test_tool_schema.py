@@ -198,3 +198,18 @@ def test_anything_that_a_function_returns_becomes_text() -> None:
     assert output_of(Person(name="Ada", age=3)).text == '{"name":"Ada","age":3}'
     assert output_of({"a": 1 + 2j}).text == '{"a":"(1+2j)"}'
     assert output_of(None).text == ""
+
+
+def test_a_function_tells_its_arguments_in_words_that_a_model_can_act_on() -> None:
+    @streamglot.tool
+    def weather(city: str, days: Literal[1, 2] = 1) -> str:
+        return city * days
+
+    for arguments, words in (
+        ({}, "the required argument 'city' is missing"),
+        ({"town": "Paris"}, "there is no argument 'town'; there are city, days"),
+        ({"city": 5}, "'city' must be of the type string"),
+        ({"city": "Paris", "days": 3}, r"'days' must be one of \[1,2\]"),
+    ):
+        with pytest.raises(ArgumentsError, match=words):
+            weather.check(arguments)

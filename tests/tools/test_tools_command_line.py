@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,7 @@ def test_query_runs_the_tools_that_it_names(shell: Shell) -> None:
 def test_a_tool_that_changes_something_needs_approval(shell: Shell) -> None:
     refused = shell.run("query", "-m", "m", "-T", "delete", "go")
     assert b"does not allow this call" in refused.stdout, refused
+    assert b"there is no terminal to ask at; --approve 'delete=always' allows it" in refused.stderr, refused
     allowed = shell.run("query", "-m", "m", "-T", "delete", "--approve", "delete=always", "go")
     assert b"deleted Paris and deleted Rome" in allowed.stdout, allowed
     never = shell.run("query", "-m", "m", "-T", "weather", "--approve", "never", "go")
@@ -63,7 +65,9 @@ def test_a_tool_that_changes_something_needs_approval(shell: Shell) -> None:
 
 def test_approval_is_asked_for_at_the_terminal(shell: Shell) -> None:
     with shell.terminal("query", "-m", "m", "-T", "delete", "go") as terminal:
-        terminal.until(b'Run delete({"city":"Paris"})? [y/N]')
+        before = terminal.until(b'Run delete({"city":"Paris"})? [y/N]').partition(b"Run delete")[0]
+        assert before.count(b"delete(") == 2, "the question must come after the lines with the calls"
+        assert before.rstrip(b" ").endswith(b"\n"), before
         terminal.type("y\n")
         terminal.until(b'Run delete({"city":"Rome"})? [y/N]')
         terminal.type("n\n")
@@ -79,13 +83,27 @@ def test_tools_are_listed_shown_and_run(shell: Shell) -> None:
     listed = shell.run("tools", "list", "--all", "--json")
     names = {row["name"]: row["enabled"] for row in msgspec.json.decode(listed.stdout)}
     assert names == {"calculator": False, "delete": False, "time": False, "weather": False}
-    assert shell.run("tools", "list").stdout == b""
+    none = shell.run("tools", "list")
+    assert (none.returncode, none.stdout) == (0, b"")
+    assert b"no tool that matches '*' is enabled (tools.enabled); `streamglot tools list --all`" in none.stderr
+    assert b"no tool matches 'x*'" in shell.run("tools", "list", "--all", "x*").stderr
+    missing = shell.run("tools", "run", "weather")
+    assert (missing.returncode, b"required argument 'city' is missing; `streamglot tools show weather`" in missing.stderr) == (
+        2,
+        True,
+    )
     assert b'"city"' in shell.run("tools", "show", "weather").stdout
     assert shell.run("tools", "run", "weather", "city=5").stdout == b"sunny in 5\n"
     for arguments in (["nothing"], ["weather"], ["weather", "city"]):
         assert shell.run("tools", "run", *arguments).returncode != 0
     failed = shell.run("tools", "run", "calculator", "expression=1/0")
     assert (failed.returncode, b"cannot be calculated" in failed.stderr) == (1, True)
+
+
+def test_a_group_without_a_command_shows_its_help_once(shell: Shell) -> None:
+    done = shell.run("tools")
+    assert (done.returncode, done.stdout, done.stderr.count(b"Usage:")) == (2, b"", 1)
+    assert b"Show the description and the arguments" in done.stderr
 
 
 def test_tools_of_an_mcp_server_are_run(shell: Shell) -> None:
@@ -112,3 +130,17 @@ def test_servers_are_named_added_by_address_or_by_command() -> None:
         add_server(loaded, "")
     with pytest.raises(ConfigError, match="--approve must be"):
         Approval(["sometimes"])
+
+
+def test_the_question_waits_until_the_call_is_shown() -> None:
+    async def scenario() -> None:
+        approval = Approval([])
+        looks = iter([False, False, True])
+        approval.is_shown = lambda: next(looks)
+        asked: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("streamglot.cli.tool_options._ask", lambda question: bool(asked.append(question)) or next(looks, True))
+            assert await approval(Tool("rm"), {})
+        assert asked == ["Run rm({})? [y/N] "]
+
+    asyncio.run(scenario())

@@ -17,6 +17,7 @@ from .exit_status import INTERRUPTED, Ended
 from .output.cost import usage_line
 from .output.terminal import is_terminal, neutral, print_error
 from .output.text_output import PlainPrinter
+from .tool_options import Approval
 
 Form = Literal["text", "raw", "json", "events"]
 FORMS: Final[tuple[Form, ...]] = ("raw", "json", "events")
@@ -63,6 +64,9 @@ def answer(client: Client, request: Request, display: DisplayOptions, recorder: 
     """Sends the request, prints the answer, records it, and reports errors on standard error."""
     model = client.pool.routes.named(request.model)
     stream = client.stream(request, recorder=recorder.recorder(request, model))
+    approval = client.pool.tools.approve
+    if isinstance(approval, Approval):
+        approval.is_shown = lambda: stream.caught_up
     box = Collect()
     status = 0
     printer = display.printer()

@@ -109,7 +109,12 @@ def _status(command: Callable[[], int]) -> int:
 
 
 def _misused(error: click.ClickException) -> int:
-    """Prints Click's usage error without the control characters that an argument may contain."""
+    """Prints Click's usage error without the control characters that an argument may contain. Where a command is missing, the
+    help says it all."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        with suppress(OSError):
+            print(error.format_message(), file=sys.stderr)
+        return error.exit_code
     if isinstance(error, click.UsageError) and error.ctx is not None:
         with suppress(OSError):  # a failure cannot be reported anywhere
             print(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +17,14 @@ from ..config import LoadedConfig, load
 from ..errors import ConfigError
 from ..tools import Tool
 from ..tools.settings import McpServer
-from .output.terminal import neutral
+from .output.terminal import neutral, print_error
 
 MODES: Final = ("always", "ask", "never")
 SHOWN_CHARS: Final = 2000
 """Characters of the arguments that are shown for approval, so that the question fits on the screen."""
+
+SHOWN_SECONDS: Final = 0.01
+"""Seconds between two looks at whether the call is shown: shorter than a person notices."""
 
 
 class ToolOptions(Struct, kw_only=True):
@@ -80,6 +83,8 @@ class Approval:
             else:
                 self._default = mode
         self._asking = asyncio.Lock()
+        self.is_shown: Callable[[], bool] = lambda: True
+        """Whether the terminal shows all that has arrived: the question must not appear inside the line with the call."""
 
     async def __call__(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         mode = next((mode for pattern, mode in self._rules if fnmatchcase(tool.name, pattern)), self._default)
@@ -88,7 +93,12 @@ class Approval:
         if mode != "ask":
             return mode == "always"
         async with self._asking:
-            return await asyncio.to_thread(_ask, question_about(tool, arguments))
+            while not self.is_shown():
+                await asyncio.sleep(SHOWN_SECONDS)
+            allowed = await asyncio.to_thread(_ask, question_about(tool, arguments))
+        if allowed is None:
+            print_error(f"{tool.name} was not run: there is no terminal to ask at; --approve '{tool.name}=always' allows it")
+        return bool(allowed)
 
 
 def question_about(tool: Tool, arguments: Mapping[str, Any]) -> str:
@@ -98,12 +108,12 @@ def question_about(tool: Tool, arguments: Mapping[str, Any]) -> str:
     return f"Run {neutral(tool.name)}({neutral(shown)})? [y/N] "
 
 
-def _ask(question: str) -> bool:
-    """Asks the user at the terminal. Without a terminal the answer is no."""
+def _ask(question: str) -> bool | None:
+    """Asks the user at the terminal; None without a terminal."""
     try:
         with open("/dev/tty", "w") as shown, open("/dev/tty") as typed:  # standard input may hold the question to the model
             shown.write(question)
             shown.flush()
             return typed.readline().strip().lower() in ("y", "yes")
     except OSError:
-        return False
+        return None

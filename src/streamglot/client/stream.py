@@ -64,6 +64,11 @@ class Stream:
         """The figures of the exchange: the upstream, the attempts and the times."""
         return self._exchange.record
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether the caller has taken all events so far and waits for more."""
+        return self._exchange.reading and not self._ready
+
     # --- iteration, plain and asynchronous
 
     def __aiter__(self) -> Self:

@@ -6,7 +6,7 @@
 3. The buffer that releases reasoning sentence by sentence (``server.reasoning``).
 4. Stages of the configuration (``engine.stages``).
 5. The tool loop, if the exchange may use the gateway's tools. It is the last stage: calls reach it only through the stages before
-   it, and results pass their request hooks on the way to the model.
+   it, and these stages check each result (``tool_result``) before the client, the store or the model gets it.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ Events pass to the next stage at once. A question becomes a task. Its reply is p
 the output of ``answer`` passes to the next stage. While tasks run, the runner continues to read the upstream, so that text flows
 while a call is held. ``read`` returns as soon as anything leaves the last stage.
 
+``CheckResult`` passes the result of a tool through the ``tool_result`` hooks of the stages before the asking stage.
+
 ``NextRequest`` ends the model turn. The runner opens another turn, builds new instances of the stages before the asking stage,
 and feeds their events to the asking stage.
 """
@@ -13,14 +15,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError
-from ..messages import Request
-from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
+from ..messages import Request, ToolResultPart
+from ..stages.stage import CheckResult, ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
 from .upstream_stream import EventSource
 
+Checked = TypeVar("Checked", Request, ToolResultPart)
 ENDS = (StreamEnd, StreamError)
 MAX_TURNS = 128
 """Model turns of one exchange. The tool loop has its own, lower limit; this limit ends a stage that never stops asking."""
@@ -57,6 +60,8 @@ class StageRunner:
         self._next: tuple[int, Request] | None = None
         self._ready: list[Event] = []
         self._over = False
+        self._end_left = False
+        self._finished_by: Exception | None = None
 
     def __bool__(self) -> bool:
         """Whether there is anything to run."""
@@ -81,13 +86,23 @@ class StageRunner:
             request = outcome if isinstance(outcome, Request) else await self._drive(outcome)
         return request
 
-    async def _drive(self, hook: Generator[Question, Any, Request]) -> Request:
+    async def _check_result(self, result: ToolResultPart, until: int) -> ToolResultPart | Exception:
+        """Returns the result after the stages before ``until``, or the exception that one of them raised."""
+        try:
+            for stage in self._stages[:until]:
+                outcome = stage.tool_result(result)
+                result = outcome if isinstance(outcome, ToolResultPart) else await self._drive(outcome)
+        except Exception as error:
+            return error
+        return result
+
+    async def _drive(self, hook: Generator[Question, Any, Checked]) -> Checked:
         try:
             question = next(hook)
             while True:
                 question = hook.send(await self._resolve(question))
         except StopIteration as done:
-            changed: Request = done.value
+            changed: Checked = done.value
             return changed
         finally:
             hook.close()
@@ -156,23 +171,45 @@ class StageRunner:
             self._pass_on(-1, events)
 
     def _pass_on(self, stage: int, output: Sequence[Output]) -> None:
-        """Passes the output of a stage to the stages after it."""
+        """Passes the events of a stage's output to the stages after it, and has its questions resolved."""
         events: list[Event] = []
+        questions: list[Question] = []
         for item in output:
-            if isinstance(item, NextRequest):
-                self._next = stage, item.request
-            elif isinstance(item, Question):
-                self._asked[asyncio.ensure_future(self._resolve(item))] = stage, item
+            if isinstance(item, Question):
+                questions.append(item)
             else:
                 events.append(item)
-        if not events:
-            return
+        replies = [self._ask(stage, question) for question in questions]
+        if events:
+            self._leave(stage, events)
+        if questions:
+            for question, reply in zip(questions, replies, strict=True):
+                if reply is not None:
+                    self._pass_on(stage, self._stages[stage].answer(question, reply))
+
+    def _ask(self, stage: int, question: Question) -> ToolResultPart | Exception | None:
+        """Has a question resolved. Returns the reply to a check that need not wait, or that can no longer wait; None for any
+        other question."""
+        if isinstance(question, NextRequest):
+            self._next = stage, question.request
+            return None
+        if not isinstance(question, CheckResult):
+            self._asked[asyncio.ensure_future(self._resolve(question))] = stage, question
+            return None
+        if all(type(each).tool_result is Stage.tool_result for each in self._stages[:stage]):
+            return question.result
+        if self._finished_by is None:
+            self._asked[asyncio.ensure_future(self._check_result(question.result, stage))] = stage, question
+        return self._finished_by
+
+    def _leave(self, stage: int, events: list[Event]) -> None:
+        """Passes events to the stage after this one, or to the client."""
         if stage + 1 < len(self._stages):
             self._pass_on(stage + 1, self._stages[stage + 1].feed(events))
         else:
             self._ready += events
             if type(events[-1]) in ENDS:
-                self._over = True
+                self._over = self._end_left = True
 
     def _close(self) -> None:
         """Closes the stages after the last turn, when no question is open. They emit what they still hold."""
@@ -211,15 +248,17 @@ class StageRunner:
         """Ends the exchange with ``events``, the last of which is its end. Open questions get ``reply`` in place of an answer."""
         self._stop_reading()
         self._turn_over = True
+        self._finished_by = reply
         self._pass_on(-1, events)
         self._answer_all(reply)
         if not self._over:
             self._close()
             self._answer_all(reply)
         ready, self._ready = self._ready, []
-        if not self._over:
+        self._over = True
+        if not self._end_left:  # a stage that had seen the end of its turn keeps another end to itself
+            self._end_left = True
             ready.append(events[-1])
-            self._over = True
         return ready
 
     def _answer_all(self, reply: Exception) -> None:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 
 from ..events import Event
-from ..messages import Request
+from ..messages import Request, ToolResultPart
 
 
 class ExchangeContext(Struct):
@@ -77,6 +77,14 @@ class NextRequest(Question):
         self.request = request
 
 
+class CheckResult(Question):
+    """Has the stages before the asking stage check the result of a tool, before the client, the model or the store sees it. The
+    reply is the result as they return it, or the exception that one of them raised."""
+
+    def __init__(self, result: ToolResultPart) -> None:
+        self.result = result
+
+
 Output: TypeAlias = Event | Question
 
 
@@ -87,6 +95,11 @@ class Stage:
         """Checks or changes the request before an upstream is chosen. A hook that must wait is a generator: it yields
         questions and receives their replies. Raise a ``StreamglotError`` to refuse the request."""
         return request
+
+    def tool_result(self, result: ToolResultPart) -> ToolResultPart | Generator[Question, Any, ToolResultPart]:
+        """Checks or changes the result of a tool that a later stage ran. A hook that must wait is a generator, as in ``request``.
+        Raise a ``StreamglotError`` to end the exchange."""
+        return result
 
     def feed(self, events: list[Event]) -> list[Output]:
         """The events of one read, never empty."""

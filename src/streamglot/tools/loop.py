@@ -2,9 +2,10 @@
 
 Theory of operation. The loop is the last stage. A call that reaches it has passed the in-band parser and the policies. The start
 of a call of ours leaves as a server call, so that no client runs it. The loop holds the end of the model turn. Once the turn has
-ended properly, the loop asks a ``RunTool`` question for each call, up to the limit at once. Each reply leaves as a ``ToolResult``
-as it comes. When all calls have their one result, the loop ends the step and asks for the next model turn; the stages before it
-see the results in that request. A turn with calls of the client's own ends the exchange with the client's calls open.
+ended properly, the loop asks a ``RunTool`` question for each call, up to the limit at once. Each reply is checked by the stages
+before the loop (``CheckResult``), and then leaves as a ``ToolResult`` as it comes: the client, the store and the model get the same
+result. When all calls have their one result, the loop ends the step and asks for the next model turn. A turn with calls of the
+client's own ends the exchange with the client's calls open.
 
 The loop does not wait, and knows the time only from its executor's clock.
 """
@@ -18,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from ..errors import RequestError, StreamglotError, Unsupported, excerpt
+from ..errors import PolicyRefused, RequestError, StreamglotError, Unsupported, excerpt
 from ..events import (
     Event,
     StepEnd,
@@ -31,12 +32,12 @@ from ..events import (
     ToolResult,
     Usage,
 )
-from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart
+from ..messages import Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart
 from ..stages import Collect, messages_of
-from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage
+from ..stages.stage import CheckResult, ExchangeContext, NextRequest, Output, Question, Stage
 from .activity import Activity
 from .hosted import HostedTools
-from .questions import Call, Executor, ListTools, Offer, RunTool, output_of_reply, refusal
+from .questions import Call, Executor, ListTools, Offer, RunTool, content_of, output_of_check, output_of_reply, refusal
 from .schema import ArgumentsError
 from .steps import StepLog
 from .tool import NO_OUTPUT, ToolOutput, arguments_of
@@ -70,6 +71,7 @@ class ToolLoop(Stage):
         self._usage_before, self._usage = Usage(), Usage()
         self._cost = 0.0
         self._last_round = False
+        self._over = False
         self._steps = StepLog(context, executor.clock)
         self._start_turn()
 
@@ -79,6 +81,7 @@ class ToolLoop(Stage):
         self._calls: list[Call] = []
         self._waiting: list[RunTool] = []
         self._running = 0
+        self._checking: dict[CheckResult, Call] = {}
         self._client_calls: list[str] = []
         self._end: StreamEnd | StreamError | None = None
 
@@ -125,7 +128,7 @@ class ToolLoop(Stage):
                 rule(self, event, out)
         if self._end is None:
             self._turn.feed_all(events)
-        elif isinstance(events[-1], (StreamEnd, StreamError)) and not self._running:
+        elif isinstance(events[-1], (StreamEnd, StreamError)) and not self._running and not self._checking:
             self._turn.feed_all(events)
             self._after_turn(out)
         return out
@@ -140,7 +143,8 @@ class ToolLoop(Stage):
         elif event.kind == "function" and event.name not in self._client_tools:
             self._open = Call(event.call_id, event.name, self._steps.next_number())
             if not self._hosted.shows(event.name):
-                out.append(structs.replace(event, kind="server"))
+                # Without its native form: writers would take the call for one that the provider ran.
+                out.append(structs.replace(event, kind="server", native=None))
         else:
             self._client_calls.append(event.call_id)
             out.append(event)
@@ -214,7 +218,7 @@ class ToolLoop(Stage):
             else:
                 words = self._repeated(call.name, arguments)
         if words or tool is None:
-            self._settle(call, refusal(f"{call.name!r} {words}"), out)
+            self._check(call, refusal(f"{call.name!r} {words}"), out)
             return None
         left = self._began + self._limits.total_seconds - self._executor.clock()
         return RunTool(
@@ -238,16 +242,39 @@ class ToolLoop(Stage):
             out.append(question)
 
     def answer(self, question: Question, reply: Any) -> list[Output]:
-        assert isinstance(question, RunTool)
         out: list[Output] = []
-        self._running -= 1
-        self._settle(question.call, output_of_reply(question, reply), out)
+        if self._over:
+            return out
+        if isinstance(question, CheckResult):
+            call = self._checking.pop(question)
+            self._settle(call, output_of_check(call, reply), out)
+            if isinstance(reply, PolicyRefused):
+                self._end_by_policy(reply, out)
+                return out
+        else:
+            assert isinstance(question, RunTool)
+            self._running -= 1
+            self._check(question.call, output_of_reply(question, reply), out)
         if isinstance(self._end, StreamError) or (isinstance(self._end, StreamEnd) and self._end.reason in UNFINISHED):
             self._waiting = []
         else:
             self._launch(out)
         self._finish_turn(out)
         return out
+
+    def _check(self, call: Call, output: ToolOutput, out: list[Output]) -> None:
+        """Has the stages before the loop check a result. They see all of it, because the store keeps all of it."""
+        question = CheckResult(ToolResultPart(call.call_id, content_of(output), output.is_error, name=call.name))
+        self._checking[question] = call
+        out.append(question)
+
+    def _end_by_policy(self, error: PolicyRefused, out: list[Output]) -> None:
+        """A policy ended the exchange at a result. The engine cancels the tools that still run."""
+        self._over = True
+        for call in self._calls:
+            if call.output is None:
+                self._settle(call, refusal(f"{call.name!r} was stopped, because a policy ended the exchange"), out)
+        out.append(error.as_event())
 
     def _settle(self, call: Call, output: ToolOutput, out: list[Output]) -> None:
         """Gives a call its only result."""
@@ -269,7 +296,7 @@ class ToolLoop(Stage):
 
     def _finish_turn(self, out: list[Output]) -> None:
         """Ends the step, or the exchange, once every call has its result."""
-        if self._running or self._waiting or self._end is None:
+        if self._running or self._checking or self._waiting or self._end is None:
             return
         if isinstance(self._end, StreamError) or self._end.reason in UNFINISHED:
             for call in self._calls:
@@ -334,8 +361,7 @@ class ToolLoop(Stage):
         results: list[Message] = []
         for number, call in enumerate(self._calls, 1):
             output = call.output or ToolOutput(NO_OUTPUT)
-            content: list[Any] = [TextPart(output.text)] if output.text else []
-            content += [part for part in output.media if isinstance(part, MediaPart)]
+            content = content_of(output)
             if note and number == len(self._calls):
                 content.append(TextPart(f"\n[{note}: answer now, without calling tools]"))
             results.append(Message("tool", [ToolResultPart(call.call_id, content, output.is_error, name=call.name)]))

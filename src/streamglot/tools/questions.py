@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
-from ..errors import StreamglotError
+from ..errors import PolicyRefused, StreamglotError
+from ..messages import MediaPart, NativePart, TextPart, ToolResultPart
 from ..stages.stage import Question
 from .mixed_turns import MixedTurns
 from .schema import ArgumentsError
@@ -104,3 +105,19 @@ def output_of_reply(question: RunTool, reply: Any) -> ToolOutput:
     if isinstance(reply, StreamglotError) and reply.code == "cancelled":
         return refusal(f"{name!r} was stopped before it finished")
     return refusal(f"{name!r} failed: {type(reply).__name__}: {str(reply)[:ERROR_CHARS]}")
+
+
+def content_of(output: ToolOutput) -> list[TextPart | MediaPart | NativePart]:
+    """The output as the content of a result."""
+    return [*([TextPart(output.text)] if output.text else ()), *output.media]
+
+
+def output_of_check(call: Call, reply: Any) -> ToolOutput:
+    """A checked result as the output of its call. A result that could not be checked is withheld."""
+    if isinstance(reply, ToolResultPart):
+        return ToolOutput(reply.text, reply.is_error, [part for part in reply.content if isinstance(part, MediaPart)])
+    if isinstance(reply, PolicyRefused):
+        return ToolOutput(str(reply), is_error=True)
+    if isinstance(reply, StreamglotError) and reply.code == "cancelled":
+        return refusal(f"{call.name!r} was stopped before it finished")
+    return ToolOutput(f"The result of {call.name!r} could not be checked and is withheld.", is_error=True)

@@ -212,13 +212,14 @@ def _fault(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth: 
 
 def _fault_of_object(value: dict[str, Any], schema: dict[str, Any], root: Mapping[str, Any], place: str, depth: int) -> str:
     properties = schema.get("properties") or {}
+    rest = schema.get("additionalProperties", True)
+    unknown = [name for name in value if name not in properties] if rest is False else []
+    if unknown:  # first: a wrong name is often a missing one too
+        return f"there is no argument {_inside(place, unknown[0])!r}; there are {', '.join(properties) or 'none'}"
     missing = [name for name in schema.get("required") or () if name not in value]
     if missing:
         return f"the required argument {_inside(place, missing[0])!r} is missing"
-    rest = schema.get("additionalProperties", True)
     for name, inner in value.items():
-        if name not in properties and rest is False:
-            return f"there is no argument {_inside(place, name)!r}; there are {', '.join(properties) or 'none'}"
         fault = _fault(inner, properties.get(name, rest), root, _inside(place, name), depth + 1)
         if fault:
             return fault

@@ -90,7 +90,11 @@ class FunctionTool(Tool):
         return self.function(*args, **named)
 
     def check(self, arguments: dict[str, Any]) -> None:
-        convert(arguments, self._arguments)
+        try:
+            convert(arguments, self._arguments)
+        except ArgumentsError:
+            check_value(arguments, self.parameters)  # names the argument and the choices
+            raise
 
     async def run(self, arguments: dict[str, Any]) -> ToolOutput:
         made = convert(arguments, self._arguments)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
 from typing import Any, Final
 
 from ...client import Client
@@ -12,7 +17,8 @@ from ...stages import collect
 from ...tools import FunctionTool, Tool, ToolError, ToolExecutor, ToolOutput
 from ...tools.registry import by_model_name
 from ...tools.schema import ArgumentsError
-from ..output.terminal import print_error
+from ..exit_status import TERMINATION_SIGNALS
+from ..output.terminal import is_terminal, print_error
 
 NAME: Final = "streamglot"
 
@@ -23,26 +29,61 @@ def run(port: int | None, host: str, *, queries: bool) -> int:
         import mcp  # noqa: F401  # only to report clearly that it is missing
     except ModuleNotFoundError:
         raise ConfigError("an MCP server needs the package mcp: pip install 'streamglot[mcp]'") from None
+    if port is None and is_terminal(sys.stdin):
+        print_error(
+            "this speaks MCP on standard input and output, for a program that starts it; --port serves HTTP. Ctrl-C ends it"
+        )
     asyncio.run(_serve(port, host, queries))
     return 0
 
 
 async def _serve(port: int | None, host: str, queries: bool) -> None:
     async with Client(config=load()) as client:
-        offered = OfferedTools(client, queries)
-        server = offered.server()
+        server = OfferedTools(client, queries).server()
         if port is None:
-            from mcp.server.stdio import stdio_server
+            signalled = await _until_signalled(_over_stdio(server))
+        else:
+            signalled = await _over_http(server, host, port)
+    if signalled:
+        # The SDK reads standard input in a thread, which ends with the next line only: asyncio would wait for it.
+        os._exit(128 + signalled)
 
-            async with stdio_server() as (reading, writing):
-                await server.run(reading, writing, server.create_initialization_options())
-            return
-        import uvicorn
 
-        print_error(f"serving MCP at http://{host}:{port}/mcp")
-        await uvicorn.Server(
-            uvicorn.Config(server.streamable_http_app(host=host), host=host, port=port, log_level="warning")
-        ).serve()
+async def _over_http(server: Any, host: str, port: int) -> int:
+    """Serves until a signal, which uvicorn handles."""
+    import uvicorn
+
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigError(f"cannot listen at {host}:{port} ({error.strerror}); choose another --port or --host") from None
+    with listener:
+        shown = f"[{host}]" if ":" in host else host
+        print_error(f"serving MCP at http://{shown}:{listener.getsockname()[1]}/mcp; Ctrl-C ends it")
+        settings = uvicorn.Config(server.streamable_http_app(host=host), log_level="warning")
+        await uvicorn.Server(settings).serve([listener])
+    return 0
+
+
+async def _over_stdio(server: Any) -> None:
+    from mcp.server.stdio import stdio_server
+
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+async def _until_signalled(serving: Coroutine[Any, Any, None]) -> int:
+    """Serves until the client is gone or a signal comes. Returns the number of the signal, or 0."""
+    loop = asyncio.get_running_loop()
+    signalled: asyncio.Future[int] = loop.create_future()
+    for number in (signal.SIGINT, *TERMINATION_SIGNALS):
+        loop.add_signal_handler(number, lambda number=number: signalled.done() or signalled.set_result(number))
+    served = asyncio.ensure_future(serving)
+    await asyncio.wait([served, signalled], return_when=asyncio.FIRST_COMPLETED)
+    if signalled.done():
+        return signalled.result()
+    await served
+    return 0
 
 
 class OfferedTools:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,8 @@ from ...errors import ConfigError
 from ...tools import Tool, ToolError, ToolExecutor, ToolRegistry
 from ...tools.schema import ArgumentsError
 from ..output.terminal import neutral, print_error
+
+ALL: Final = "`streamglot tools list --all` lists them all"
 
 
 def list_tools(pattern: str, json: bool, every: bool) -> int:
@@ -29,6 +32,10 @@ def list_tools(pattern: str, json: bool, every: bool) -> int:
                 mark = "" if enabled(tool.name) else "  (not enabled)"
                 summary = tool.description.partition("\n")[0]
                 print(neutral(f"{tool.name:<24} {summary}{mark}".rstrip()))
+        if not tools and not faults and not json:
+            print_error(
+                f"no tool matches {pattern!r}" if every else f"no tool that matches {pattern!r} is enabled (tools.enabled); {ALL}"
+            )
         for fault in faults:
             print_error(fault)
         return 1 if faults else 0
@@ -59,7 +66,7 @@ def run_tool(name: str, pairs: list[str]) -> int:
             async with asyncio.timeout(executor.limits.seconds):
                 output = await executor.run(tool, arguments)
         except ArgumentsError as error:
-            raise ConfigError(f"{tool.name}: {error}") from None
+            raise ConfigError(f"{tool.name}: {error}; `streamglot tools show {tool.name}` shows its arguments") from None
         except ToolError as error:
             print_error(f"{tool.name}: {error}")
             return 1
@@ -94,7 +101,7 @@ async def _find(executor: ToolExecutor, name: str) -> Tool:
     if len(tools) != 1:
         for fault in faults:
             print_error(fault)
-        raise ConfigError(f"there is no tool {name!r}; `streamglot tools list --all` lists them")
+        raise ConfigError(f"there is no tool {name!r}; {ALL}")
     return tools[0]
 
 

@@ -128,6 +128,8 @@ class _Restore(Policy, frozen=True, kw_only=True):
         return pattern(placeholders, "text", "reasoning", "tool_call", "tool_result", "citation")
 
     def judge(self, piece: Piece, context: JudgeContext) -> Forward | Rewrite:
+        if piece.role:  # of a tool's result that goes to the model too, which must not see the original
+            return FORWARD
         original = _placeholders(context).by_placeholder.get(piece.text)
         return FORWARD if original is None else Rewrite(text=original, reason="placeholder")
 

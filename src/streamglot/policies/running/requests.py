@@ -1,9 +1,12 @@
-"""Policies on a request: its messages, the tool results coming in, and its tool definitions, before an upstream is chosen."""
+"""Policies on a request: its messages, the tool results coming in, and its tool definitions, before an upstream is chosen.
+
+The results of tools that the engine runs are checked before (``results.py``), so requests do not check them again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import structs
 
@@ -21,6 +24,7 @@ from ...messages import (
 )
 from ...stages.stage import ExchangeContext, Question
 from ..needs import Needs
+from ..patterns import PatternSet
 from ..pieces import Piece
 from ..verdicts import End, Refuse, Replace, Retry, Rewrite, Verdict
 from .judging import Judging
@@ -30,6 +34,8 @@ from .questions import Approval, ConcurrentQuestions, Judgement
 from .records import Recorder
 from .release import Unit
 
+CHECKED_RESULTS: Final = "checked_results"
+"""The subject in the exchange's state with the ids of calls whose results the policies have checked."""
 Place: TypeAlias = tuple[int, int, int]
 """Message, part, and text inside a tool result (-1: the part itself). A tool definition is (-1, its number, -1)."""
 
@@ -50,25 +56,41 @@ def checked(
         changed = member.policy.request(request, judge_context)
         if not member.shadow:
             request = judge_context.request = changed
-        units = [(place, Unit(piece, judging.now())) for place, piece in pieces_of(request, member.needs) if member.sees(piece)]
-        for _, unit in units:
-            if member.needs.request_patterns is None:
-                judging.judge(unit)
-            else:
-                verdict = judge_matches(judging.verdict, member.needs.request_patterns, unit.piece, judging.note)
-                judging.accept(unit, verdict, recorded=True)
-        if member.shadow:
-            later.update(dict.fromkeys(asked, judging))
-            asked.clear()
-        while asked:
-            together = ConcurrentQuestions([question for question in asked if isinstance(question, (Judgement, Approval))])
-            asked.clear()
-            replies = yield together
-            for number, question in enumerate(together.questions):
-                judging.settle(question, replies if isinstance(replies, BaseException) else replies[number])
+        known = context.state.get(CHECKED_RESULTS, ())
+        units = [
+            (place, Unit(piece, judging.now()))
+            for place, piece in pieces_of(request, member.needs)
+            if member.sees(piece) and not (piece.kind == "tool_result" and piece.call_id in known)
+        ]
+        yield from judged([unit for _, unit in units], judging, asked, member.needs.request_patterns, later)
         if not member.shadow:
             request = _applied(request, units, member)
     return request
+
+
+def judged(
+    units: list[Unit],
+    judging: Judging,
+    asked: list[Question],
+    patterns: PatternSet | None,
+    later: dict[Question, Judging],
+) -> Generator[Question, Any, None]:
+    """Gives each unit its verdict. ``asked`` are the questions of ``judging``, which all units wait for together."""
+    for unit in units:
+        if patterns is None:
+            judging.judge(unit)
+        else:
+            verdict = judge_matches(judging.verdict, patterns, unit.piece, judging.note)
+            judging.accept(unit, verdict, recorded=True)
+    if judging.member.shadow:
+        later.update(dict.fromkeys(asked, judging))
+        asked.clear()
+    while asked:
+        together = ConcurrentQuestions([question for question in asked if isinstance(question, (Judgement, Approval))])
+        asked.clear()
+        replies = yield together
+        for number, question in enumerate(together.questions):
+            judging.settle(question, replies if isinstance(replies, BaseException) else replies[number])
 
 
 def pieces_of(request: Request, needs: Needs) -> Iterator[tuple[Place, Piece]]:

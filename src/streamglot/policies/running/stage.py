@@ -1,4 +1,5 @@
-"""The stage of the engine that runs policies: on the request before an upstream is chosen, and on the events of the answer.
+"""The stage of the engine that runs policies: on the request before an upstream is chosen, on the events of the answer, and on the
+results of tools that a later stage ran.
 
 Each choice of an answer has a chain of its own. Choice 0 ends last, because its end is the end of the stream.
 """
@@ -12,7 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from ...events import BareEvent, Choice, Event, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
-from ...messages import Message, Request, TextPart
+from ...messages import Message, Request, TextPart, ToolResultPart
 from ...stages.stage import ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
 from ..policy import Policy
 from .chain import Chain
@@ -20,8 +21,11 @@ from .judging import Judging
 from .members import Member, prepare
 from .records import Recorder
 from .requests import checked
+from .results import KIND, checked_result
 
 _ENDS = (StreamEnd, StreamError)
+_LATER = "policies_later"
+"""The subject in the exchange's state with questions of dry runs that no stage has asked yet."""
 
 
 def policy_stage(policies: Iterable[Policy], *, clock: Callable[[], float] = time.monotonic) -> StageFactory:
@@ -29,11 +33,12 @@ def policy_stage(policies: Iterable[Policy], *, clock: Callable[[], float] = tim
     members = prepare(policies)
     for_answers = [each for each in members if each.sees_answers]
     for_requests = [each for each in members if each.sees_requests]
+    for_results = tuple([each for each in members if KIND in each.needs.request or KIND in each.needs.answer])
 
     def build(context: ExchangeContext) -> Stage | None:
         on_answer = tuple([each for each in for_answers if not each.conditions or each.applies(context, "answer")])
         on_request = tuple([each for each in for_requests if not each.conditions or each.applies(context, "request")])
-        return PolicyStage(on_request, on_answer, context, clock) if on_answer or on_request else None
+        return PolicyStage(on_request, on_answer, context, clock, for_results) if on_answer or on_request else None
 
     return build
 
@@ -47,16 +52,20 @@ class PolicyStage(Stage):
         on_answer: tuple[Member, ...],
         context: ExchangeContext,
         clock: Callable[[], float] = time.monotonic,
+        for_results: tuple[Member, ...] = (),
     ) -> None:
         self._on_request = on_request
         self._on_answer = on_answer
+        self._for_results = for_results
         self._context = context
         self._recorder = Recorder(context, clock)
         self._request: Request | None = None
         self._chains: dict[int, Chain] = {}
         self._asked: dict[Question, tuple[Chain, int]] = {}
         self._questions: list[Question] = []
-        self._later: dict[Question, Judging] = {}  # questions of dry runs about the request
+        # Questions of dry runs about the request, and about results of the turn before.
+        self._later: dict[Question, Judging] = context.state.setdefault(_LATER, {})
+        self._asked_later: dict[Question, Judging] = {}
         self._start: StreamStart | None = None
         self._end: StreamEnd | StreamError | None = None  # the end of the stream, until all choices are done
         self._ended: set[int] = set()
@@ -64,7 +73,6 @@ class PolicyStage(Stage):
         self._retrying = False  # the upstream is being asked again
         self._usage: Usage | None = None  # of the current model turn
         self._usage_before: Usage | None = None  # of the turn before a retry
-        self._asked_later = False
         self._done = not on_answer
 
     # --- the stage
@@ -77,6 +85,9 @@ class PolicyStage(Stage):
             self._request = finished.value
             return self._request
         return self._resumed(steps, question)
+
+    def tool_result(self, result: ToolResultPart) -> Generator[Question, Any, ToolResultPart]:
+        return checked_result(result, self._for_results, self._context, self._request, self._recorder, self._later)
 
     def check_request(self, request: Request, resolve: Callable[[Question], Any]) -> Request:
         """The request after the policies, with ``resolve`` in place of the engine."""
@@ -96,9 +107,10 @@ class PolicyStage(Stage):
             return changed
 
     def feed(self, events: list[Event]) -> list[Output]:
-        if self._later and not self._asked_later:
-            self._asked_later = True
+        if self._later:
             self._questions += self._later
+            self._asked_later.update(self._later)
+            self._later.clear()
         if not self._on_answer:
             return self._with_questions(events)
         chain = self._chains.get(0) or self._chain(0)
@@ -127,7 +139,7 @@ class PolicyStage(Stage):
             return self._not_retried(str(reply))
         chain, place = self._asked.pop(question, (None, 0))
         if chain is None:
-            watching = self._later.pop(question, None)
+            watching = self._asked_later.pop(question, None)
             if watching is not None:
                 watching.settle(question, reply)
             return []
