@@ -28,12 +28,13 @@ from streamglot.batch.importing import Importer
 from streamglot.batch.model import FILE_API, Batch, File
 from streamglot.batch.queue import BatchQueue
 from streamglot.batch.rows import new_id
+from streamglot.cli.commands.batch_worker import READY
 from streamglot.events import StreamEnd
 from streamglot.store import Store, StoreSettings
 from streamglot.upstream import Upstream
 
 from .candidates import gateway_command, mock
-from .programs import GATEWAY_CORE, LOAD_CORE, ROOT, Missing, Program, compile_tools, free_port, raise_file_limit
+from .programs import GATEWAY_CORE, LOAD_CORE, ROOT, Ended, Missing, Program, compile_tools, free_port, raise_file_limit
 
 ITEMS = int(os.environ.get("BENCH_ITEMS", "20000"))
 FEW = 10_000
@@ -81,14 +82,8 @@ async def bare_loop(port: int, items: int) -> None:
 def limit(port: int) -> tuple[float, float]:
     """Items a second, and the CPU of each."""
     command = [sys.executable, "-m", "bench.batch", "loop", str(port), str(ITEMS)]
-    found = json.loads(finished(Program("bare-loop", command, GATEWAY_CORE)).splitlines()[-1])
+    found = json.loads(Program("bare-loop", command, GATEWAY_CORE).finished().splitlines()[-1])
     return float(found["rate"]), float(found["cpu"])
-
-
-def finished(program: Program) -> str:
-    while program._process.poll() is None:
-        time.sleep(0.05)
-    return program.log.read_text()
 
 
 # --- workers
@@ -148,11 +143,13 @@ async def run_batch(
     cores = (GATEWAY_CORE, LOAD_CORE)  # a second worker shares a core with the upstream, which needs little of it
     programs = [Program(f"batch-worker-{number}", command, cores[number]) for number in range(workers)]
     try:
-        while not all("works on" in program.log.read_text() for program in programs):
-            await asyncio.sleep(0.02)
+        for program in programs:
+            program.wait_for_text(READY)
         cpu = sum(program.cpu_seconds() for program in programs)
         resident, progress, begin, began = 0, 0.0, 0.0, 0
         while True:
+            for program in programs:
+                program.check()
             asked = time.perf_counter()
             now = await catalog.batch(batch.id, None)
             assert now is not None
@@ -321,5 +318,5 @@ if __name__ == "__main__":
     else:
         try:
             main(sys.argv[1:] or ["throughput", "memory", "live"])
-        except Missing as error:
+        except (Missing, Ended) as error:
             sys.exit(f"NOT MEASURED: {error}")
