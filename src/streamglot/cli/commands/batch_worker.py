@@ -11,6 +11,7 @@ from typing import Any, Final
 from ...config import NOTHING, load
 from ...errors import ConfigError
 from ...gateway.app import Gateway
+from ...gateway.observe.memory import set_collector
 from ...gateway.serve import raise_file_limit
 
 READY: Final = "streamglot runs the batches in"
@@ -40,5 +41,6 @@ async def work(gateway: Gateway) -> None:
         loop.add_signal_handler(number, stop.set)
     async with gateway.running():
         assert gateway.store is not None
+        set_collector()
         print(f"{READY} {gateway.store.database.shown}", file=sys.stderr, flush=True)
         await stop.wait()
