@@ -167,8 +167,8 @@ async def run_batch(folder: Path, port: int, url: str, items: int, workers: int,
     try:
         for program in programs:
             program.wait_for_text(READY)
-        batch = await submit(store, folder, items)  # now, so that no worker has done a part before another one has started
         cpu = sum(program.cpu_seconds() for program in programs)
+        batch = await submit(store, folder, items)  # now, so that no worker has done a part before another one has started
         resident, last_resident, progress, begin, began = 0, 0, 0.0, 0.0, 0
         while True:
             for program in programs:

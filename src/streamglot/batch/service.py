@@ -165,8 +165,9 @@ class BatchService:
     # --- upkeep
 
     def _settle_soon(self, ids: set[str]) -> None:
-        self._settle |= ids
-        self._look.set()
+        if ids:
+            self._settle |= ids
+            self._look.set()
 
     async def _upkeep(self) -> None:
         """Ends batches soon after their last job, and checks all batches periodically."""

@@ -85,7 +85,7 @@ class _Call(Struct):
 class Worker:
     """``concurrency``: concurrent calls. ``attempts``: how often an item is run before its failure becomes its result. ``live``
     returns whether this process serves live requests; the worker then uses only a small share of it. ``settled`` is called with
-    the batches of which a job has ended."""
+    the batches of which this worker has no more jobs."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Worker:
                 self._ready[held.job.upstream].extend([_Call(held, item) for item in held.job.items])
             else:  # all results are stored, but the owner died before it ended the job
                 await self._commit_retried([], [held.job])
-                self._forget(held)
+                self._forget([held])
         self._start.set()
         return bool(jobs)
 
@@ -322,8 +322,7 @@ class Worker:
             for call, _ in some:
                 call.held.left -= 1
                 self._release(call.held)
-            for held in ended:
-                self._forget(held)
+            self._forget(ended)
 
     async def _commit_retried(self, results: list[Result], jobs: list[Job]) -> None:
         """Commits until the database accepts it. Meanwhile the slots stay taken, so that no result can be lost."""
@@ -334,12 +333,14 @@ class Worker:
                 await asyncio.sleep(DATABASE_PAUSE)
             else:
                 break
-        if jobs:
-            self._settled({job.batch.id for job in jobs})
 
-    def _forget(self, held: _Held) -> None:
-        self._jobs.pop(held.key, None)
-        self._claim.set()
+    def _forget(self, ended: list[_Held]) -> None:
+        """Removes jobs that have ended. A batch may have ended with them if this worker has no other job of it."""
+        for held in ended:
+            self._jobs.pop(held.key, None)
+        if ended:
+            self._claim.set()
+            self._settled({held.job.batch.id for held in ended}.difference(id for id, _ in self._jobs))
 
     # --- leases
 
