@@ -74,6 +74,26 @@ def test_a_key_may_use_its_models_only(upstream: RunningMock, tmp_path: Path) ->
             client_of(gateway, "three").batches.list()
 
 
+def test_a_batch_uses_the_slots_of_its_key_that_live_requests_leave(tmp_path: Path) -> None:
+    keys = [{"name": "two", "hash": digest_of("two"), "concurrent": 2}, {"name": "wide", "hash": digest_of("wide")}]
+    with (
+        mocked() as upstream,
+        running(configured(upstream, tmp_path, server={"keys": keys}, batches={"concurrency": 16})) as gateway,
+    ):
+        two, wide = client_of(gateway, "two"), client_of(gateway, "wide")
+        batch = submitted(two, asking(*(f"{number} slow" for number in range(8))))
+        until(lambda: upstream.asked() == 2)
+        done = ended(wide, submitted(wide, asking(*(f"other {number}" for number in range(20)))))
+        assert done.request_counts.completed == 20, "a key that waits for its slots holds up no other key"
+        assert two.chat.completions.create(model="m", messages=[{"role": "user", "content": "live"}]).choices
+        assert sum(count for name, count in upstream.stats()["asked"].items() if name.endswith("slow")) == 2
+        upstream.release()
+        done = ended(two, batch)
+        assert done.request_counts.completed == 8
+        assert done.model_extra["streamglot"]["retried"] == 0, "waiting for a slot is no call"
+        assert sum(count for name, count in upstream.stats()["asked"].items() if name.endswith("slow")) == 8
+
+
 def test_a_budget_that_is_used_up_ends_the_items_after_it(upstream: RunningMock, tmp_path: Path) -> None:
     config = configured(upstream, tmp_path, batches={"concurrency": 1})
     _, secret = with_store(config["store"]["url"], lambda store: store.keys.add("poor", budget_tokens=40))

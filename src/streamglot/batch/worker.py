@@ -265,7 +265,7 @@ class Worker:
             answer = Answer(500, msgspec.json.encode(fault))
         finally:
             pace.ended()
-        call.attempts += max(1, answer.attempts)
+        call.attempts += answer.attempts if answer.throttled else max(1, answer.attempts)  # a limit of ours makes no call
         if answer.succeeded:
             pace.succeeded(answer.input_tokens + answer.output_tokens)
         elif answer.retry and self._again(call, answer):
