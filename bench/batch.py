@@ -3,6 +3,7 @@
     BENCH_ITEMS=5000                    a short run (20,000 items by default)
     BENCH_ROUNDS=3                      runs of each kind, alternating with the bare loop; medians are printed (1 by default)
     BENCH_MEMORY=10000,100000,1000000   the sizes of the batches whose memory is compared (10000,100000 by default)
+    BENCH_DATABASE=postgresql           the database of the memory runs (sqlite by default)
 
 One worker has a core, the upstream has the other; a second worker shares that. PostgreSQL, where there is one, has both.
 """
@@ -52,6 +53,7 @@ from .programs import (
 
 ITEMS = int(os.environ.get("BENCH_ITEMS", "20000"))
 SIZES = [int(size) for size in os.environ.get("BENCH_MEMORY", "10000,100000").split(",")]
+MEMORY_DATABASE = os.environ.get("BENCH_DATABASE", "sqlite")
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "1"))
 CONCURRENCY = 64
 SHARE = 0.6
@@ -220,12 +222,12 @@ def throughput(port: int, databases: dict[str, Callable[[], str]], server_cpu: C
                 print(f"    progress within {max(run.progress for run in runs) * 1e3:.0f} ms", flush=True)
 
 
-def memory(port: int) -> None:
+def memory(port: int, server: Any) -> None:
     """The largest resident memory of a worker, and the resident memory at its end, for batches of several sizes."""
     found = {}
     for items in SIZES:
         with tempfile.TemporaryDirectory() as directory:
-            url = f"sqlite:///{directory}/s.db"
+            url = f"sqlite:///{directory}/s.db" if MEMORY_DATABASE == "sqlite" else asyncio.run(server.database())
             run = asyncio.run(run_batch(Path(directory), port, url, items, 1, False))
             found[items] = run.resident
             print(
@@ -320,7 +322,7 @@ def main(parts: list[str]) -> None:
     port = free_port()
     upstream = mock(port)
     upstream.wait_for(port)
-    server = postgres() if "throughput" in parts else None
+    server = postgres() if "throughput" in parts or MEMORY_DATABASE != "sqlite" else None
     try:
         if "throughput" in parts:
             print(f"{ITEMS} items, {CONCURRENCY} calls at once")
@@ -332,8 +334,8 @@ def main(parts: list[str]) -> None:
                 own = server is not None and server.own
                 throughput(port, databases, lambda: tree_cpu_seconds(server.process()) if own else 0.0)
         if "memory" in parts:
-            print("memory of a worker")
-            memory(port)
+            print(f"memory of a worker, {MEMORY_DATABASE}")
+            memory(port, server)
         if "live" in parts:
             print("live requests of four clients")
             live(port)
