@@ -94,6 +94,22 @@ def test_a_batch_uses_the_slots_of_its_key_that_live_requests_leave(tmp_path: Pa
         assert sum(count for name, count in upstream.stats()["asked"].items() if name.endswith("slow")) == 8
 
 
+def test_the_files_of_a_key_are_limited_together(upstream: RunningMock, tmp_path: Path) -> None:
+    keys = [{"name": "one", "hash": digest_of("one")}, {"name": "two", "hash": digest_of("two")}]
+    config = configured(upstream, tmp_path, server={"keys": keys}, batches={"max_key_bytes": 1000})
+    with running(config) as gateway:
+        one, two = client_of(gateway, "one"), client_of(gateway, "two")
+        first = one.files.create(file=("a.jsonl", b"x" * 700), purpose="batch")
+        with pytest.raises(openai.APIStatusError, match="max_key_bytes") as refused:
+            one.files.create(file=("b.jsonl", b"x" * 301), purpose="batch")
+        assert (refused.value.status_code, refused.value.code) == (413, "file_quota_exceeded")
+        assert [file.id for file in one.files.list()] == [first.id], "nothing of the refused file stays"
+        one.files.create(file=("b.jsonl", b"x" * 300), purpose="batch")
+        two.files.create(file=("c.jsonl", b"x" * 1000), purpose="batch")
+        one.files.delete(first.id)
+        one.files.create(file=("d.jsonl", b"x" * 700), purpose="batch")
+
+
 def test_a_budget_that_is_used_up_ends_the_items_after_it(upstream: RunningMock, tmp_path: Path) -> None:
     config = configured(upstream, tmp_path, batches={"concurrency": 1})
     _, secret = with_store(config["store"]["url"], lambda store: store.keys.add("poor", budget_tokens=40))
