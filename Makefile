@@ -94,7 +94,7 @@ screenshots: $(READY) browser ## the pictures of the page in docs/pictures
 bench-store: $(READY) ## finished turns a second in the store
 	$(BIN)/python -m bench.store
 
-bench-batch: $(READY) ## items a second of durable batches, their memory, and live requests beside them (BENCH_ITEMS=, BENCH_MANY=)
+bench-batch: $(READY) ## items a second of durable batches, their memory, and live requests beside them (BENCH_ITEMS=, BENCH_MEMORY=)
 	$(BIN)/python -m bench.batch
 
 soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and faults for SOAK_SECONDS=

@@ -1,8 +1,10 @@
 """Durable batches against an instant mock upstream, beside a bare asyncio loop over our client: the limit. ``python -m
 bench.batch``.
 
-    BENCH_ITEMS=5000       a short run (20,000 items by default)
-    BENCH_MANY=1000000     the items of the large batch whose memory is compared with that of 10,000 items (100,000 by default)
+    BENCH_ITEMS=5000                    a short run (20,000 items by default)
+    BENCH_ROUNDS=3                      runs of each kind, alternating with the bare loop; medians are printed (1 by default)
+    BENCH_MEMORY=10000,100000,1000000   the sizes of the batches whose memory is compared (10000,100000 by default)
+    BENCH_DATABASE=postgresql           the database of the memory runs (sqlite by default)
 
 One worker has a core, the upstream has the other; a second worker shares that. PostgreSQL, where there is one, has both.
 """
@@ -19,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +32,30 @@ from streamglot.batch.importing import Importer
 from streamglot.batch.model import FILE_API, Batch, File
 from streamglot.batch.queue import BatchQueue
 from streamglot.batch.rows import new_id
-from streamglot.events import StreamEnd
+from streamglot.batch.runner import collected
+from streamglot.cli.commands.batch_worker import READY
+from streamglot.messages import Message, Request, TextPart
 from streamglot.store import Store, StoreSettings
 from streamglot.upstream import Upstream
 
 from .candidates import gateway_command, mock
-from .programs import GATEWAY_CORE, LOAD_CORE, ROOT, Missing, Program, compile_tools, free_port, raise_file_limit
+from .programs import (
+    GATEWAY_CORE,
+    LOAD_CORE,
+    ROOT,
+    Ended,
+    Missing,
+    Program,
+    compile_tools,
+    free_port,
+    raise_file_limit,
+    tree_cpu_seconds,
+)
 
 ITEMS = int(os.environ.get("BENCH_ITEMS", "20000"))
-FEW = 10_000
-MANY = int(os.environ.get("BENCH_MANY", "100000"))
+SIZES = [int(size) for size in os.environ.get("BENCH_MEMORY", "10000,100000").split(",")]
+MEMORY_DATABASE = os.environ.get("BENCH_DATABASE", "sqlite")
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "1"))
 CONCURRENCY = 64
 SHARE = 0.6
 """Of the limit that a worker should reach."""
@@ -61,17 +78,17 @@ def line(number: int) -> bytes:
 
 
 async def bare_loop(port: int, items: int) -> None:
-    """The same calls by our client, without a queue, a store or results."""
+    """The same calls by our client, each answered as a whole, without a queue, a store or results."""
     upstream = Upstream(name="mock", dialect="openai_chat", base_url=f"http://127.0.0.1:{port}/v1")
     numbers = iter(range(items))
     async with Client(upstreams=[upstream]) as client:
 
         async def calls() -> None:
             for number in numbers:
-                last: object = None
-                async for event in client.stream(model="mock-model", messages=f"{QUESTION}{number}", stream=False):
-                    last = event
-                assert isinstance(last, StreamEnd)
+                message = Message("user", [TextPart(f"{QUESTION}{number}")])
+                request = Request(model="mock-model", messages=[message], stream=False)
+                outcome = await collected(client.pool, client.exchange(request, collects=True))
+                assert outcome.error is None, outcome.error
 
         begin, cpu = time.perf_counter(), time.process_time()
         await asyncio.gather(*(calls() for _ in range(CONCURRENCY)))
@@ -82,14 +99,8 @@ async def bare_loop(port: int, items: int) -> None:
 def limit(port: int) -> tuple[float, float]:
     """Items a second, and the CPU of each."""
     command = [sys.executable, "-m", "bench.batch", "loop", str(port), str(ITEMS)]
-    found = json.loads(finished(Program("bare-loop", command, GATEWAY_CORE)).splitlines()[-1])
+    found = json.loads(Program("bare-loop", command, GATEWAY_CORE).finished().splitlines()[-1])
     return float(found["rate"]), float(found["cpu"])
-
-
-def finished(program: Program) -> str:
-    while program._process.poll() is None:
-        time.sleep(0.05)
-    return program.log.read_text()
 
 
 # --- workers
@@ -132,28 +143,39 @@ async def submit(store: Store, folder: Path, items: int) -> Batch:
         max_items=10**9,
     )
     claimed = await importer.claim()
-    assert claimed is not None
-    await importer.run(claimed)
+    if claimed is not None:  # otherwise a worker was faster
+        await importer.run(claimed)
     return batch
 
 
-async def run_batch(
-    folder: Path, port: int, url: str, items: int, workers: int, content: bool
-) -> tuple[float, float, int, float]:
-    """Items a second, CPU of each, the largest worker's memory, and the longest question for the progress."""
+@dataclass
+class Run:
+    """``rate``: items a second. ``cpu``: microseconds of the workers for each item. ``resident``: bytes of the largest worker, at
+    most; ``last_resident`` at the end. ``progress``: seconds of the longest query for the progress."""
+
+    rate: float
+    cpu: float
+    resident: int
+    last_resident: int
+    progress: float
+
+
+async def run_batch(folder: Path, port: int, url: str, items: int, workers: int, content: bool) -> Run:
     store = await Store.open(StoreSettings(url=url))
-    batch = await submit(store, folder, items)
     queue = BatchQueue(store.database, store.process.id)
     catalog = Catalog(store.database, queue)
     command = [gateway_command(), "batch", "worker", "--config", config(folder, port, url, content)]
     cores = (GATEWAY_CORE, LOAD_CORE)  # a second worker shares a core with the upstream, which needs little of it
     programs = [Program(f"batch-worker-{number}", command, cores[number]) for number in range(workers)]
     try:
-        while not all("works on" in program.log.read_text() for program in programs):
-            await asyncio.sleep(0.02)
+        for program in programs:
+            program.wait_for_text(READY)
         cpu = sum(program.cpu_seconds() for program in programs)
-        resident, progress, begin, began = 0, 0.0, 0.0, 0
+        batch = await submit(store, folder, items)  # now, so that no worker has done a part before another one has started
+        resident, last_resident, progress, begin, began = 0, 0, 0.0, 0.0, 0
         while True:
+            for program in programs:
+                program.check()
             asked = time.perf_counter()
             now = await catalog.batch(batch.id, None)
             assert now is not None
@@ -161,7 +183,8 @@ async def run_batch(
             progress = max(progress, time.perf_counter() - asked)
             if totals.done and not begin:
                 begin, began = time.perf_counter(), totals.done
-            resident = max([resident, *(program.resident_bytes() for program in programs)])
+            last_resident = max(program.resident_bytes() for program in programs)
+            resident = max(resident, last_resident)
             if now.ended is not None:
                 break
             await asyncio.sleep(0.1)
@@ -173,36 +196,47 @@ async def run_batch(
         for program in programs:
             program.stop()
         await store.close()
-    return rate, spent / items * 1e6, resident, progress
+    return Run(rate, spent / items * 1e6, resident, last_resident, progress)
 
 
-def throughput(port: int, databases: dict[str, Callable[[], str]]) -> None:
-    """The limit is measured anew before each run, so that what else happens on the machine happens to both."""
+def throughput(port: int, databases: dict[str, Callable[[], str]], server_cpu: Callable[[], float]) -> None:
+    """The limit is measured anew before each run, so that what else happens on the machine happens to both. Medians of ROUNDS."""
     for name, make in databases.items():
         for workers in (1, 2):
             for content in (True, False):
-                most, least_cpu = limit(port)
-                with tempfile.TemporaryDirectory() as directory:
-                    rate, cpu, _, progress = asyncio.run(run_batch(Path(directory), port, make(), ITEMS, workers, content))
+                limits, runs, database_cpu = [], [], []
+                for _ in range(ROUNDS):
+                    limits.append(limit(port))
+                    before = server_cpu()
+                    with tempfile.TemporaryDirectory() as directory:
+                        runs.append(asyncio.run(run_batch(Path(directory), port, make(), ITEMS, workers, content)))
+                    database_cpu.append((server_cpu() - before) / ITEMS * 1e6)
                 what = f"{name}, {workers} worker{'s' * (workers > 1)}, turns {'with' if content else 'without'} contents"
-                verdict = f"{rate / most:4.0%} of the limit" + ("" if rate >= SHARE * most else f", BELOW {SHARE:.0%}")
-                print(
-                    f"  {what:44} {rate:6.0f} items/s, bare loop {most:6.0f}: {verdict}; {cpu:4.0f} µs CPU an item, "
-                    f"bare loop {least_cpu:4.0f}; progress within {progress * 1e3:.0f} ms",
-                    flush=True,
-                )
+                print(f"  {what}", flush=True)
+                most, least_cpu = (statistics.median(column) for column in zip(*limits, strict=True))
+                rate, cpu = statistics.median(run.rate for run in runs), statistics.median(run.cpu for run in runs)
+                share = rate / most
+                verdict = "" if share >= SHARE else f", BELOW {SHARE:.0%}"
+                print(f"    {rate:6.0f} items/s, bare loop {most:6.0f}: {share:4.0%} of the limit{verdict}")
+                database = f", database {statistics.median(database_cpu):.0f}" if any(database_cpu) else ""
+                print(f"    CPU an item: worker {cpu:.0f} µs, bare loop {least_cpu:.0f} ({least_cpu / cpu:.0%}){database}")
+                print(f"    progress within {max(run.progress for run in runs) * 1e3:.0f} ms", flush=True)
 
 
-def memory(port: int) -> None:
+def memory(port: int, server: Any) -> None:
+    """The largest resident memory of a worker, and the resident memory at its end, for batches of several sizes."""
     found = {}
-    for items in (FEW, MANY):
+    for items in SIZES:
         with tempfile.TemporaryDirectory() as directory:
-            url = f"sqlite:///{directory}/s.db"
-            rate, _, resident, progress = asyncio.run(run_batch(Path(directory), port, url, items, 1, False))
-            found[items] = resident
-            size = f"{resident / 2**20:5.0f} MB resident"
-            print(f"  {items:9,} items  {size}  {rate:6.0f} items/s  progress within {progress * 1e3:.0f} ms", flush=True)
-    print(f"  growth by {found[MANY] / found[FEW] - 1:.1%}")
+            url = f"sqlite:///{directory}/s.db" if MEMORY_DATABASE == "sqlite" else asyncio.run(server.database())
+            run = asyncio.run(run_batch(Path(directory), port, url, items, 1, False))
+            found[items] = run.resident
+            print(
+                f"  {items:9,} items  {run.resident / 2**20:5.0f} MB resident at most, {run.last_resident / 2**20:5.0f} MB at the end"
+                f"  {run.rate:6.0f} items/s  progress within {run.progress * 1e3:.0f} ms",
+                flush=True,
+            )
+    print(f"  growth from {SIZES[0]:,} to {SIZES[-1]:,} items: {found[SIZES[-1]] / found[SIZES[0]] - 1:.1%}")
 
 
 # --- live requests beside a batch
@@ -289,7 +323,7 @@ def main(parts: list[str]) -> None:
     port = free_port()
     upstream = mock(port)
     upstream.wait_for(port)
-    server = postgres() if "throughput" in parts else None
+    server = postgres() if "throughput" in parts or MEMORY_DATABASE != "sqlite" else None
     try:
         if "throughput" in parts:
             print(f"{ITEMS} items, {CONCURRENCY} calls at once")
@@ -298,10 +332,11 @@ def main(parts: list[str]) -> None:
                 databases: dict[str, Callable[[], str]] = {"SQLite": lambda: f"sqlite:///{directory}/{next(names)}.db"}
                 if server is not None:
                     databases["PostgreSQL"] = lambda: asyncio.run(server.database())
-                throughput(port, databases)
+                own = server is not None and server.own
+                throughput(port, databases, lambda: tree_cpu_seconds(server.process()) if own else 0.0)
         if "memory" in parts:
-            print("memory of a worker")
-            memory(port)
+            print(f"memory of a worker, {MEMORY_DATABASE}")
+            memory(port, server)
         if "live" in parts:
             print("live requests of four clients")
             live(port)
@@ -322,5 +357,5 @@ if __name__ == "__main__":
     else:
         try:
             main(sys.argv[1:] or ["throughput", "memory", "live"])
-        except Missing as error:
+        except (Missing, Ended) as error:
             sys.exit(f"NOT MEASURED: {error}")

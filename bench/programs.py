@@ -23,6 +23,8 @@ FILES = 16_384
 """Sockets that 1,000 streams need on both sides, and room."""
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
+OUTPUT_CHARS = 2_000
+"""Characters of a failed program's output that are shown: the end of a traceback."""
 
 
 class Missing(Exception):
@@ -66,6 +68,10 @@ def find(name: str, package: str) -> str:
     return found
 
 
+class Ended(Exception):
+    """A program ended while it was being measured."""
+
+
 class Program:
     """A process with its children, on one core. What it says goes to a file in ``.build``."""
 
@@ -94,15 +100,44 @@ class Program:
         """The port in the first address that the program prints."""
         limit = time.monotonic() + START_SECONDS
         while self._process.poll() is None and time.monotonic() < limit:
-            found = re.search(r"http://[^:/]+:(\d+)", self.log.read_text(errors="replace"))
+            found = re.search(r"http://[^:/]+:(\d+)", self.output())
             if found:
                 return int(found[1])
             time.sleep(0.05)
         raise self._not_started()
 
+    def wait_for_text(self, text: str) -> None:
+        """Returns when the program has printed this."""
+        limit = time.monotonic() + START_SECONDS
+        while text not in self.output():
+            if self._process.poll() is not None or time.monotonic() > limit:
+                raise self._not_started()
+            time.sleep(0.02)
+
+    def check(self) -> None:
+        """Raises Ended if the program has ended."""
+        status = self._process.poll()
+        if status is not None:
+            raise Ended(f"{self.name} ended with status {status}: {self._last_words()}")
+
+    def finished(self) -> str:
+        """Waits for the end of the program and returns its output. Raises Ended if the program failed."""
+        while self._process.poll() is None:
+            time.sleep(0.02)
+        if self._process.returncode:
+            self.check()
+        self._output.close()
+        return self.output()
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def _last_words(self) -> str:
+        return self.output()[-OUTPUT_CHARS:].strip() or "(no output)"
+
     def _not_started(self) -> Missing:
         self.stop()
-        return Missing(f"{self.name} did not start: {self.log.read_text(errors='replace')[-500:]}")
+        return Missing(f"{self.name} did not start: {self._last_words()}")
 
     def processes(self) -> list[int]:
         found, waiting = [], [self._process.pid]
@@ -137,6 +172,19 @@ class Program:
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def tree_cpu_seconds(parent: int) -> float:
+    """CPU seconds of a process, of its children, and of the children that have ended, in steps of 10 ms: of a database server."""
+    children = [int(child) for place in Path(f"/proc/{parent}/task").glob("*/children") for child in place.read_text().split()]
+    ticks = 0
+    for process in (parent, *children):
+        try:
+            times = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:15]
+        except OSError:  # it has just ended
+            continue
+        ticks += sum(map(int, times if process == parent else times[:2]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_and_time_of(command: list[str]) -> tuple[float, float]:

@@ -85,6 +85,7 @@ MEANINGS = {
     "tools.limits.tokens": "Tokens that all model turns together may use; 0 is no limit.",
     "batches.enabled": "Offer durable batches. They need a store.",
     "batches.max_file_bytes": "The largest upload, in bytes.",
+    "batches.max_key_bytes": "The uploaded files of one key together, in bytes; 0: no limit.",
     "batches.max_items": "The most requests of a batch.",
     "server.fallback_model": "The model that answers for names that no upstream serves.",
 }

@@ -116,7 +116,7 @@ class BatchesConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     ``worker``: run batches in this gateway; turn it off if ``streamglot batch worker`` runs them. ``concurrency``: concurrent
     calls in each process. ``directory``: the place of uploaded files, by default beside the database. ``window_seconds``: how
     long a batch may run. ``keep_days``: how long files and results are kept. ``max_file_bytes`` and ``max_items``: the largest
-    input. ``attempts``: how often a failing item is run. ``poll_seconds``: how often a provider is asked for the state of its
+    input. ``max_key_bytes``: uploaded files of one key together; 0: no limit. ``attempts``: how often a failing item is run. ``poll_seconds``: how often a provider is asked for the state of its
     batch. ``bad_lines``: report unusable lines and run the others, or fail the whole batch.
     """
 
@@ -127,6 +127,7 @@ class BatchesConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     window_seconds: float = 86_400.0
     keep_days: float = 30.0
     max_file_bytes: int = 2**30
+    max_key_bytes: int = 0
     max_items: int = 1_000_000
     attempts: int = 4
     poll_seconds: float = 30.0

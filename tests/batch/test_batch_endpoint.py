@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import http.client
 import threading
@@ -355,8 +356,6 @@ def test_a_fault_of_ours_is_an_honest_end(gateway: Running, monkeypatch: pytest.
 
 
 def test_answers_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
-
     async def run() -> None:
         answers = BatchAnswers(lambda: None)
         monkeypatch.setattr(batch_answers, "KEPT_BATCHES", 3)

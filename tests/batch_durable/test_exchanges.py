@@ -22,7 +22,7 @@ from tools.chat_model import ChatModel
 from tools.test_gateway_tools import ANSWER, TOOLS
 from waiting import soon, until
 
-PATIENT = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
+LONG_TIMEOUTS = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def configured(upstream: RunningMock, folder: Path, **more: Any) -> dict[str, An
         "base_url": f"{upstream.url}/v1",
         "models": ["m", "other"],
         "attempts": 1,
-        "timeouts": PATIENT,
+        "timeouts": LONG_TIMEOUTS,
     }
     store = {"url": f"sqlite:///{folder}/s.db", "content": True}
     return {"store": store, "upstreams": {"up": up}, **more}
@@ -72,6 +72,42 @@ def test_a_key_may_use_its_models_only(upstream: RunningMock, tmp_path: Path) ->
             wide.batches.retrieve(done.id)
         with pytest.raises(openai.AuthenticationError):
             client_of(gateway, "three").batches.list()
+
+
+def test_a_batch_uses_the_slots_of_its_key_that_live_requests_leave(tmp_path: Path) -> None:
+    keys = [{"name": "two", "hash": digest_of("two"), "concurrent": 2}, {"name": "wide", "hash": digest_of("wide")}]
+    with (
+        mocked() as upstream,
+        running(configured(upstream, tmp_path, server={"keys": keys}, batches={"concurrency": 16})) as gateway,
+    ):
+        two, wide = client_of(gateway, "two"), client_of(gateway, "wide")
+        batch = submitted(two, asking(*(f"{number} slow" for number in range(8))))
+        until(lambda: upstream.asked() == 2)
+        done = ended(wide, submitted(wide, asking(*(f"other {number}" for number in range(20)))))
+        assert done.request_counts.completed == 20, "a key that waits for its slots holds up no other key"
+        assert two.chat.completions.create(model="m", messages=[{"role": "user", "content": "live"}]).choices
+        assert sum(count for name, count in upstream.stats()["asked"].items() if name.endswith("slow")) == 2
+        upstream.release()
+        done = ended(two, batch)
+        assert done.request_counts.completed == 8
+        assert done.model_extra["streamglot"]["retried"] == 0, "waiting for a slot is no call"
+        assert sum(count for name, count in upstream.stats()["asked"].items() if name.endswith("slow")) == 8
+
+
+def test_the_files_of_a_key_are_limited_together(upstream: RunningMock, tmp_path: Path) -> None:
+    keys = [{"name": "one", "hash": digest_of("one")}, {"name": "two", "hash": digest_of("two")}]
+    config = configured(upstream, tmp_path, server={"keys": keys}, batches={"max_key_bytes": 1000})
+    with running(config) as gateway:
+        one, two = client_of(gateway, "one"), client_of(gateway, "two")
+        first = one.files.create(file=("a.jsonl", b"x" * 700), purpose="batch")
+        with pytest.raises(openai.APIStatusError, match="max_key_bytes") as refused:
+            one.files.create(file=("b.jsonl", b"x" * 301), purpose="batch")
+        assert (refused.value.status_code, refused.value.code) == (413, "file_quota_exceeded")
+        assert [file.id for file in one.files.list()] == [first.id], "nothing of the refused file stays"
+        one.files.create(file=("b.jsonl", b"x" * 300), purpose="batch")
+        two.files.create(file=("c.jsonl", b"x" * 1000), purpose="batch")
+        one.files.delete(first.id)
+        one.files.create(file=("d.jsonl", b"x" * 700), purpose="batch")
 
 
 def test_a_budget_that_is_used_up_ends_the_items_after_it(upstream: RunningMock, tmp_path: Path) -> None:
@@ -129,7 +165,7 @@ def test_an_item_calls_a_tool_of_ours(tmp_path: Path) -> None:
     (tmp_path / "mytools.py").write_text(TOOLS)
     config = {
         "store": {"url": f"sqlite:///{tmp_path}/s.db", "content": True},
-        "upstreams": {"scripted": {"base_url": model.url, "models": ["m"], "timeouts": PATIENT}},
+        "upstreams": {"scripted": {"base_url": model.url, "models": ["m"], "timeouts": LONG_TIMEOUTS}},
         "tools": {"enabled": ["weather.*"], "python": [str(tmp_path / "mytools.py")]},
     }
     with closing(model), running(config) as gateway:

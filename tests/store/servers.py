@@ -77,6 +77,10 @@ class Postgres:
             self.stop("immediate")
             shutil.rmtree(self._directory, ignore_errors=True)
 
+    def process(self) -> int:
+        """The process id of the server."""
+        return int((self._directory / "data" / "postmaster.pid").read_text().split()[0])
+
     async def database(self) -> str:
         """The URL of a new, empty database."""
         self._count += 1

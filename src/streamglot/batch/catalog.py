@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Collection
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, Table, and_, delete, func, insert, or_, select, update
 
 from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches, files
 from ..store.database import Database
@@ -33,6 +33,11 @@ class Catalog:
 
     async def add_file(self, file: File) -> None:
         await self._database.execute(insert(files), file_row(file))
+
+    async def uploaded_bytes(self, owner: str) -> int:
+        """Returns the size of all uploaded files of an owner. Result files have no contents of their own and do not count."""
+        uploaded = and_(files.c.owner == owner, files.c.batch_id.is_(None))
+        return int((await self._database.fetch(select(func.coalesce(func.sum(files.c.bytes), 0)).where(uploaded)))[0][0])
 
     async def file(self, id: str, owner: str | None) -> File | None:
         rows = await self._database.fetch(select(files).where(files.c.id == id, _of(files, owner)))

@@ -6,8 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from .model import FILE_API, Answer, Batch, Item, LineError, Outcome
+from .model import FILE_API, Answer, Batch, Item, LineError, Outcome, Result
 
+LARGEST_COUNT: Final = 2**31 - 1
+"""Tokens of one item: the largest value of an integer column."""
 _NOT_RUN: Final[dict[str, tuple[str, str]]] = {
     "canceled": ("batch_cancelled", "This request did not run: its batch was cancelled."),
     "expired": ("batch_expired", "This request did not run within the completion window of its batch."),
@@ -51,3 +53,20 @@ def _error_line(batch: Batch, number: int, custom_id: str | None, error: dict[st
 
 def _encode(line: dict[str, Any]) -> bytes:
     return msgspec.json.encode(line)
+
+
+def result_of(batch: Batch, item: Item, answer: Answer, attempts: int, now: float) -> Result:
+    """Returns the result of an item that was answered after this many calls."""
+    return Result(
+        batch.id,
+        item.number,
+        "succeeded" if answer.succeeded else "errored",
+        answer_line(batch, item, answer),
+        min(answer.input_tokens, LARGEST_COUNT),
+        min(answer.output_tokens, LARGEST_COUNT),
+        min(answer.cached_tokens, LARGEST_COUNT),
+        min(answer.reasoning_tokens, LARGEST_COUNT),
+        answer.cost,
+        attempts,
+        now,
+    )

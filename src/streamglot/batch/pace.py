@@ -78,6 +78,9 @@ class UpstreamPace:
         for name, value in headers.items():
             if "ratelimit" in name and (match := _HEADER.fullmatch(name.lower())):
                 found[match["unit"] or match["unit2"], match["what"] or match["what2"]] = value
+        if not found:
+            self._interval = 0.0
+            return
         intervals = [0.0]
         for unit, size in (("requests", 1.0), ("tokens", self._tokens or 1.0)):
             left, reset = _number(found.get((unit, "remaining"), "")), _seconds(found.get((unit, "reset"), ""), wall_clock)

@@ -10,9 +10,28 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Integer, Select, Text, and_, bindparam, case, func, insert, or_, select, text, update
+from sqlalchemy import (
+    ARRAY,
+    Connection,
+    Double,
+    Integer,
+    Select,
+    Text,
+    and_,
+    any_,
+    bindparam,
+    case,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from ..store import schema
 from ..store.batch_schema import SUMS, batch_items, batch_jobs, batch_results, batches
@@ -41,43 +60,67 @@ class BatchQueue:
     def __init__(self, database: Database, process: str) -> None:
         self.database = database
         self.process = process
-        self._insert_results = BulkStatement(database, database.insert_new(batch_results), batch_results)
-        self._lock_batch = BulkStatement(database, _unended_batch(), batches, ("key",))
+        self._insert_results = BulkStatement(
+            database, database.insert_new(batch_results), batch_results, where=partial(_of_unended_batch, database.is_sqlite)
+        )
         self._finish_job = BulkStatement(database, _finish_job(), batch_jobs, ("key_batch", "key_first", "key_last"))
+        self._next_jobs = BulkStatement(database, _next_jobs(()).limit(bindparam("most", type_=Integer)), batch_jobs, ("most",))
+        self._few_open = BulkStatement(database, _few_open(), batch_jobs, ("state",))
+        self._take_job = BulkStatement(database, _take_job(), batch_jobs, ("key_batch", "key_first", "to", "by", "until"))
+        self._batch = BulkStatement(database, select(batches).where(batches.c.id == bindparam("key")), batches, ("key",))
+        range_of_items = unfinished(
+            bindparam("key", type_=Text), bindparam("low", type_=Integer), bindparam("high", type_=Integer)
+        )
+        self._items = BulkStatement(database, range_of_items, batch_items, ("key", "low", "high"))
 
     # --- claiming
 
     async def claim(self, except_upstreams: Collection[str] = (), most: int = RANGE_ITEMS) -> Job | None:
-        """Claims the next job and returns it with those of its items that have no result; None if there is none.
-        ``except_upstreams`` accept no calls now."""
-        now = time.time()
+        """Claims one job, of at most this many items; None if there is none."""
+        return next(iter(await self.claim_some(except_upstreams, most, 1)), None)
 
-        def work(connection: Connection) -> Job | None:
+    async def claim_some(self, except_upstreams: Collection[str], most: int, jobs: int) -> list[Job]:
+        """Claims the next jobs and returns them with those of their items that have no result. ``except_upstreams`` accept no
+        calls now. ``most``: items of a job. ``jobs``: how many are claimed, while there are plenty."""
+        until = time.time() + LEASE_SECONDS
+
+        def work(connection: Connection) -> list[Job]:
             self._plan_for_values(connection)
-            job = connection.execute(_next_job(except_upstreams)).first()
-            if job is None:
-                return None
-            size = min(job.last - job.first, most, self._share(connection))
-            key = and_(batch_jobs.c.batch_id == job.batch_id, batch_jobs.c.first == job.first)
-            values = {"state": RUNNING, "process": self.process, "lease": now + LEASE_SECONDS, "last": job.first + size}
-            connection.execute(update(batch_jobs).where(key).values(values))
-            if size < job.last - job.first:
-                rest = {"batch_id": job.batch_id, "first": job.first + size, "last": job.last, "state": OPEN}
-                rest |= {"upstream": job.upstream, "priority": job.priority, "process": job.process}
-                connection.execute(insert(batch_jobs).values(rest))
-            batch = connection.execute(select(batches).where(batches.c.id == job.batch_id)).one()
-            items = connection.execute(unfinished(job.batch_id, job.first, job.first + size)).all()
-            found = [Item(item.number, item.custom_id, item.body, item.line) for item in items]
-            return Job(batch_of(batch), job.first, job.first + size, job.upstream, found)
+            if except_upstreams:
+                found = connection.execute(_next_jobs(except_upstreams).limit(jobs)).all()
+            else:
+                found = self._next_jobs.one(connection, most=jobs).all()
+            if not found:
+                return []
+            share = self._share(connection)
+            found = found[: max(1, share // RANGE_ITEMS)]
+            ranges = [(job, job.first + min(job.last - job.first, most, share)) for job in found]
+            taken = [
+                {"key_batch": job.batch_id, "key_first": job.first, "to": last, "by": self.process, "until": until}
+                for job, last in ranges
+            ]
+            self._take_job.execute(connection, taken)
+            for job, last in ranges:
+                if last < job.last:
+                    rest = {"batch_id": job.batch_id, "first": last, "last": job.last, "state": OPEN}
+                    rest |= {"upstream": job.upstream, "priority": job.priority, "process": job.process}
+                    connection.execute(insert(batch_jobs).values(rest))
+            of = {id: batch_of(self._batch.one(connection, key=id).one()) for id in {job.batch_id for job in found}}
+            return [
+                Job(of[job.batch_id], job.first, last, job.upstream, self._read(connection, job, last)) for job, last in ranges
+            ]
 
         return await self.database.write(work)
 
+    def _read(self, connection: Connection, job: Any, last: int) -> list[Item]:
+        rows = self._items.one(connection, key=job.batch_id, low=job.first, high=last)
+        return [Item(item.number, item.custom_id, item.body, item.line) for item in rows]
+
     def _share(self, connection: Connection) -> int:
         """Returns how many items one claim takes: fewer near the end, so that no worker holds the last ones alone."""
-        few = select(batch_jobs.c.first, batch_jobs.c.last).where(batch_jobs.c.state == OPEN).limit(COUNTED_JOBS)
-        left = connection.execute(few).all()
+        left = self._few_open.one(connection, state=OPEN).all()
         if len(left) == COUNTED_JOBS:
-            return RANGE_ITEMS
+            return COUNTED_JOBS * RANGE_ITEMS
         elsewhere = select(func.count(batch_jobs.c.process.distinct())).where(_runs_elsewhere(self.process))
         others: int = connection.execute(elsewhere).scalar_one()
         share: float = sum(job.last - job.first for job in left) / (SHARES * (1 + others))
@@ -94,25 +137,22 @@ class BatchQueue:
 
     # --- results
 
-    async def commit(self, results: Sequence[Result], finished: Sequence[Job] = ()) -> list[Result]:
+    async def commit(self, results: Sequence[Result], finished: Sequence[Job] = ()) -> int:
         """Writes results, and ends jobs whose items all have one. It can be repeated.
 
-        Returns the results of batches that have not ended. Results of other batches are too late and are dropped.
+        Results of batches that have ended are too late and are dropped. Returns the number of new results. Rows are sorted, so
+        that two workers that write the same results never deadlock.
         """
-        rows = [result_row(result) for result in results]
-        ids = {result.batch_id for result in results} | {job.batch.id for job in finished}
+        rows = [result_row(result) for result in sorted(results, key=_place)]
 
-        def work(connection: Connection) -> set[str]:
+        def work(connection: Connection) -> int:
             self._plan_for_values(connection)
-            running = {id for id in sorted(ids) if self._lock_batch.one(connection, key=id).first() is not None}
-            fresh = [row for row in rows if row["batch_id"] in running]
-            self._insert_results.execute(connection, fresh)
+            written = self._insert_results.execute(connection, rows)
             for job in finished:
                 self.finish_job(connection, job.batch.id, job.first, job.last)
-            return running
+            return written
 
-        running = await self.database.write(work) if ids else set()
-        return [result for result in results if result.batch_id in running]
+        return await self.database.write_each(work) if rows or finished else 0
 
     def finish_job(self, connection: Connection, batch_id: str, first: int, last: int) -> bool:
         """Writes the sums of a job and marks it as done, if every item of it has a result. False if one has none.
@@ -225,9 +265,34 @@ _CUSTOM_PLANS: Final = "streamglot.custom_plans"
 _FORCE_CUSTOM_PLANS: Final = text("SET plan_cache_mode = force_custom_plan")
 
 
-def _unended_batch() -> Select[Any]:
-    """Locks a batch that has not ended, so that it does not end before the transaction."""
-    return select(batches.c.id).where(batches.c.id == bindparam("key"), batches.c.ended.is_(None)).with_for_update(read=True)
+_place: Final = attrgetter("batch_id", "number")
+
+
+def _of_unended_batch(is_sqlite: bool, new: Any) -> Any:
+    """Returns the condition for results whose batch has not ended. PostgreSQL locks the batch, so that it does not end before the
+    results are committed, and once for all rows."""
+    unended = select(batches.c.id).where(batches.c.ended.is_(None))
+    if is_sqlite:
+        return unended.where(batches.c.id == new.batch_id).exists()
+    of_rows = batches.c.id == any_(bindparam("batch_id", type_=ARRAY(Text)))
+    return new.batch_id.in_(unended.where(of_rows).with_for_update(read=True))
+
+
+def _few_open() -> Select[Any]:
+    few = select(batch_jobs.c.first, batch_jobs.c.last).where(batch_jobs.c.state == bindparam("state", type_=Text))
+    return few.limit(COUNTED_JOBS)
+
+
+def _take_job() -> Any:
+    key = and_(
+        batch_jobs.c.batch_id == bindparam("key_batch", type_=Text), batch_jobs.c.first == bindparam("key_first", type_=Integer)
+    )
+    values = {
+        "process": bindparam("by", type_=Text),
+        "lease": bindparam("until", type_=Double),
+        "last": bindparam("to", type_=Integer),
+    }
+    return update(batch_jobs).where(key).values(state=RUNNING, **values)
 
 
 def _finish_job() -> Any:
@@ -269,8 +334,8 @@ def _totals(row: Any) -> Totals:
     return Totals(**values, cost=float(row.cost))
 
 
-def _next_job(except_upstreams: Collection[str]) -> Select[Any]:
-    """Selects the next job.
+def _next_jobs(except_upstreams: Collection[str]) -> Select[Any]:
+    """Selects the next jobs.
 
     Jobs of the same position in their batches alternate, so that a small batch does not wait behind a large one.
     """
@@ -278,10 +343,10 @@ def _next_job(except_upstreams: Collection[str]) -> Select[Any]:
     if except_upstreams:
         question = question.where(batch_jobs.c.upstream.not_in(list(except_upstreams)))
     order = (batch_jobs.c.priority, batch_jobs.c.first)
-    return question.order_by(*order).limit(1).with_for_update(skip_locked=True)
+    return question.order_by(*order).with_for_update(skip_locked=True)
 
 
-def unfinished(batch_id: str, first: int, last: int) -> Select[Any]:
+def unfinished(batch_id: Any, first: Any, last: Any) -> Select[Any]:
     items, results = batch_items.c, batch_results.c
     there = select(results.number).where(results.batch_id == items.batch_id, results.number == items.number).exists()
     inside = and_(items.batch_id == batch_id, items.number >= first, items.number < last)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..config import BatchesConfig
+from ..errors import LimitExceeded, RequestError
 from ..store import Store
 from ..store.database import Database, StoreUnavailable, within
 from ..store.paths import data_directory
@@ -116,6 +117,26 @@ class BatchService:
 
     # --- files
 
+    async def save_upload(self, file: File, chunks: AsyncIterator[bytes]) -> None:
+        """Stores the contents of an uploaded file and sets its size. Raises if the file, or all files of its owner together, are
+        too large. Uploads of the same owner at the same moment are not counted against each other."""
+        most, quota = self.config.max_file_bytes, self.config.max_key_bytes
+        if not quota:
+            file.bytes = await self.storage.save(file.id, chunks, most)
+            return
+        used = await self.catalog.uploaded_bytes(file.owner)
+        try:
+            file.bytes = await self.storage.save(file.id, chunks, min(most, max(0, quota - used)))
+        except LimitExceeded:
+            if quota - used >= most:
+                raise
+            raise RequestError(
+                f"the uploaded files of this key would have more than {quota} bytes together (batches.max_key_bytes), and {used} of "
+                "them are in use; delete files with DELETE /v1/files/ID",
+                code="file_quota_exceeded",
+                status=413,
+            ) from None
+
     async def remove_file(self, file: File) -> None:
         await self.catalog.remove_file(file.id)
         if file.batch_id is None:
@@ -165,8 +186,9 @@ class BatchService:
     # --- upkeep
 
     def _settle_soon(self, ids: set[str]) -> None:
-        self._settle |= ids
-        self._look.set()
+        if ids:
+            self._settle |= ids
+            self._look.set()
 
     async def _upkeep(self) -> None:
         """Ends batches soon after their last job, and checks all batches periodically."""

@@ -24,14 +24,12 @@ from msgspec import Struct
 from ..store.database import StoreUnavailable, within
 from ..tasks import TaskSupervisor
 from .background import BackgroundTraffic
-from .lines import answer_line, request_name
+from .lines import request_name, result_of
 from .model import RANGE_ITEMS, Answer, Batch, Item, Job, Result
 from .queue import BatchQueue, Key
 
 POLL_SECONDS: Final = 10.0
 """Seconds between two polls of an idle worker. It is also woken when there are batches that have not ended."""
-LARGEST_COUNT: Final = 2**31 - 1
-"""Tokens of one item: the largest value of an integer column."""
 RENEW_SECONDS: Final = 1.0
 """Seconds between two renewals of leases. A cancelled batch is noticed within this time."""
 FIRST_PAUSE: Final = 0.5
@@ -43,8 +41,13 @@ LIVE_START_SECONDS: Final = 0.02
 so a batch takes a fiftieth of it. 50 calls a second keep 32 slots busy if answers take longer than 0.6 s, as usual."""
 LIVE_COMMIT_SECONDS: Final = 0.1
 """Seconds. Results within this time are committed together while live requests are served: each commit interrupts them."""
+COMMIT_SECONDS: Final = 0.01
+"""Seconds that a result waits for others to be committed with, unless half of all slots have a result. A commit costs as much as
+three calls. No call of a model is so short that the wait matters."""
 LIVE_RANGE_ITEMS: Final = 20
 """Items of a claim while live requests are served, for the same reason."""
+CLAIMED_JOBS: Final = 4
+"""Jobs of one claim, while there are plenty. A claim costs as much as ten calls. The jobs are 16 MB at most."""
 HELD_ITEMS: Final = 10 * RANGE_ITEMS
 """Items that wait in this worker for an upstream or another attempt. Further items stay in the queue for other workers."""
 DATABASE_PAUSE: Final = 0.5
@@ -82,7 +85,7 @@ class _Call(Struct):
 class Worker:
     """``concurrency``: concurrent calls. ``attempts``: how often an item is run before its failure becomes its result. ``live``
     returns whether this process serves live requests; the worker then uses only a small share of it. ``settled`` is called with
-    the batches of which a job has ended."""
+    the batches of which this worker has no more jobs."""
 
     def __init__(
         self,
@@ -114,6 +117,8 @@ class Worker:
         self._start = asyncio.Event()
         self._claim = asyncio.Event()
         self._commit = asyncio.Event()
+        self._full = asyncio.Event()
+        self._group = max(1, concurrency // 2)
         self._stopping = False
         self._idle = True
         self._unsure = True  # the database may list a job as ours whose claim was never confirmed
@@ -160,7 +165,7 @@ class Worker:
             claimed = False
             if self._hungry():
                 try:
-                    claimed = await self._claim_one()
+                    claimed = await self._claim_some()
                 except StoreUnavailable:
                     self._unsure = True
                     await asyncio.sleep(DATABASE_PAUSE)
@@ -174,29 +179,30 @@ class Worker:
         held = sum(held.left for held in self._jobs.values())
         return not self._stopping and soon < max(1, self._concurrency // 2) and held < HELD_ITEMS + self._concurrency
 
-    async def _claim_one(self) -> bool:
+    async def _claim_some(self) -> bool:
         if self._idle and not await self._queue.has_open():  # a cheap query for an idle worker
             return False
         async with self._owning:
             if self._stopping:
                 return False
-            job = await self._queue.claim(self._traffic.paused(), self._range_items())
-            self._idle = job is None
-            if job is None:
-                return False
-            held = _Held(job, len(job.items))
-            self._jobs[held.key] = held
-        if not job.items:  # all results are stored, but the owner died before it ended the job
-            await self._commit_retried([], [job])
-            self._forget(held)
-            return True
-        self._ready[job.upstream].extend(_Call(held, item) for item in job.items)
+            jobs = await self._queue.claim_some(self._traffic.paused(), *self._claim_size())
+            self._idle = not jobs
+            some = [_Held(job, len(job.items)) for job in jobs]
+            self._jobs.update({held.key: held for held in some})
+        for held in some:
+            if held.left:
+                self._ready[held.job.upstream].extend([_Call(held, item) for item in held.job.items])
+            else:  # all results are stored, but the owner died before it ended the job
+                await self._commit_retried([], [held.job])
+                self._forget([held])
         self._start.set()
-        return True
+        return bool(jobs)
 
-    def _range_items(self) -> int:
-        """Returns how many items this worker can soon start. The rest stays for other workers."""
-        return min(LIVE_RANGE_ITEMS if self._live() else RANGE_ITEMS, 4 * self._concurrency)
+    def _claim_size(self) -> tuple[int, int]:
+        """Returns how many items of a job, and how many jobs, this worker can soon start. The rest stays for other workers."""
+        if self._live():
+            return min(LIVE_RANGE_ITEMS, 4 * self._concurrency), 1
+        return min(RANGE_ITEMS, 4 * self._concurrency), max(1, min(CLAIMED_JOBS, 8 * self._concurrency // RANGE_ITEMS))
 
     # --- calling
 
@@ -259,26 +265,16 @@ class Worker:
             answer = Answer(500, msgspec.json.encode(fault))
         finally:
             pace.ended()
-        call.attempts += max(1, answer.attempts)
+        call.attempts += answer.attempts if answer.throttled else max(1, answer.attempts)  # a limit of ours makes no call
         if answer.succeeded:
             pace.succeeded(answer.input_tokens + answer.output_tokens)
         elif answer.retry and self._again(call, answer):
             return
-        result = Result(
-            batch.id,
-            call.item.number,
-            "succeeded" if answer.succeeded else "errored",
-            answer_line(batch, call.item, answer),
-            min(answer.input_tokens, LARGEST_COUNT),
-            min(answer.output_tokens, LARGEST_COUNT),
-            min(answer.cached_tokens, LARGEST_COUNT),
-            min(answer.reasoning_tokens, LARGEST_COUNT),
-            answer.cost,
-            call.attempts,
-            time.time(),
-        )
+        result = result_of(batch, call.item, answer, call.attempts, time.time())
         self._results.append((call, result))
         self._commit.set()
+        if len(self._results) == self._group:
+            self._full.set()
 
     def _again(self, call: _Call, answer: Answer) -> bool:
         """Puts an item back that may succeed later. A rate limit does not count as a failure: only expiry ends it."""
@@ -308,8 +304,9 @@ class Worker:
         """Commits all results that came since the last commit, in one transaction."""
         while True:
             await self._commit.wait()
-            if self._live():
-                await asyncio.sleep(LIVE_COMMIT_SECONDS)
+            self._full.clear()
+            if len(self._results) < self._group:
+                await within(self._full, LIVE_COMMIT_SECONDS if self._live() else COMMIT_SECONDS)
             self._commit.clear()
             some, self._results = self._results, []
             if not some:
@@ -325,8 +322,7 @@ class Worker:
             for call, _ in some:
                 call.held.left -= 1
                 self._release(call.held)
-            for held in ended:
-                self._forget(held)
+            self._forget(ended)
 
     async def _commit_retried(self, results: list[Result], jobs: list[Job]) -> None:
         """Commits until the database accepts it. Meanwhile the slots stay taken, so that no result can be lost."""
@@ -337,12 +333,14 @@ class Worker:
                 await asyncio.sleep(DATABASE_PAUSE)
             else:
                 break
-        if jobs:
-            self._settled({job.batch.id for job in jobs})
 
-    def _forget(self, held: _Held) -> None:
-        self._jobs.pop(held.key, None)
-        self._claim.set()
+    def _forget(self, ended: list[_Held]) -> None:
+        """Removes jobs that have ended. A batch may have ended with them if this worker has no other job of it."""
+        for held in ended:
+            self._jobs.pop(held.key, None)
+        if ended:
+            self._claim.set()
+            self._settled({held.job.batch.id for held in ended}.difference(id for id, _ in self._jobs))
 
     # --- leases
 

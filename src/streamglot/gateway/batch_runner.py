@@ -67,9 +67,15 @@ class BatchRunner:
         record = ExchangeRecord(request_id, error_dialect, gateway.clock())
         try:
             caller, body = self._caller_and_body(batch, item, record)
-            if endpoint is None:
-                return await self._forward(batch, caller, body, request_id)
-            return await self._exchange(batch, endpoint, caller, body, record, self._pool)
+            if caller is not None:
+                caller.enter_batched()
+            try:
+                if endpoint is None:
+                    return await self._forward(batch, caller, body, request_id)
+                return await self._exchange(batch, endpoint, caller, body, record, self._pool)
+            finally:
+                if caller is not None:
+                    caller.leave_batched()
         except StreamglotError as error:
             return self._failed(error_dialect, record, error.as_event(), retry_after_of(error), error.has_context)
 

@@ -47,8 +47,13 @@ class StreamBuffer(Protocol):
     def open(
         self, stream_id: str, caller: str, on_stop: Callable[[], None], on_reader: Callable[[], None], head: str = ""
     ) -> None:
-        """Opens a stream. ``on_stop`` is called once when any process asks for the stream to stop. ``on_want`` is called when a
+        """Opens a stream. ``on_stop`` is called once when any process asks for the stream to stop. ``on_reader`` is called when a
         reader waits for events that were not appended yet. ``head`` is what readers must know before they read."""
+
+    async def claim(self, stream_id: str, caller: str, head: str) -> bool:
+        """Reserves a stream for this process, which opens it then. Returns False if another process has it, or if the stream has
+        ended with events. Of several processes that ask at once, one gets True."""
+        ...
 
     def has_reader(self, stream_id: str) -> bool:
         """Whether somebody reads the stream while it runs. If not, the producer may collect events before it appends them."""

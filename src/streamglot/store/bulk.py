@@ -20,15 +20,28 @@ class BulkStatement:
     statement with an array for each column, which is one plan and one run in place of thousands. Therefore the rows of an
     insert that updates existing rows must have different keys."""
 
-    def __init__(self, database: Database, statement: Any, table: Table, names: Sequence[str] = ()) -> None:
-        """``names``: the parameters of a statement that is no insert."""
+    def __init__(
+        self,
+        database: Database,
+        statement: Any,
+        table: Table,
+        names: Sequence[str] = (),
+        where: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """``names``: the parameters of a statement that is no insert. ``where``: a function from the columns of new rows to the
+        condition for inserting them."""
         given = names or [column.name for column in table.columns if column.autoincrement is not True]
         self._arrays = not database.is_sqlite and not names
         if self._arrays:
             arrays = [bindparam(name, type_=ARRAY(table.c[name].type)) for name in given]
-            new = func.unnest(*arrays).table_valued(*given).render_derived("new")
-            statement = statement.from_select(given, select(*new.c), include_defaults=False)
-        compiled = statement.compile(dialect=database.dialect, column_keys=None if names or self._arrays else given)
+            new: Any = func.unnest(*arrays).table_valued(*given).render_derived("new")
+        elif where is not None:
+            new = select(*(bindparam(name, type_=table.c[name].type).label(name) for name in given)).subquery("new")
+        selects = self._arrays or where is not None
+        if selects:
+            rows = select(*new.c) if where is None else select(*new.c).where(where(new.c))
+            statement = statement.from_select(given, rows, include_defaults=False)
+        compiled = statement.compile(dialect=database.dialect, column_keys=None if names or selects else given)
         self._sql = str(compiled)
         self._names = list(compiled.positiontup)
         self._fixed = {name: compiled.params[name] for name in self._names if name not in given}
@@ -39,11 +52,14 @@ class BulkStatement:
         given = {**values, **self._fixed}
         return connection.exec_driver_sql(self._sql, tuple(given[name] for name in self._names))
 
-    def execute(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
-        rows = list(rows)
+    def execute(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Runs the statement for all rows. Returns how many rows an insert has added or changed."""
+        rows, changed = list(rows), 0
         for begin in range(0, len(rows), ROWS_PER_STATEMENT):
             some = rows[begin : begin + ROWS_PER_STATEMENT]
-            connection.exec_driver_sql(self._sql, self._columns(some) if self._arrays else self._rows(some))
+            done = connection.exec_driver_sql(self._sql, self._columns(some) if self._arrays else self._rows(some))
+            changed += done.rowcount
+        return changed
 
     def _columns(self, rows: list[Mapping[str, Any]]) -> tuple[Any, ...]:
         fixed = self._fixed

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -155,11 +155,20 @@ class Database:
             connection.execute(_lock(alone, ANSWER_SECONDS if alone else CONNECT_SECONDS))
             return work(connection)
 
+        return await self._write(self._engines.write, work if self.is_sqlite else locked)
+
+    async def write_each(self, work: Callable[[Connection], T]) -> T:
+        """Runs statements of which each may be a transaction of its own, so each must leave the database consistent, and all of
+        them can be repeated. It takes no lock against pruning and migrations: it must not be used for turns. On PostgreSQL this is
+        one round trip for each statement and no other; on SQLite it is one transaction."""
+        return await self._write(self._engines.write_each, work)
+
+    async def _write(self, run: Callable[[Callable[[Connection], T]], Awaitable[T]], work: Callable[[Connection], T]) -> T:
         async with self._turn:
             await self._check_file()
             with self._translated_errors():
                 try:
-                    return await self._engines.write(work if self.is_sqlite else locked)
+                    return await run(work)
                 except DBAPIError as error:
                     if _is_unusable(error):
                         self._inode = 0  # the file was replaced or is damaged: the next write opens it again

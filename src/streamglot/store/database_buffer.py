@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Row, delete, func, select, update
+from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
 
 from ..errors import RequestError
 from ..tasks import TaskSupervisor, WriteLine
@@ -81,6 +81,22 @@ class DatabaseBuffer:
         self._write_row(stream_id)
         if self._watch is None or self._watch.done():
             self._watch = self._tasks.start("stream watch", self._watch_requests)
+
+    async def claim(self, stream_id: str, caller: str, head: str) -> bool:
+        """Inserts the row of the stream, or takes over the row of a stream that ended without events or whose producer is lost."""
+        streams, chunks, now = schema.streams, schema.chunks, time.time()
+        new = {"caller": caller, "started": now, "seen": now, "last": None, "stopped": False, "head": head, "wanted": 0.0}
+        over = or_(streams.c.last == 0, and_(streams.c.last.is_(None), streams.c.seen <= now - self._lost))
+
+        def work(connection: Connection) -> bool:
+            if connection.execute(self._database.insert_new(streams).values(id=stream_id, **new)).rowcount:
+                return True
+            if not connection.execute(update(streams).where(streams.c.id == stream_id, over).values(new)).rowcount:
+                return False
+            connection.execute(delete(chunks).where(chunks.c.stream_id == stream_id))
+            return True
+
+        return await self._database.write(work)
 
     def has_reader(self, stream_id: str) -> bool:
         return self._live[stream_id].has_reader_until > time.monotonic()

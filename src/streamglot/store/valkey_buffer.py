@@ -77,8 +77,26 @@ class ValkeyBuffer:
         self._put("streams", "SET", f"{PREFIX}{stream_id}:caller", caller, "EX", self._keep, size=len(caller))
         self._heartbeat(stream_id)
 
+    async def claim(self, stream_id: str, caller: str, head: str) -> bool:
+        """The heartbeat of a stream can be set by one process only, while there is none."""
+        key = f"{PREFIX}{stream_id}"
+        try:
+            if not await self._client.set(f"{key}:live", "1", nx=True, ex=max(1, int(self._lost))):
+                return False
+            if await self._last(key):
+                await self._client.delete(f"{key}:live")
+                return False
+            async with self._client.pipeline(transaction=True) as steps:
+                steps.delete(key)
+                steps.set(f"{key}:head", head, ex=self._keep)
+                steps.set(f"{key}:caller", caller, ex=self._keep)
+                await steps.execute()
+        except self._faults as error:
+            raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
+        return True
+
     def has_reader(self, stream_id: str) -> bool:  # noqa: ARG002
-        """Always False: readers are not known here, and the queue collects the chunks anyway."""
+        """Always True: the readers are not known here, and the queue collects the chunks anyway."""
         return True
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:

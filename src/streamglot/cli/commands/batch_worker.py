@@ -6,12 +6,16 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...config import DISABLED, load
 from ...errors import ConfigError
 from ...gateway.app import Gateway
+from ...gateway.observe.memory import set_collector
 from ...gateway.serve import raise_file_limit
+
+READY: Final = "streamglot runs the batches in"
+"""The beginning of the line that says that the worker runs."""
 
 
 def run(path: Path | None, concurrency: int | None) -> int:
@@ -37,5 +41,6 @@ async def work(gateway: Gateway) -> None:
         loop.add_signal_handler(number, stop.set)
     async with gateway.running():
         assert gateway.store is not None
-        print(f"streamglot runs the batches in {gateway.store.database.shown}", file=sys.stderr, flush=True)
+        set_collector()
+        print(f"{READY} {gateway.store.database.shown}", file=sys.stderr, flush=True)
         await stop.wait()

@@ -49,6 +49,8 @@ RETRY: Final = RetryPolicy()
 """Retries of a whole item after a transient error, in addition to the engine's retries at one upstream."""
 WAITING: Final = 64
 """Events that may wait for a slow client, plus one for each item. When the queue is full, the upstreams are slowed down."""
+CLAIMS: Final = 8
+"""Attempts to run a named batch that another process began and did not end. More of them mean that something stops the batch."""
 
 
 class BatchRun:
@@ -196,12 +198,14 @@ def batch_routes(
                 return EventStream(gateway, run, asyncio.ensure_future(_run_and_notify(run)), headers)
             return _json(await while_there(http, run.run()), headers)
         digest = hashlib.sha256(msgspec.json.encode(body["requests"], order="deterministic")).hexdigest()
-        while True:
+        for _ in range(CLAIMS):
             known = await answers.find(owner, named, digest)
             if known is not None:
                 return _replayed(known, headers) if stream else _json(known, headers)
-            if not answers.is_running(owner, named):
+            if await answers.claim(owner, named, digest) and not answers.is_running(owner, named):
                 break
+        else:
+            raise _stopped()
         future = answers.begin(owner, named, digest)
         response = EventStream(gateway, run, None, headers) if stream else None
         gateway.spawn("batch", _run_named(gateway, run, answers, owner, future))

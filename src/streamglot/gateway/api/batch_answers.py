@@ -69,6 +69,17 @@ class BatchAnswers:
         """Returns whether the batch began while ``find`` waited for the store. ``find`` must then be called again."""
         return (caller, batch_id) in self.running
 
+    async def claim(self, caller: str, batch_id: str, digest: str) -> bool:
+        """Returns whether this process may run the batch. If not, another process runs it or has just answered it, and ``find``
+        must be called again. A store that fails does not prevent the batch."""
+        buffer = self._buffer()
+        if buffer is None:
+            return True
+        try:
+            return await buffer.claim(_stream_id(caller, batch_id), caller, digest)
+        except StreamglotError:
+            return True
+
     def begin(self, caller: str, batch_id: str, digest: str) -> asyncio.Future[bytes]:
         """Registers a running batch. The caller sets the result or the exception of the future, and then calls ``finish``."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

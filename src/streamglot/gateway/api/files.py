@@ -130,7 +130,7 @@ async def uploaded(gateway: Gateway, service: BatchService, http: HttpRequest, o
     now = time.time()
     file = File(id=new_id("file-"), owner=owner, filename="", purpose="", bytes=0, created=now)
     try:
-        file.bytes = await service.storage.save(file.id, form.contents(), service.config.max_file_bytes)
+        await service.save_upload(file, form.contents())
         if form.filename is None:
             raise RequestError("the form has no file: send one in the field file", detail={"param": "file"})
         file.filename, file.purpose = _clean(form.filename), form.fields.get("purpose", "")

@@ -115,7 +115,7 @@ async def created(gateway: Gateway, service: BatchService, http: HttpRequest, ow
     file = File(id=new_id("file-"), owner=owner, filename=f"{id}.jsonl", purpose="batch", bytes=0, created=now)
     file.expires = now + service.config.keep_days * 86_400
     members = _Members(gateway.server.max_body_bytes, service.config.max_items)
-    file.bytes = await service.storage.save(file.id, members.lines(body_chunks(gateway, http)), service.config.max_file_bytes)
+    await service.save_upload(file, members.lines(body_chunks(gateway, http)))
     try:
         await service.catalog.add_file(file)
         batch = Batch(id=id, owner=owner, api=MESSAGE_API, endpoint=ENDPOINT, input_file=file.id, status="validating")

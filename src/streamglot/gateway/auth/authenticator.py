@@ -17,7 +17,7 @@ from ...config import KeyConfig, ServerConfig
 from ...errors import ConfigError, RequestError
 from .budgets import OUTPUT_TOKENS, Budget, Price, Reservation
 from .globs import overlap
-from .ratelimit import OPEN, Account, TokenBucket
+from .ratelimit import BATCHED, OPEN, Account, TokenBucket
 
 if TYPE_CHECKING:
     from ...store import StoredKey
@@ -112,6 +112,24 @@ class Caller:
 
     def leave(self) -> None:
         self.account.add(OPEN, -1)
+
+    def enter_batched(self) -> None:
+        """Counts one more running item of a batch, within the slots that live requests of the key leave. A live request is never
+        refused because of a batch. ``leave_batched`` ends it."""
+        with self.account.locked():
+            if self.concurrent and self.account.total(OPEN) + self.account.total(BATCHED) >= self.concurrent:
+                raise RequestError(
+                    f"the key {self.name!r} has reached its limit of {self.concurrent} concurrent requests; "
+                    "this request of a batch runs when one of them ends",
+                    code="too_many_streams",
+                    status=429,
+                    retryable=True,
+                    detail={"retry_after": WAIT_SECONDS},
+                )
+            self.account.add(BATCHED, 1)
+
+    def leave_batched(self) -> None:
+        self.account.add(BATCHED, -1)
 
     @property
     def metered(self) -> bool:

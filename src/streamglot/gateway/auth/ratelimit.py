@@ -30,10 +30,10 @@ MINUTE: Final = 60.0
 DOUBLE: Final = 8
 FLAGS: Final = 8
 
-OPEN, HELD_TOKENS, HELD_COST, LIVE_TOKENS, LIVE_COST, USED_TOKENS, USED_COST, WRITTEN_TOKENS, WRITTEN_COST = range(9)
-FIELDS: Final = 9
-"""The numbers of an ``Account``: open requests, their reservations, their usage so far, the usage of finished requests, and how
-much of that is in the database."""
+OPEN, BATCHED, HELD_TOKENS, HELD_COST, LIVE_TOKENS, LIVE_COST, USED_TOKENS, USED_COST, WRITTEN_TOKENS, WRITTEN_COST = range(10)
+FIELDS: Final = 10
+"""The numbers of an ``Account``: open requests, running items of batches, their reservations, their usage so far, the usage of
+finished requests, and how much of that is in the database."""
 KEYS_IN_USE: Final = 0
 """The flag that keys have been required."""
 _REGIONS_IN_USE: Final = 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Protocol
 
+from ..observe.memory import set_collector
 from .http_call import HTTPCall
 from .protocol import HTTPProtocol
 from .reply import error_reply
@@ -23,8 +23,6 @@ SWEEP_SECONDS: Final = 0.25
 """Seconds between two checks of all connections' deadlines: fine enough for limits of a few seconds."""
 GRACE_SECONDS: Final = 5.0
 """Seconds for the last bytes after the last stream was stopped."""
-GC_OBJECTS: Final = 2000
-"""New objects between two garbage collections. An exchange leaves one or two cycles; a much larger value lets memory grow."""
 SPARE_FILES: Final = 64
 """Open files that are not connections: the listener, the store, the log, libraries."""
 _STOP: Final = (signal.SIGTERM, signal.SIGINT)
@@ -115,9 +113,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         with _Signals(self._stop_signal, self._reload):
             async with self.application.running():
-                gc.collect()
-                gc.freeze()  # collections skip the objects that exist now, because they stay
-                gc.set_threshold(GC_OBJECTS, 10, 10)
+                set_collector()
                 server = await self.loop.create_server(lambda: HTTPProtocol(self), sock=listener, backlog=BACKLOG)
                 sweep = self.loop.create_task(self._sweep())
                 self.started = True
