@@ -16,7 +16,7 @@ from ..tasks import TaskSupervisor
 from .background import BackgroundTraffic
 from .catalog import Catalog
 from .checking import Route
-from .files import DirectoryStorage, FileStorage
+from .files import DirectoryStorage, FileStorage, FileStorageUnavailable
 from .importing import Importer
 from .model import FILE_API, Batch, File, LineError
 from .provider import ProviderRelay, RemoteRunner
@@ -110,16 +110,18 @@ class BatchService:
             await self.worker.stop(seconds)
 
     async def close(self) -> None:
-        """Closes the separate connections. All tasks must have ended."""
+        """Closes the storage and the separate connections. All tasks must have ended."""
+        await self.storage.close()
         if self._own_database is not None:
             await self._own_database.close()
 
     # --- files
 
     async def remove_file(self, file: File) -> None:
-        await self.catalog.remove_file(file.id)
+        """Removes the contents, then the file's row. If the storage does not answer, the row stays, so that nothing is orphaned."""
         if file.batch_id is None:
             await self.storage.remove(file.id)
+        await self.catalog.remove_file(file.id)
 
     async def contents(self, file: File) -> AsyncIterator[bytes]:
         """Yields the contents of a file. For a batch's output or error file these are the results so far."""
@@ -202,7 +204,7 @@ class BatchService:
                     await self._importer.run(batch)
                     self._wake()
                     self._settle_soon({batch.id})
-            except StoreUnavailable:
+            except (StoreUnavailable, FileStorageUnavailable):
                 await asyncio.sleep(UPKEEP_SECONDS)
 
     async def _look_at_all(self) -> None:
@@ -221,15 +223,21 @@ class BatchService:
                     self.worker.drop_batch(batch.id)
             await self.catalog.settle(batch.id)
         if now >= self._remove_at:
-            self._remove_at = now + REMOVAL_SECONDS
-            await self._remove_old(now)
+            self._remove_at = float("inf")  # until this removal has ended
+            self._tasks.spawn("batch removals", self._remove_old(now))
 
     async def _remove_old(self, now: float) -> None:
-        for file in await self.catalog.expired_files(now):
-            await self.remove_file(file)
-        for batch in await self.catalog.outdated(now):
-            await self.catalog.remove_batch(batch.id)
-        await self.storage.clean()
+        """Removes what has expired. It is separate from the upkeep because a storage may take long."""
+        try:
+            for batch in await self.catalog.outdated(now):
+                await self.catalog.remove_batch(batch.id)
+            await self.storage.clean()
+            for file in await self.catalog.expired_files(now):
+                await self.remove_file(file)
+        except (StoreUnavailable, FileStorageUnavailable):
+            pass  # what is left is removed next time
+        finally:
+            self._remove_at = time.time() + REMOVAL_SECONDS
 
     def _wake(self) -> None:
         if self.worker is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..batch.checking import Route
+from ..batch.files import FileStorage
 from ..batch.model import PROVIDER, Batch, LineError
 from ..batch.service import BatchService
 from ..callers import ANONYMOUS
@@ -50,10 +51,21 @@ async def open_batches(gateway: Gateway, store: Store) -> BatchService:
         route=route,
         describe=described,
         line_bytes=gateway.server.max_body_bytes,
+        storage=bucket_of(gateway),
         database=None if store.database.is_sqlite else await Database.open(store.settings.url),
     )
     service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.answers_live, gateway.say)
     return service
+
+
+def bucket_of(gateway: Gateway) -> FileStorage | None:
+    """Returns the S3-compatible store of uploaded files; None if they are in a directory."""
+    config = gateway.loaded.config.batches
+    if not config.directory.startswith("s3://"):
+        return None
+    from ..batch.s3_storage import S3Storage
+
+    return S3Storage(config.directory, config.s3, gateway.environment, gateway.say)
 
 
 def described(fault: LineError) -> bytes:
