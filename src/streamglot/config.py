@@ -105,7 +105,7 @@ class StoreConfig(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ValkeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Where resumable streams are stored, instead of the store."""
+    """Where resumable streams are stored, instead of the store, and where the workers of batches count their calls together."""
 
     url: str = ""
 

@@ -129,7 +129,7 @@ class Tunnel:
 
 
 def serve() -> None:
-    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.core.models import DEFAULT_ACCOUNT_ID
     from moto.iam.models import iam_backends
     from moto.server import ThreadedMotoServer
 

@@ -22,6 +22,7 @@ from .model import FILE_API, Batch, File, LineError
 from .provider import ProviderRelay, RemoteRunner
 from .queue import BatchQueue
 from .rows import new_id
+from .shared_limits import SharedLimits
 from .worker import Runner, Worker
 
 UPKEEP_SECONDS: Final = 1.0
@@ -38,7 +39,8 @@ class ItemRunner(Runner, RemoteRunner, Protocol):
 
 
 class BatchService:
-    """``route`` and ``describe`` are passed to the importer. ``database`` is the store's database over separate connections."""
+    """``route`` and ``describe`` are passed to the importer. ``database`` is the store's database over separate connections.
+    ``limits``: where all workers count their calls, if not each for itself."""
 
     def __init__(
         self,
@@ -51,13 +53,15 @@ class BatchService:
         line_bytes: int,
         storage: FileStorage | None = None,
         database: Database | None = None,
+        limits: SharedLimits | None = None,
     ) -> None:
         database = database or store.database
         self.config = config
         self.queue = BatchQueue(database, store.process.id)
         self.catalog = Catalog(database, self.queue)
         self.storage = storage or DirectoryStorage(_directory(store, config))
-        self.traffic = BackgroundTraffic(config.concurrency)
+        self.traffic = BackgroundTraffic(config.concurrency, limits=limits)
+        self._limits = limits
         self.worker: Worker | None = None
         self._relay: ProviderRelay | None = None
         self._tasks = tasks
@@ -97,6 +101,9 @@ class BatchService:
                 settled=self._settle_soon,
             )
             self.worker.start()
+            if self._limits is not None:
+                self._limits.wake = self.worker.wake
+                self._tasks.start("rate limits", self._limits.run)
             self._relay = ProviderRelay(
                 self.queue, runner, poll_seconds=self.config.poll_seconds, settled=self._settle_soon, log=log
             )
@@ -108,10 +115,14 @@ class BatchService:
         """Waits this long for the running calls, and gives the rest back."""
         if self.worker is not None:
             await self.worker.stop(seconds)
+        if self._limits is not None:
+            self._limits.stop()
 
     async def close(self) -> None:
-        """Closes the storage and the separate connections. All tasks must have ended."""
+        """Closes the storage, the limits and the separate connections. All tasks must have ended."""
         await self.storage.close()
+        if self._limits is not None:
+            await self._limits.close()
         if self._own_database is not None:
             await self._own_database.close()
 
