@@ -68,7 +68,12 @@ CODES = {
     "config_error": ("A setting is wrong.", "The message names it; `streamglot config show` shows where it came from."),
     "content_not_kept": ("The content of the turn is not in the store.", "Set `store.content`."),
     "conversation_locked": ("The conversation is being answered.", "Wait for that answer."),
-    "file_storage_failed": ("An uploaded file cannot be written.", "Make room on the disk of `batches.directory`."),
+    "file_missing": ("The contents of a file are not in the file storage.", "Upload the file again."),
+    "file_storage_busy": ("Too many large files are being uploaded to one process.", "Upload the file again in a minute."),
+    "file_storage_failed": (
+        "The place of uploaded files cannot be used: a full disk, a bucket that does not answer, wrong credentials.",
+        "The log has `file_storage_failing`; check `batches.directory`.",
+    ),
     "framing_too_large": ("Chunk extensions or trailers of the body are too large.", "Send a plain body."),
     "grammar_error": ("Events came out of order.", "See `GrammarError` above."),
     "headers_too_large": ("The headers of the request are too large.", "Send fewer: cookies of other programs on the same host?"),

@@ -105,19 +105,32 @@ class StoreConfig(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ValkeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Where resumable streams are stored, instead of the store."""
+    """Where resumable streams are stored, instead of the store, and where the workers of batches count their calls together."""
 
     url: str = ""
+
+
+class S3Config(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The S3-compatible store of ``batches.directory``. The credentials are not settings: they are read from the environment.
+
+    ``endpoint``: the address of the store, by default ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL`` or Amazon's. ``region``: by
+    default ``AWS_REGION`` or ``AWS_DEFAULT_REGION``. ``path_style``: the bucket is in the path of an address, not in its host.
+    """
+
+    endpoint: str = ""
+    region: str = ""
+    path_style: bool = True
 
 
 class BatchesConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     """Durable batches: ``/v1/files``, ``/v1/batches`` and ``/v1/messages/batches``. They need a store.
 
     ``worker``: run batches in this gateway; turn it off if ``streamglot batch worker`` runs them. ``concurrency``: concurrent
-    calls in each process. ``directory``: the place of uploaded files, by default beside the database. ``window_seconds``: how
-    long a batch may run. ``keep_days``: how long files and results are kept. ``max_file_bytes`` and ``max_items``: the largest
-    input. ``max_key_bytes``: uploaded files of one key together; 0: no limit. ``attempts``: how often a failing item is run. ``poll_seconds``: how often a provider is asked for the state of its
-    batch. ``bad_lines``: report unusable lines and run the others, or fail the whole batch.
+    calls in each process. ``directory``: the place of uploaded files, a path or ``s3://bucket/prefix``; by default beside the
+    database. ``window_seconds``: how long a batch may run. ``keep_days``: how long files and results are kept.
+    ``max_file_bytes`` and ``max_items``: the largest input. ``max_key_bytes``: uploaded files of one key together; 0: no limit.
+    ``attempts``: how often a failing item is run. ``poll_seconds``: how often a provider is asked for the state of its batch.
+    ``bad_lines``: report unusable lines and run the others, or fail the whole batch.
     """
 
     enabled: bool = True
@@ -132,6 +145,7 @@ class BatchesConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     attempts: int = 4
     poll_seconds: float = 30.0
     bad_lines: Literal["report", "fail"] = "report"
+    s3: S3Config = field(default_factory=S3Config)
 
 
 class EngineConfig(Struct, forbid_unknown_fields=True, kw_only=True):

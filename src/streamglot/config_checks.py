@@ -18,7 +18,7 @@ from .inband import find_format
 from .upstream.settings import Upstream
 
 if TYPE_CHECKING:
-    from .config import Config, ServerConfig
+    from .config import BatchesConfig, Config, ServerConfig
 
 LARGEST_NUMBER: Final = 2**53
 """The largest integer that a float represents exactly. Limits are compared with floats."""
@@ -30,6 +30,8 @@ SCHEMES: Final = ("http://", "https://", "file:")
 _FREE_FORM: Final = ("options", "policies")
 """Tables whose values have their own rules: those of a dialect, and those of each policy."""
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_BUCKET: Final = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9](?P<prefix>(?:/[A-Za-z0-9!_.*'()=-]+)*)/?")
+"""A bucket and a prefix of characters that need no escaping in an address."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """Characters that an HTTP field value may not contain. A tab is allowed."""
 
@@ -41,6 +43,7 @@ def check_config(config: Config) -> None:
     for name, upstream in config.upstreams.items():
         _check_upstream(name, upstream)
     _check_server(config.server)
+    _check_batches(config.batches)
 
 
 def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
@@ -119,3 +122,24 @@ def _check_server(server: ServerConfig) -> None:
                 parse(pattern)
             except (ConfigError, OverflowError, RecursionError) as error:
                 raise ConfigError(f"server.redact has {excerpt(pattern)}, which is not a valid pattern: {error}") from None
+
+
+def _check_batches(batches: BatchesConfig) -> None:
+    """Checks the place of uploaded files. The messages never quote it, because it may contain a password by mistake."""
+    s3 = batches.s3
+    if "://" not in batches.directory:
+        if s3.endpoint:
+            raise ConfigError("batches.s3.endpoint has no effect unless batches.directory is s3://bucket/prefix: set that too")
+        return
+    found = _BUCKET.fullmatch(batches.directory)
+    if found is None or {".", ".."} & set(found["prefix"].split("/")):
+        raise ConfigError(
+            "batches.directory is not a path or s3://bucket/prefix; a bucket has 3 to 63 letters, digits, dots and dashes, and a "
+            "prefix has letters, digits and !_.*'()=- between slashes"
+        )
+    if s3.endpoint:
+        fault = _fault_of_address(s3.endpoint) if s3.endpoint.startswith(("http://", "https://")) else "it needs http or https"
+        if not fault and "@" in urlsplit(s3.endpoint).netloc:
+            fault = "credentials belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        if fault:
+            raise ConfigError(f"batches.s3.endpoint is not a valid address: {fault}")

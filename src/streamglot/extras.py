@@ -22,6 +22,7 @@ EXTRAS: Final = {
     "xllamacpp": "local",
     "asyncpg": "postgres",
     "valkey": "valkey",
+    "obstore": "s3",
     "pyarrow": "parquet",
     "opentelemetry": "otel",
 }

@@ -18,15 +18,17 @@ from ..messages import Request
 from ..stages.stage import ExchangeContext
 from ..upstream import Upstream
 from .pace import UpstreamPace
+from .shared_limits import SharedLimits
 
 TOO_MANY_REQUESTS = 429
 
 
 class BackgroundTraffic:
-    """The pace of every upstream. ``most``: concurrent calls for each."""
+    """The pace of every upstream. ``most``: concurrent calls for each. ``limits``: where all workers count their calls together."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic, limits: SharedLimits | None = None) -> None:
         self.most = most
+        self._limits = limits
         self.workers = 1
         self._clock = clock
         self._paces: dict[str, UpstreamPace] = {}
@@ -34,7 +36,9 @@ class BackgroundTraffic:
     def pace(self, upstream: str) -> UpstreamPace:
         pace = self._paces.get(upstream)
         if pace is None:
-            pace = self._paces[upstream] = UpstreamPace(self.most)
+            limits = self._limits
+            pace = UpstreamPace(self.most) if limits is None else limits.pace(upstream, self.most)
+            self._paces[upstream] = pace
         pace.workers = self.workers
         return pace
 

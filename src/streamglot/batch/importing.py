@@ -19,7 +19,7 @@ from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches
 from ..store.database import Database, StoreUnavailable
 from .catalog import REMOVED_ROWS, Catalog
 from .checking import Entry, LineChecker, LineSplitter, Route, repeated
-from .files import FileStorage
+from .files import FileStorage, FileStorageUnavailable
 from .lines import fault_line
 from .model import CLOSED, FILE_API, HELD, OPEN, RANGE_BYTES, RANGE_ITEMS, Batch, LineError, Result
 from .queue import LEASE_SECONDS, BatchQueue, result_row
@@ -67,7 +67,7 @@ class Importer:
         self._strict = strict
 
     async def claim(self) -> Batch | None:
-        """Claims a batch whose file no process reads, or whose reader died. Only claims files that are on this machine."""
+        """Claims a batch whose file no process reads, or whose reader died. Only claims files that this process can read."""
         now = time.time()
         dead = await self._queue.dead_processes(now)
         own = batches.c.process == self._queue.process  # an import of this process that a database error ended
@@ -75,7 +75,7 @@ class Importer:
         waiting = and_(batches.c.ended.is_(None), batches.c.status == "validating", free)
         for row in await self._database.fetch(select(batches).where(waiting)):
             if not await self._storage.exists(row.input_file):
-                if await self._catalog.file(row.input_file, None) is None:
+                if self._storage.shared or await self._catalog.file(row.input_file, None) is None:
                     await self._refuse(
                         batch_of(row), "the input file was deleted before it was read; upload it again and create a new batch"
                     )
@@ -99,7 +99,7 @@ class Importer:
         except _Stopped:
             pass
         except StreamglotError as error:
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, (StoreUnavailable, FileStorageUnavailable)):  # the import is repeated later
                 raise
             await self._refuse(batch, error.message)
             return

@@ -1,7 +1,8 @@
 """The pace of background calls to one upstream, learned from its refusals and rate-limit headers. Pure: the time is passed in.
 
 Each 429 halves the number of concurrent calls; as many successes raise it by one. Headers that report the remaining limit spread
-the calls over the time until its reset. Every worker does so with its share of the limit.
+the calls over the time until its reset. Every worker does so with its share of the limit, or with permits that all workers count
+together (``shared_limits.py``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 FIRST_PAUSE: Final = 1.0
 """Seconds without calls after a 429 without a time. It doubles with each 429 in a row."""
@@ -26,22 +29,31 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+class Limit(Struct, frozen=True):
+    """What an upstream reported: ``left`` of ``limit`` until ``reset`` seconds from now. ``limit`` may be unknown."""
+
+    left: float
+    reset: float
+    limit: float | None = None
+
+
 class UpstreamPace:
-    """``most``: concurrent calls. ``workers``: the number of workers that share the upstream's limits."""
+    """``most``: concurrent calls. ``workers``: the number of workers that share the upstream's limits. ``pause``: seconds without
+    calls after the next refusal without a time. ``call_tokens``: the mean size of a call."""
 
     def __init__(self, most: int) -> None:
         self.allowed = float(most)
         self.workers = 1
         self.running = 0
-        self._most = most
-        self._pause = 0.0
+        self.pause = 0.0
+        self.call_tokens = 0.0
+        self.most = most
         self._until = 0.0
         self._next = 0.0
         self._interval = 0.0
         self._refused = -ROUND_SECONDS
-        self._tokens = 0.0
 
-    def delay(self, now: float) -> float:
+    def delay(self, now: float, ready: int = 1) -> float:  # noqa: ARG002  # permits are taken for as many calls as are ready
         """Returns the seconds until the next call may begin; infinity while the maximum number of calls runs."""
         if self.running >= max(1, int(self.allowed)):
             return float("inf")
@@ -60,38 +72,46 @@ class UpstreamPace:
 
     def succeeded(self, tokens: int) -> None:
         """Notes that a call succeeded and used this many tokens."""
-        self._pause = 0.0
-        self.allowed = min(float(self._most), self.allowed + 1.0 / max(1.0, self.allowed))
-        self._tokens += SMOOTHING * (tokens - self._tokens) if self._tokens else tokens
+        self.pause = 0.0
+        self.allowed = min(float(self.most), self.allowed + 1.0 / max(1.0, self.allowed))
+        self.call_tokens += SMOOTHING * (tokens - self.call_tokens) if self.call_tokens else tokens
 
     def throttled(self, now: float, retry_after: float | None) -> None:
         """Notes that a call was refused by a rate limit."""
         if now - self._refused >= ROUND_SECONDS:
             self._refused = now
             self.allowed = max(1.0, self.allowed / 2)
-            self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
-        self._until = max(self._until, now + (retry_after if retry_after is not None else self._pause))
+            self.pause = min(LONGEST_PAUSE, self.pause * 2 or FIRST_PAUSE)
+        self._until = max(self._until, now + (retry_after if retry_after is not None else self.pause))
 
     def learn(self, now: float, headers: Mapping[str, str], wall_clock: float) -> None:
         """Reads the remaining limits from headers. ``wall_clock`` is the time of day, which some headers use."""
-        found: dict[tuple[str, str], str] = {}
-        for name, value in headers.items():
-            if "ratelimit" in name and (match := _HEADER.fullmatch(name.lower())):
-                found[match["unit"] or match["unit2"], match["what"] or match["what2"]] = value
-        if not found:
-            self._interval = 0.0
-            return
+        self.apply(now, limits_in(headers, wall_clock))
+
+    def apply(self, now: float, limits: Mapping[str, Limit]) -> None:
+        """Notes the limits of requests and of tokens that an upstream reported."""
         intervals = [0.0]
-        for unit, size in (("requests", 1.0), ("tokens", self._tokens or 1.0)):
-            left, reset = _number(found.get((unit, "remaining"), "")), _seconds(found.get((unit, "reset"), ""), wall_clock)
-            if left is None or reset is None:
-                continue
-            calls = left / size / self.workers
+        for unit, limit in limits.items():
+            calls = limit.left / (self.call_tokens or 1.0 if unit == "tokens" else 1.0) / self.workers
             if calls < 1.0:
-                self._until = max(self._until, now + min(reset, LONGEST_PAUSE))
+                self._until = max(self._until, now + min(limit.reset, LONGEST_PAUSE))
             else:
-                intervals.append(reset / calls)
+                intervals.append(limit.reset / calls)
         self._interval = min(LONGEST_PAUSE, max(intervals))
+
+
+def limits_in(headers: Mapping[str, str], wall_clock: float) -> dict[str, Limit]:
+    """Returns the limits that headers report completely, by their unit: ``requests`` or ``tokens``."""
+    found: dict[tuple[str, str], str] = {}
+    for name, value in headers.items():
+        if "ratelimit" in name and (match := _HEADER.fullmatch(name.lower())):
+            found[match["unit"] or match["unit2"], match["what"] or match["what2"]] = value
+    limits: dict[str, Limit] = {}
+    for unit in ("requests", "tokens") if found else ():
+        left, reset = _number(found.get((unit, "remaining"), "")), _seconds(found.get((unit, "reset"), ""), wall_clock)
+        if left is not None and reset is not None:
+            limits[unit] = Limit(left, reset, _number(found.get((unit, "limit"), "")))
+    return limits
 
 
 def _number(text: str) -> float | None:

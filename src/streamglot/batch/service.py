@@ -17,12 +17,13 @@ from ..tasks import TaskSupervisor
 from .background import BackgroundTraffic
 from .catalog import Catalog
 from .checking import Route
-from .files import DirectoryStorage, FileStorage
+from .files import DirectoryStorage, FileStorage, FileStorageUnavailable
 from .importing import Importer
 from .model import FILE_API, Batch, File, LineError
 from .provider import ProviderRelay, RemoteRunner
 from .queue import BatchQueue
 from .rows import new_id
+from .shared_limits import SharedLimits
 from .worker import Runner, Worker
 
 UPKEEP_SECONDS: Final = 1.0
@@ -39,7 +40,8 @@ class ItemRunner(Runner, RemoteRunner, Protocol):
 
 
 class BatchService:
-    """``route`` and ``describe`` are passed to the importer. ``database`` is the store's database over separate connections."""
+    """``route`` and ``describe`` are passed to the importer. ``database`` is the store's database over separate connections.
+    ``limits``: where all workers count their calls, if not each for itself."""
 
     def __init__(
         self,
@@ -52,13 +54,15 @@ class BatchService:
         line_bytes: int,
         storage: FileStorage | None = None,
         database: Database | None = None,
+        limits: SharedLimits | None = None,
     ) -> None:
         database = database or store.database
         self.config = config
         self.queue = BatchQueue(database, store.process.id)
         self.catalog = Catalog(database, self.queue)
         self.storage = storage or DirectoryStorage(_directory(store, config))
-        self.traffic = BackgroundTraffic(config.concurrency)
+        self.traffic = BackgroundTraffic(config.concurrency, limits=limits)
+        self._limits = limits
         self.worker: Worker | None = None
         self._relay: ProviderRelay | None = None
         self._tasks = tasks
@@ -98,6 +102,9 @@ class BatchService:
                 settled=self._settle_soon,
             )
             self.worker.start()
+            if self._limits is not None:
+                self._limits.wake = self.worker.wake
+                self._tasks.start("rate limits", self._limits.run)
             self._relay = ProviderRelay(
                 self.queue, runner, poll_seconds=self.config.poll_seconds, settled=self._settle_soon, log=log
             )
@@ -109,9 +116,14 @@ class BatchService:
         """Waits this long for the running calls, and gives the rest back."""
         if self.worker is not None:
             await self.worker.stop(seconds)
+        if self._limits is not None:
+            self._limits.stop()
 
     async def close(self) -> None:
-        """Closes the separate connections. All tasks must have ended."""
+        """Closes the storage, the limits and the separate connections. All tasks must have ended."""
+        await self.storage.close()
+        if self._limits is not None:
+            await self._limits.close()
         if self._own_database is not None:
             await self._own_database.close()
 
@@ -138,9 +150,10 @@ class BatchService:
             ) from None
 
     async def remove_file(self, file: File) -> None:
-        await self.catalog.remove_file(file.id)
+        """Removes the contents, then the file's row. If the storage does not answer, the row stays, so that nothing is orphaned."""
         if file.batch_id is None:
             await self.storage.remove(file.id)
+        await self.catalog.remove_file(file.id)
 
     async def contents(self, file: File) -> AsyncIterator[bytes]:
         """Yields the contents of a file. For a batch's output or error file these are the results so far."""
@@ -224,7 +237,7 @@ class BatchService:
                     await self._importer.run(batch)
                     self._wake()
                     self._settle_soon({batch.id})
-            except StoreUnavailable:
+            except (StoreUnavailable, FileStorageUnavailable):
                 await asyncio.sleep(UPKEEP_SECONDS)
 
     async def _look_at_all(self) -> None:
@@ -243,15 +256,21 @@ class BatchService:
                     self.worker.drop_batch(batch.id)
             await self.catalog.settle(batch.id)
         if now >= self._remove_at:
-            self._remove_at = now + REMOVAL_SECONDS
-            await self._remove_old(now)
+            self._remove_at = float("inf")  # until this removal has ended
+            self._tasks.spawn("batch removals", self._remove_old(now))
 
     async def _remove_old(self, now: float) -> None:
-        for file in await self.catalog.expired_files(now):
-            await self.remove_file(file)
-        for batch in await self.catalog.outdated(now):
-            await self.catalog.remove_batch(batch.id)
-        await self.storage.clean()
+        """Removes what has expired. It is separate from the upkeep because a storage may take long."""
+        try:
+            for batch in await self.catalog.outdated(now):
+                await self.catalog.remove_batch(batch.id)
+            await self.storage.clean()
+            for file in await self.catalog.expired_files(now):
+                await self.remove_file(file)
+        except (StoreUnavailable, FileStorageUnavailable):
+            pass  # what is left is removed next time
+        finally:
+            self._remove_at = time.time() + REMOVAL_SECONDS
 
     def _wake(self) -> None:
         if self.worker is not None:

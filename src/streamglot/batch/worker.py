@@ -227,7 +227,8 @@ class Worker:
         for upstream in list(self._ready):
             calls, pace = self._ready[upstream], self._traffic.pace(upstream)
             while calls and self._busy < self._concurrency:
-                delay = max(pace.delay(now), self._next_start - now if live else 0.0)
+                delay = pace.delay(now, min(len(calls), self._concurrency - self._busy))
+                delay = max(delay, self._next_start - now if live else 0.0)
                 if delay > 0:
                     wait = min(wait, delay)
                     break

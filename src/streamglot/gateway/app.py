@@ -71,8 +71,8 @@ class Gateway:
     ) -> None:
         self._log = Log()
         self.log = log or self._log
-        self._environment = os.environ if environment is None else environment
-        self.pool = UpstreamPool(loaded, environment=self._environment, serving=True, log=self.log)
+        self.environment = os.environ if environment is None else environment
+        self.pool = UpstreamPool(loaded, environment=self.environment, serving=True, log=self.log)
         self.metrics = Metrics()
         self.live = Live(self.time)
         self.within = self.pool.within
@@ -104,8 +104,8 @@ class Gateway:
         """Applies a new configuration completely or not at all: everything that can fail is built before any state changes."""
         server = loaded.config.server
         self._stored.known |= loaded.config.store.url == DISABLED
-        authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None), starting)
-        tracing = (self.tracing or Tracing(self._environment, self.log)) if server.telemetry else None
+        authenticator = Authenticator(server, self.environment, self._stored, getattr(self, "authenticator", None), starting)
+        tracing = (self.tracing or Tracing(self.environment, self.log)) if server.telemetry else None
         content_log = ContentLog(server.redact, self.pool.secrets) if server.log_content else None
         cors, hosts = CORS(server.origins, lambda: authenticator.asks), AllowedHosts(server.allowed_hosts)
         self.pool.configure(loaded)
@@ -125,7 +125,7 @@ class Gateway:
     def reload(self) -> None:
         """Reads the configuration again. If it is invalid, logs the reason and keeps the old configuration."""
         try:
-            self._apply(load(self.loaded.path, self._environment, self.loaded.overrides), starting=False)
+            self._apply(load(self.loaded.path, self.environment, self.loaded.overrides), starting=False)
         except ConfigError as error:
             self.log({"event": "reload_failed", "message": error.message})
         except Exception as error:
@@ -147,8 +147,8 @@ class Gateway:
                 self.tasks.start("stored keys", watch)
             self.tasks.start("approvals", self.approvals.run)
             self._ticker = self.tasks.start("clock", self._tick)
-            await self._open_batches()
             try:
+                await self._open_batches()
                 yield
             finally:
                 if self.batches is not None:
@@ -165,12 +165,16 @@ class Gateway:
                     self.tracing.close()
 
     async def check(self) -> None:
-        """Raises a ConfigError if the gateway could not start: the database cannot be opened, or required keys are missing."""
+        """Raises a ConfigError if the gateway could not start: the database cannot be opened, or keys are missing."""
         try:
             await self._open_store()
             if self.store is not None:
                 await self._load_stored_keys(self.store)
                 await self.store.close()
+                if self.loaded.config.batches.enabled:
+                    from .batching import bucket_of
+
+                    bucket_of(self)
         finally:
             self._log.close()  # the event loop ends before the log would be flushed
 
@@ -179,7 +183,7 @@ class Gateway:
         if self.loaded.config.store.url != DISABLED:
             from .recording import TurnRecorders, open_store
 
-            self.store = await open_store(self.loaded.config, self._environment, self.log)
+            self.store = await open_store(self.loaded.config, self.environment, self.log)
             self.recorders = TurnRecorders(self.store)
 
     async def _open_batches(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..batch.checking import Route
+from ..batch.files import FileStorage
 from ..batch.model import PROVIDER, Batch, LineError
 from ..batch.service import BatchService
 from ..callers import ANONYMOUS
@@ -18,6 +20,7 @@ from .batch_runner import BatchRunner
 from .endpoints import COUNTED_BY, ENDPOINTS
 
 if TYPE_CHECKING:
+    from ..batch.shared_limits import SharedLimits
     from .app import Gateway
 
 
@@ -50,10 +53,38 @@ async def open_batches(gateway: Gateway, store: Store) -> BatchService:
         route=route,
         describe=described,
         line_bytes=gateway.server.max_body_bytes,
+        storage=bucket_of(gateway),
         database=None if store.database.is_sqlite else await Database.open(store.settings.url),
+        limits=_limits(gateway, store),
     )
     service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.answers_live, gateway.log)
     return service
+
+
+def bucket_of(gateway: Gateway) -> FileStorage | None:
+    """Returns the S3-compatible store of uploaded files; None if they are in a directory."""
+    config = gateway.loaded.config.batches
+    if not config.directory.startswith("s3://"):
+        return None
+    from ..batch.s3_storage import S3Storage
+
+    return S3Storage(config.directory, config.s3, gateway.environment, gateway.say)
+
+
+def _limits(gateway: Gateway, store: Store) -> SharedLimits | None:
+    """Returns the rate limits that all workers count in Valkey; None if there is none, or no worker."""
+    config = gateway.loaded.config
+    if not config.valkey.url or not config.batches.worker:
+        return None
+    from ..batch.shared_limits import SharedLimits
+
+    def account(name: str) -> str:
+        """The key identifies the account, and cannot be found from its hash."""
+        upstream = gateway.pool.routes.upstreams.get(name)
+        identity = f"{upstream.base_url}\n{upstream.key}" if upstream is not None else name
+        return hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+    return SharedLimits(config.valkey.url, str(store.process.id), account=account, say=gateway.say)
 
 
 def described(fault: LineError) -> bytes:

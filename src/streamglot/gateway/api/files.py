@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import ClientDisconnect
@@ -53,7 +54,7 @@ def file_routes(gateway: Gateway) -> list[Route]:
 
     async def content(http: HttpRequest) -> Response:
         file = await found_file(gateway, http)
-        return StreamingResponse(batches_of(gateway).contents(file), media_type="application/octet-stream")
+        return await streamed(batches_of(gateway).contents(file))
 
     async def remove(http: HttpRequest) -> Response:
         file = await found_file(gateway, http)
@@ -118,19 +119,32 @@ def page(rows: list[dict[str, Any]], limit: int) -> dict[str, Any]:
     }
 
 
+async def streamed(chunks: AsyncIterator[bytes], media_type: str = "application/octet-stream") -> Response:
+    """Returns a download. It reads the first chunk, so that contents that cannot be read are an error and not a broken body."""
+    first = await anext(chunks, b"")
+
+    async def body() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in chunks:
+            yield chunk
+
+    return StreamingResponse(body(), media_type=media_type)
+
+
 # --- uploads
 
 
 async def uploaded(gateway: Gateway, service: BatchService, http: HttpRequest, owner: str) -> File:
     """Stores the file of a form. Errors in the form are only known at its end; the stored contents are then removed."""
+    from ...batch.files import FileStorageUnavailable
     from ...batch.model import File
     from ...batch.rows import new_id
 
     form = _Form(gateway, http)
     now = time.time()
     file = File(id=new_id("file-"), owner=owner, filename="", purpose="", bytes=0, created=now)
+    await service.save_upload(file, form.contents())
     try:
-        await service.save_upload(file, form.contents())
         if form.filename is None:
             raise RequestError("the form has no file: send one in the field file", detail={"param": "file"})
         file.filename, file.purpose = _clean(form.filename), form.fields.get("purpose", "")
@@ -140,7 +154,8 @@ async def uploaded(gateway: Gateway, service: BatchService, http: HttpRequest, o
         file.expires = now + _kept_seconds(form.fields, service.config.keep_days * DAY)
         await service.catalog.add_file(file)
     except BaseException:
-        await service.storage.remove(file.id)
+        with suppress(FileStorageUnavailable):  # the first error is the cause
+            await service.storage.remove(file.id)
         raise
     return file
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ...errors import RequestError, excerpt
 from .batches import missing_batch
-from .files import batches_of, body_chunks, owner_of
+from .files import batches_of, body_chunks, owner_of, streamed
 from .query_string import Parameters
 from .store_view import id_in, json_reply
 
@@ -68,7 +69,7 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
 
     async def results(http: HttpRequest) -> Response:
         batch = await found_batch(http)
-        return StreamingResponse(batches_of(gateway).catalog.lines(batch, None), media_type="application/x-jsonl")
+        return await streamed(batches_of(gateway).catalog.lines(batch, None), "application/x-jsonl")
 
     async def cancel(http: HttpRequest) -> Response:
         service, batch = batches_of(gateway), await found_batch(http)
@@ -83,8 +84,8 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
             raise RequestError(
                 f"the batch {batch.id} is running; cancel it first, and wait until it has ended", code="batch_runs"
             )
-        await service.catalog.remove_batch(batch.id)
         await service.storage.remove(batch.input_file)
+        await service.catalog.remove_batch(batch.id)
         return json_reply({"id": batch.id, "type": "message_batch_deleted"})
 
     async def found_batch(http: HttpRequest) -> Batch:
@@ -108,6 +109,7 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
 
 async def created(gateway: Gateway, service: BatchService, http: HttpRequest, owner: str) -> Batch:
     """Streams the requests into a file, one per line, then creates a batch from it."""
+    from ...batch.files import FileStorageUnavailable
     from ...batch.model import MESSAGE_API, Batch, File
     from ...batch.rows import new_id
 
@@ -122,7 +124,8 @@ async def created(gateway: Gateway, service: BatchService, http: HttpRequest, ow
         batch.total = members.count
         return await service.create(batch)
     except BaseException:
-        await service.storage.remove(file.id)
+        with suppress(FileStorageUnavailable):  # the first error is the cause
+            await service.storage.remove(file.id)
         raise
 
 
