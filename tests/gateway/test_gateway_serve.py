@@ -122,6 +122,7 @@ def test_it_says_where_the_page_is_and_which_keys_it_looked_for(tmp_path: Path) 
     assert re.search(rf"chat and inspector +http://127\.0\.0\.1:{served.port}/\n", words)
     assert re.search(r"replay +found", words)
     assert "openai (OPENAI_API_KEY)" in words
+    assert "gemini (GEMINI_API_KEY)" in words  # a line does not end inside a pair
     assert "ollama (127.0.0.1:11434)" in words or re.search(r"ollama +found", words)
     assert len(words.splitlines()) < 35  # the beginning is still on the screen
 

@@ -43,8 +43,16 @@ def run(client: str | None, address: str | None, model: str, key: str, write: bo
 
 def local_address(server: ServerConfig) -> str:
     """Returns the address under which clients on this machine reach a gateway with these settings."""
-    host = LOOPBACK.get(server.host, server.host)
-    return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
+    return http_address(reachable_host(server.host), server.port)
+
+
+def reachable_host(host: str) -> str:
+    """Returns where clients on this machine connect to a gateway that listens on this host."""
+    return LOOPBACK.get(host, host)
+
+
+def http_address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _write(client: str, made: Recipe) -> int:

@@ -22,6 +22,7 @@ from ...upstream.discovery import Found, discover
 from ...upstream.local import NAME, LocalServer, local_server, missing
 from ...upstream.weights import CHOICE
 from ..client_setup.recipes import RECIPES, recipe
+from ..client_setup.setup import http_address, reachable_host
 
 ADDRESSES = (
     ("chat and inspector", "/"),
@@ -36,6 +37,7 @@ ADDRESSES = (
 BLANK_LINE = "\n\n"
 WIDTH = 110
 """Columns of a list that is folded."""
+NO_BREAK = "\N{NO-BREAK SPACE}"
 YOUR_KEY = "YOUR_KEY"
 """The placeholder for a key in the examples. The gateway does not know the keys themselves."""
 REPLAY = "replay"
@@ -71,11 +73,11 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
         server = loaded.config.server
         listener = listen(server.host, server.port)
         block_signals()  # callers learn from here on that it runs; a signal must not end it before it has handlers
-        address = f"[{server.host}]" if ":" in server.host else server.host
+        port = listener.getsockname()[1]
         started = f"upstreams.{NAME}" in overrides
-        place = f"http://{address}:{listener.getsockname()[1]}"
-        absent = [f"{found.provider.name} ({_looked_for(found)})" for found in others if not found.there]
-        _greet(rows, absent, place, NAME if started else REPLAY, gateway.authenticator.state)
+        place = http_address(server.host, port), http_address(reachable_host(server.host), port)
+        absent = [f"{found.provider.name}{NO_BREAK}({_looked_for(found)})" for found in others if not found.there]
+        _greet(rows, absent, *place, NAME if started else REPLAY, gateway.authenticator.state)
         if alone and wanted and not started:
             print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
         return serve(loaded, listener)
@@ -98,14 +100,13 @@ def _looked_for(found: Found) -> str:
     return found.provider.key_env or urlsplit(found.provider.probe).netloc
 
 
-def _greet(rows: list[tuple[str, ...]], absent: list[str], address: str, model: str, keys: Authentication) -> None:
+def _greet(rows: list[tuple[str, ...]], absent: list[str], listens: str, address: str, model: str, keys: Authentication) -> None:
     print(table(rows), file=sys.stderr)
     if absent:
         listed = f"not found, with what was looked for: {', '.join(absent)}"
-        print(
-            textwrap.fill(listed, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False), file=sys.stderr
-        )
-    print(f"\nstreamglot listens on {address}", file=sys.stderr)
+        folded = textwrap.fill(listed, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+        print(folded.replace(NO_BREAK, " "), file=sys.stderr)
+    print(f"\nstreamglot listens on {listens}", file=sys.stderr)
     print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
     if not keys.usable:
         print(f"\nThe gateway cannot be used: {keys.says}. Every request is refused with 401: {keys.step}", file=sys.stderr)
