@@ -78,12 +78,13 @@ matrix: $(READY) $(NODE_READY) ## every reader, writer and client over the corpu
 agents: $(READY) $(ALL_AGENTS_READY) ## real coding agents on every dialect (half an hour); writes docs/agents.md
 	cd tests && ../$(BIN)/python -m agents.run --page ../docs/agents.md
 
-bench: $(READY) ## time per chunk, growth, ratios to the official clients and to nginx (BENCH_PEERS=1: to other gateways)
+bench: $(READY) ## time per chunk, growth, ratios to the official clients and to nginx (BENCH_PEERS=1: to other gateways), imports
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.inband
 	$(BIN)/python -m bench.tools
 	$(BIN)/python -m bench.policies
+	$(BIN)/python -m bench.imports
 
 bench-page: $(READY) browser ## weight of the page, long tasks and frames at 500 tokens/s, in Chromium
 	cd tests && ../$(BIN)/python -m web.bench_page && ../$(BIN)/python -m web.bench_inspector
