@@ -97,7 +97,7 @@ def setup(client: str | None, address: str | None, model: str, key: str, write: 
     context_settings={"ignore_unknown_options": True},
     examples=(
         "streamglot launch codex",
-        "streamglot launch claude -m local",
+        "streamglot launch claude -m gpt-5.5",
         'streamglot launch gemini -m openai/gpt-5.5 -- -p "Explain this"',
     ),
 )
