@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
+
+MISUSED: Final = 2
+"""The exit status for wrong options or files, or a package that is not installed. ``exit_status.py`` needs packages to be loaded."""
 
 
 def main() -> None:
@@ -20,7 +24,7 @@ def main() -> None:
     sys.exit(exit_status(lambda: run(arguments)))
 
 
-def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int | str:
+def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int:
     """Handles an installation without the packages of the command line: prints the version, or says what to install."""
     from .. import __version__
     from ..extras import missing_package
@@ -33,4 +37,5 @@ def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int |
     missing = missing_package(error)
     if missing is None:
         raise error
-    return f"streamglot: the command line needs more packages: {missing.message}"
+    print(f"streamglot: the command line needs more packages: {missing.message}", file=sys.stderr)
+    return MISUSED
