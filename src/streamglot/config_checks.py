@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from .authentication import LOOPBACK
 from .callers import fault_of_key_name
 from .dialects import DIALECTS
 from .errors import ConfigError, excerpt
@@ -103,6 +104,11 @@ def _check_server(server: ServerConfig) -> None:
     if server.authentication == "none" and server.keys:
         raise ConfigError(
             'server.authentication is "none" and there are server.keys, which would have no effect: remove one of the two'
+        )
+    if server.authentication == "none" and server.host not in LOOPBACK:
+        raise ConfigError(
+            f'server.authentication is "none" and server.host is {server.host!r}, where other machines reach the gateway: listen on '
+            "127.0.0.1, or leave server.authentication out and make a key with `streamglot keys add NAME`"
         )
     unknown = [path for path in server.public_paths or () if path not in PUBLIC_PATHS]
     if unknown:

@@ -21,7 +21,7 @@ from gateway.upstream import HostileUpstream
 from gateway.worker_client import Line, at_once
 from streamglot import ConfigError
 from streamglot.authentication import authentication
-from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
+from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig, load
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.authenticator import Authenticator, digest_of
 from streamglot.gateway.auth.stored_keys import StoredCallers
@@ -218,6 +218,15 @@ def test_the_setting_asks_for_keys_where_there_is_none(tmp_path: Path) -> None:
 def test_nobody_from_outside_comes_in_without_a_key(server: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Gateway(LoadedConfig(Config(server=ServerConfig(**server), store=StoreConfig(url="none"))), {})
+
+
+def test_a_configuration_that_lets_everybody_in_from_outside_does_not_load(tmp_path: Path) -> None:
+    path = tmp_path / "open.toml"
+    path.write_text('[server]\nhost = "0.0.0.0"\nauthentication = "none"\n')
+    with pytest.raises(
+        ConfigError, match=r"server.authentication is \"none\" and server.host is '0.0.0.0'.*streamglot keys add NAME"
+    ):
+        load(path, {})
 
 
 def test_the_same_key_twice_is_refused() -> None:
