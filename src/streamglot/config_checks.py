@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from .authentication import LOOPBACK
 from .callers import fault_of_key_name
 from .dialects import DIALECTS
 from .errors import ConfigError, excerpt
@@ -25,6 +24,8 @@ LARGEST_NUMBER: Final = 2**53
 """The largest integer that a float represents exactly. Limits are compared with floats."""
 LARGEST_PORT: Final = 65_535
 """The largest TCP port."""
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+"""Hosts that only this machine can reach."""
 PUBLIC_PATHS: Final = ("/", "/metrics", "/ready")
 """Pages about the gateway itself that may need no key."""
 SCHEMES: Final = ("http://", "https://", "file:")
