@@ -34,7 +34,7 @@ def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int:
 
         print("\n".join(version_lines(__version__)))
         return 0
-    missing = missing_package(error)
+    missing = missing_package(error, "server" if arguments[:1] in (["serve"], ["launch"]) else "")
     if missing is None:
         raise error
     print(f"streamglot: the command line needs more packages: {missing.message}", file=sys.stderr)
