@@ -26,6 +26,7 @@ from docs.code_blocks import (
     shell_lines,
 )
 
+import streamglot
 from batch.mock import mock_upstream
 from clients.node import FOLDER, missing
 from gateway.running import running
@@ -33,6 +34,7 @@ from streamglot.cli.app import app
 from streamglot.cli.client_setup.recipes import recipe
 from streamglot.config import Config
 from streamglot.config_checks import check_config
+from streamglot.events import encode
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -94,6 +96,7 @@ def reader(served: tuple[str, str], tmp_path: Path) -> Reader:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "examples").symlink_to(ROOT / "examples")
+    recorded_turn(folder / "tests" / "corpus" / "anthropic")
     (tmp_path / ".curlrc").write_text("fail-with-body\n")  # an HTTP error is a failed command
     config = tmp_path / "reader.toml"
     config.write_text(CONFIG.format(url=upstream))
@@ -105,6 +108,16 @@ def reader(served: tuple[str, str], tmp_path: Path) -> Reader:
         "LANG": "C.UTF-8",
     }
     return Reader(folder, address, environment)
+
+
+def recorded_turn(folder: Path) -> None:
+    """The two files that ``streamglot logs export --as-test`` makes of a stored turn."""
+    folder.mkdir(parents=True)
+    body = (ROOT / "examples" / "anthropic.sse").read_bytes()
+    box = streamglot.reader("anthropic")
+    events = box.feed(body) + box.close()
+    (folder / "turn_1.sse").write_bytes(body)
+    (folder / "turn_1.events.jsonl").write_bytes(b"\n".join(encode(event) for event in events))
 
 
 @pytest.mark.parametrize("page", python_pages())
