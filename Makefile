@@ -1,9 +1,12 @@
-# Everything happens in .venv, from the versions in requirements/dev.lock. `make help` lists the targets.
+# Everything happens in .venv, from the versions in requirements/dev.lock. `make run` installs only what the gateway needs; the other
+# targets add the rest. `make help` lists the targets.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUNNABLE := $(VENV)/.runnable
+CHECK_PYTHON := import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)
 NODE_READY := tests/clients/node_modules/.package-lock.json
 WEB_READY := tests/web/node_modules/.package-lock.json
 AGENTS := tests/agents/node_modules
@@ -21,13 +24,22 @@ help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(READY): requirements/dev.lock pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -c '$(CHECK_PYTHON)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
-run: $(READY) ## fetch the small local model and run the gateway
+$(RUNNABLE): requirements/dev.lock pyproject.toml
+	$(PYTHON) -c '$(CHECK_PYTHON)'
+	@echo "installing the gateway into $(VENV), once: about 230 MB"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	sed -e 's/ *\\$$//' -e '/^ *--hash/d' requirements/dev.lock > $(VENV)/constraints.txt
+	test -e $(READY) || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint $(VENV)/constraints.txt --editable '.[server,local]'
+	touch $(RUNNABLE)
+
+run: $(RUNNABLE) ## fetch the small local model and run the gateway
 	-$(BIN)/streamglot local pull
 	$(BIN)/streamglot serve
 
@@ -78,12 +90,13 @@ matrix: $(READY) $(NODE_READY) ## every reader, writer and client over the corpu
 agents: $(READY) $(ALL_AGENTS_READY) ## real coding agents on every dialect (half an hour); writes docs/agents.md
 	cd tests && ../$(BIN)/python -m agents.run --page ../docs/agents.md
 
-bench: $(READY) ## time per chunk, growth, ratios to the official clients and to nginx (BENCH_PEERS=1: to other gateways)
+bench: $(READY) ## time per chunk, growth, ratios to the official clients and to nginx (BENCH_PEERS=1: to other gateways), imports
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.inband
 	$(BIN)/python -m bench.tools
 	$(BIN)/python -m bench.policies
+	$(BIN)/python -m bench.imports
 
 bench-page: $(READY) browser ## weight of the page, long tasks and frames at 500 tokens/s, in Chromium
 	cd tests && ../$(BIN)/python -m web.bench_page && ../$(BIN)/python -m web.bench_inspector

@@ -24,7 +24,7 @@ RUN_ELSEWHERE = {
     "docs/durable-batches.md": "batch_durable/test_batch_clients.py",
 }
 """Pages whose Python blocks need more than a gateway, and the tests below tests/ that run them."""
-RUNNABLE = ("python", "sh", "toml", "json")
+RUNNABLE = ("python", "sh", "js", "toml", "json")
 COMMANDS = ("sh", "console", "")
 """Languages of blocks in which command lines of ours are looked for."""
 LEFT_OUT = ("pip install", "uvx ", "make ", "streamglot serve", "streamglot local pull", "streamglot chat", "streamglot launch ")

@@ -22,6 +22,11 @@ PAGES = {
 }
 """Documents of the root, and where they are on the site."""
 DECISIONS = "decisions/index.md"
+ICON = "pictures/icon.svg"
+"""The icon of the gateway's page, which is that of the site too."""
+BACKGROUND = ("decisions/", "changelog.md", "limits.md")
+BACKGROUND_BOOST = 0.2
+"""Weight of background pages in the search: who searches for a word wants a guide or a reference first."""
 _LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.S | re.M)
 
@@ -30,10 +35,13 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:  # the configuration
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
     files.append(File.generated(config, DECISIONS, content=decisions()))
+    files.append(File.generated(config, ICON, abs_src_path=str(ROOT / "src/streamglot/web/icon.svg")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # a page of mkdocs
+    if page.file.src_uri.startswith(BACKGROUND):
+        page.meta.setdefault("search", {"boost": BACKGROUND_BOOST})
     return site_links(markdown, page.file.src_uri)
 
 

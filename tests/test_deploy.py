@@ -26,6 +26,7 @@ from streamglot.store import Report
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "streamglot.json").read_text())
+ALERTS = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICE_KEYS = {"build", "image", "environment", "volumes", "ports", "depends_on", "restart", "healthcheck", "command"}
 SERVICE_KEYS |= {"stop_grace_period"}
@@ -33,7 +34,7 @@ SERVICE_KEYS |= {"stop_grace_period"}
 METRIC = re.compile(r"\b(streamglot_\w+)(?:\{([^}]*)\})?")
 LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 BY = re.compile(r"\bby \(([^)]*)\)")
-LEGEND = re.compile(r"\{\{(\w+)\}\}")
+LEGEND = re.compile(r"\{\{(?: \$labels\.)?(\w+) ?\}\}")
 
 
 def exposed() -> dict[str, set[str]]:
@@ -67,16 +68,19 @@ def exposed() -> dict[str, set[str]]:
 
 
 def queries() -> list[tuple[str, str, str]]:
-    """Title, query and legend of every target of the dashboard."""
+    """Title, query and legend of every target of the dashboard, and of every alert over our metrics."""
     targets = [
         (panel["title"], target["expr"], target["legendFormat"]) for panel in DASHBOARD["panels"] for target in panel["targets"]
     ]
     variables = [("variable", item["query"]["query"], "") for item in DASHBOARD["templating"]["list"] if item["type"] == "query"]
-    return targets + variables
+    alerts = [(rule["alert"], rule["expr"], rule["annotations"]["summary"]) for rule in ALERTS if "streamglot_" in rule["expr"]]
+    return targets + variables + alerts
 
 
 @pytest.mark.parametrize(("title", "query", "legend"), queries())
-def test_every_query_of_the_dashboard_is_about_metrics_that_are_exposed(title: str, query: str, legend: str) -> None:
+def test_every_query_of_the_dashboard_and_the_alerts_is_about_metrics_that_are_exposed(
+    title: str, query: str, legend: str
+) -> None:
     known = exposed()
     found = METRIC.findall(query)
     assert found, title
@@ -91,7 +95,8 @@ def test_every_query_of_the_dashboard_is_about_metrics_that_are_exposed(title: s
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
-    shown = {metric for _, query, _ in queries() for metric, _ in METRIC.findall(query)}
+    names = {rule["alert"] for rule in ALERTS}
+    shown = {metric for title, query, _ in queries() if title not in names for metric, _ in METRIC.findall(query)}
     base = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in exposed()}
     assert base - {re.sub(r"_bucket$", "", metric) for metric in shown} == set()
 
@@ -142,6 +147,10 @@ def test_prometheus_and_grafana_find_each_other() -> None:
     prometheus = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
     (job,) = prometheus["scrape_configs"]
     assert job["static_configs"][0]["targets"] == ["gateway:8484"]
+    folder = "/etc/prometheus/"
+    seen = [volume.split(":")[1] for volume in COMPOSE["services"]["prometheus"]["volumes"]]
+    assert {f"{folder}{name}" for name in ("prometheus.yml", *prometheus["rule_files"])} <= set(seen)
+    assert all(f'job="{job["job_name"]}"' in rule["expr"] for rule in ALERTS if "up{" in rule["expr"])
     (source,) = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yaml").read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
     (provider,) = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/streamglot.yaml").read_text())["providers"]
@@ -166,8 +175,10 @@ def test_the_container_installs_extras_that_exist() -> None:
     (extras,) = re.findall(r'"\.\[([\w,]+)\]"', text)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert set(extras.split(",")) <= set(project["project"]["optional-dependencies"])
+    sent = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
     for source in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):
         assert all((ROOT / name).exists() for name in source.split())
+        assert all(f"!{name}" in sent for name in source.split())
 
 
 def test_the_container_file_passes_hadolint() -> None:

@@ -33,7 +33,7 @@ def test_every_name_in_backticks_exists(document: str) -> None:
 
 
 def exists(piece: str) -> bool:
-    if piece.startswith(("make ", "pip ", "streamglot ", "uvx ")):
+    if piece.startswith(("make ", "pip ", "source ", "streamglot ", "uvx ")):
         return not piece.startswith("make ") or f"\n{piece.split()[1]}:" in (ROOT / "Makefile").read_text()
     if "/" in piece or piece.endswith((".py", ".md", ".toml")):
         return (ROOT / piece).exists() or piece in FILES or piece == "streamglot.toml"

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from .config_checks import LOOPBACK as LOOPBACK
+
 if TYPE_CHECKING:
     from .config import ServerConfig
 
-LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 ADD: Final = "make a key with `streamglot keys add NAME`"
 OPEN: Final = 'or set server.authentication = "none" to let in everybody on this machine'
 

@@ -24,6 +24,8 @@ LARGEST_NUMBER: Final = 2**53
 """The largest integer that a float represents exactly. Limits are compared with floats."""
 LARGEST_PORT: Final = 65_535
 """The largest TCP port."""
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+"""Hosts that only this machine can reach."""
 PUBLIC_PATHS: Final = ("/", "/metrics", "/ready")
 """Pages about the gateway itself that may need no key."""
 SCHEMES: Final = ("http://", "https://", "file:")
@@ -106,6 +108,11 @@ def _check_server(server: ServerConfig) -> None:
     if server.authentication == "none" and server.keys:
         raise ConfigError(
             'server.authentication is "none" and there are server.keys, which would have no effect: remove one of the two'
+        )
+    if server.authentication == "none" and server.host not in LOOPBACK:
+        raise ConfigError(
+            f'server.authentication is "none" and server.host is {server.host!r}, where other machines reach the gateway: listen on '
+            "127.0.0.1, or leave server.authentication out and make a key with `streamglot keys add NAME`"
         )
     unknown = [path for path in server.public_paths or () if path not in PUBLIC_PATHS]
     if unknown:

@@ -29,10 +29,11 @@ EXTRAS: Final = {
 """A package's import name, and the extra of streamglot that installs it."""
 
 
-def missing_package(error: ModuleNotFoundError) -> ConfigError | None:
-    """Returns the error that says what to install; None if the module belongs to no extra, which is a defect."""
+def missing_package(error: ModuleNotFoundError, extra: str = "") -> ConfigError | None:
+    """Returns the error that says what to install; None if the module belongs to no extra, which is a defect. ``extra`` is one
+    that brings more than this package, where more is needed."""
     package = (error.name or "").partition(".")[0]
-    return _not_installed(package) if package in EXTRAS else None
+    return _not_installed(package, extra) if package in EXTRAS else None
 
 
 def require(*packages: str) -> None:
@@ -42,5 +43,6 @@ def require(*packages: str) -> None:
             raise _not_installed(package)
 
 
-def _not_installed(package: str) -> ConfigError:
-    return ConfigError(f"the package {package!r} is not installed; install it with: pip install 'streamglot[{EXTRAS[package]}]'")
+def _not_installed(package: str, extra: str = "") -> ConfigError:
+    wanted = extra or EXTRAS[package]
+    return ConfigError(f"the package {package!r} is not installed; install it with: pip install 'streamglot[{wanted}]'")

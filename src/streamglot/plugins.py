@@ -8,6 +8,12 @@ from typing import Any
 from .errors import ConfigError
 
 
+def import_fault(error: Exception) -> str:
+    """Returns why a module could not be imported, and where Python looks for modules."""
+    where = "; Python looks in installed packages and in the folders of the variable PYTHONPATH"
+    return f"{type(error).__name__}: {error}{where if isinstance(error, ModuleNotFoundError) else ''}"
+
+
 def load_object(reference: str, setting: str) -> Any:
     """Returns the object that ``module:name`` refers to. ``setting`` is the configuration key, for the error message."""
     module, colon, name = reference.partition(":")
@@ -16,7 +22,7 @@ def load_object(reference: str, setting: str) -> Any:
     try:
         found: Any = import_module(module)
     except Exception as error:  # the import of a foreign module may raise anything
-        raise ConfigError(f"{setting}: the module {module!r} cannot be imported: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"{setting}: the module {module!r} cannot be imported: {import_fault(error)}") from None
     for part in name.split("."):
         if not hasattr(found, part):
             raise ConfigError(f"{setting}: the module {module!r} has no {name!r}")

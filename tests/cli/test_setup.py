@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -280,9 +281,9 @@ def test_the_name_of_a_variable_is_no_secret(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("client", "model", "context", "warned"),
     [
-        ("claude-code", "local", "", "STREAMGLOT_LOCAL_CONTEXT=65536"),
+        ("claude-code", "local", "", "STREAMGLOT_LOCAL=path/to/model.gguf and STREAMGLOT_LOCAL_CONTEXT=65536"),
         ("qwen-code", "local", "", "16,000 tokens, but the model 'local' has a context of 8,192"),
-        ("claude-code", "local", "32768", ""),
+        ("claude-code", "local", "32768", "the model 'local' has a context of 8,192"),
         ("claude-code", "gpt-5.5", "", ""),
         ("aider", "local", "", ""),
     ],
@@ -292,6 +293,33 @@ def test_a_small_context_window_causes_a_warning(shell: Shell, client: str, mode
     errors = shell.run("setup", client, "-m", model, environment=environment).stderr.decode()
     assert ("warning:" in errors) == bool(warned)
     assert warned in errors
+
+
+def test_other_weights_have_the_context_that_they_are_given(shell: Shell, tmp_path: Path) -> None:
+    weights = tmp_path / "large.gguf"
+    weights.touch()
+    for context, warned in (("32768", False), ("16384", True)):
+        environment = {"STREAMGLOT_LOCAL": str(weights), "STREAMGLOT_LOCAL_CONTEXT": context}
+        errors = shell.run("setup", "claude-code", "-m", "local", environment=environment).stderr.decode()
+        assert ("choose another model, or set STREAMGLOT_LOCAL_CONTEXT=65536" in errors) is warned
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("port = 9191", "http://127.0.0.1:9191"),
+        ('host = "0.0.0.0"', "http://127.0.0.1:8484"),
+        ('host = "::"\nport = 9192', "http://[::1]:9192"),
+        ('host = "10.0.0.7"', "http://10.0.0.7:8484"),
+    ],
+)
+def test_the_address_is_that_of_the_configuration(shell: Shell, tmp_path: Path, server: str, address: str) -> None:
+    config = tmp_path / "other.toml"
+    config.write_text(f"[server]\n{server}\n")
+    environment = {"STREAMGLOT_CONFIG": str(config)}
+    assert f"ANTHROPIC_BASE_URL={address}\n" in shell.run("setup", "anthropic", environment=environment).stdout.decode()
+    given = shell.run("setup", "anthropic", "--address", "https://gateway.example", environment=environment).stdout.decode()
+    assert "ANTHROPIC_BASE_URL=https://gateway.example\n" in given
 
 
 # --- single forms

@@ -37,13 +37,13 @@ def test_the_base_is_the_pure_library_with_msgspec_alone(environment: Get) -> No
 
 
 def test_a_command_without_its_extra_says_which_one_to_install(environment: Get) -> None:
-    for arguments in ([], ["serve"], ["query", "hi"]):
+    for arguments, extra in (([], "cli"), (["serve"], "server"), (["query", "hi"], "cli")):
         done = environment("").streamglot(*arguments)
-        assert done.returncode == 1
-        assert "pip install 'streamglot[cli]'" in done.stderr
+        assert done.returncode == 2
+        assert f"pip install 'streamglot[{extra}]'" in done.stderr
         assert "Traceback" not in done.stderr
     done = environment("client").streamglot("serve")
-    assert (done.returncode, "pip install 'streamglot[" in done.stderr) == (1, True)
+    assert (done.returncode, "pip install 'streamglot[" in done.stderr) == (2, True)
 
 
 def test_the_version_needs_no_extra(environment: Get) -> None:

@@ -1,4 +1,4 @@
-"""The code on the pages works: Python and shell blocks run, TOML is a valid configuration, JSON is JSON, options exist."""
+"""The code on the pages works: Python, shell and JavaScript run, TOML is a valid configuration, JSON is JSON, options exist."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,15 @@ from docs.code_blocks import (
     shell_lines,
 )
 
+import streamglot
 from batch.mock import mock_upstream
+from clients.node import FOLDER, missing
 from gateway.running import running
 from streamglot.cli.app import app
+from streamglot.cli.client_setup.recipes import recipe
 from streamglot.config import Config
 from streamglot.config_checks import check_config
+from streamglot.events import encode
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -91,6 +96,7 @@ def reader(served: tuple[str, str], tmp_path: Path) -> Reader:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "examples").symlink_to(ROOT / "examples")
+    recorded_turn(folder / "tests" / "corpus" / "anthropic")
     (tmp_path / ".curlrc").write_text("fail-with-body\n")  # an HTTP error is a failed command
     config = tmp_path / "reader.toml"
     config.write_text(CONFIG.format(url=upstream))
@@ -102,6 +108,16 @@ def reader(served: tuple[str, str], tmp_path: Path) -> Reader:
         "LANG": "C.UTF-8",
     }
     return Reader(folder, address, environment)
+
+
+def recorded_turn(folder: Path) -> None:
+    """The two files that ``streamglot logs export --as-test`` makes of a stored turn."""
+    folder.mkdir(parents=True)
+    body = (ROOT / "examples" / "anthropic.sse").read_bytes()
+    box = streamglot.reader("anthropic")
+    events = box.feed(body) + box.close()
+    (folder / "turn_1.sse").write_bytes(body)
+    (folder / "turn_1.events.jsonl").write_bytes(b"\n".join(encode(event) for event in events))
 
 
 @pytest.mark.parametrize("page", python_pages())
@@ -133,6 +149,22 @@ def test_the_commands_of_a_block_succeed(block: CodeBlock, reader: Reader) -> No
     if "curl -N" in script or "curl -sN" in script:
         written = done.stdout.replace('"error":null', "")
         assert "error" not in written.lower(), written  # inside a stream, in any dialect
+
+
+@pytest.mark.parametrize("block", named(in_language("js")))
+def test_the_javascript_of_a_block_runs(block: CodeBlock, reader: Reader) -> None:
+    """With the packages of tests/clients. What the block prints is the answer of the mock upstream."""
+    if why := missing():
+        warnings.warn(f"NOT CHECKED: {block.place}: {why}", stacklevel=1)
+        pytest.skip(why)
+    (reader.folder / "node_modules").symlink_to((FOLDER / "node_modules").resolve())
+    program = reader.folder / "block.mjs"
+    program.write_text(reader.text(block.text))
+    done = subprocess.run(
+        ["node", program], cwd=reader.folder, capture_output=True, text=True, timeout=SHELL_SECONDS, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout.strip(), done.stderr
 
 
 @pytest.mark.parametrize("block", named(in_language("toml")))
@@ -179,6 +211,21 @@ def test_blocks_are_found_and_most_of_them_are_run() -> None:
     blocks = [block for block in all_blocks() if block.language in RUNNABLE]
     assert {block.language for block in blocks} == set(RUNNABLE)
     assert sum(not block.not_run for block in blocks) > 4 * sum(bool(block.not_run) for block in blocks)
+
+
+SHOWN = (
+    ("docs/guides/claude-code.md", "json", "claude-code", "gpt-5.5"),
+    ("docs/guides/codex.md", "toml", "codex", "gpt-5.5"),
+    ("docs/guides/open-webui.md", "text", "open-webui", "local"),
+    ("docs/guides/langchain.md", "python", "langchain", "local"),
+)
+"""The guides that show what ``streamglot setup`` prints: page, language of the block, client and model."""
+
+
+@pytest.mark.parametrize(("page", "language", "client", "model"), SHOWN)
+def test_a_guide_shows_the_settings_that_setup_prints(page: str, language: str, client: str, model: str) -> None:
+    shown = next(block.text for block in blocks_of(page) if block.language == language)
+    assert shown == recipe(client, f"http://{ADDRESS}", model, "streamglot").text
 
 
 def test_make_targets_on_the_pages_exist() -> None:

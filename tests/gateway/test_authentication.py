@@ -21,7 +21,7 @@ from gateway.upstream import HostileUpstream
 from gateway.worker_client import Line, at_once
 from streamglot import ConfigError
 from streamglot.authentication import authentication
-from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
+from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig, load
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.authenticator import Authenticator, digest_of
 from streamglot.gateway.auth.stored_keys import StoredCallers
@@ -220,6 +220,15 @@ def test_remote_requests_need_a_key(server: dict[str, Any], says: str) -> None:
         Gateway(LoadedConfig(Config(server=ServerConfig(**server), store=StoreConfig(url="none"))), {})
 
 
+def test_a_configuration_that_lets_everybody_in_from_outside_does_not_load(tmp_path: Path) -> None:
+    path = tmp_path / "open.toml"
+    path.write_text('[server]\nhost = "0.0.0.0"\nauthentication = "none"\n')
+    with pytest.raises(
+        ConfigError, match=r"server.authentication is \"none\" and server.host is '0.0.0.0'.*streamglot keys add NAME"
+    ):
+        load(path, {})
+
+
 def test_the_same_key_twice_is_refused() -> None:
     keys = [KeyConfig(name="a", hash=digest_of("k")), KeyConfig(name="b", hash=f"SHA256:{digest_of('k')}".lower())]
     with pytest.raises(ConfigError, match="'b' is the same as that of 'a'"):
@@ -227,10 +236,10 @@ def test_the_same_key_twice_is_refused() -> None:
 
 
 def test_requests_are_refused_until_the_store_was_read() -> None:
-    doorkeeper = Authenticator(ServerConfig(), {}, StoredCallers())
-    assert doorkeeper.asks
+    checker = Authenticator(ServerConfig(), {}, StoredCallers())
+    assert checker.asks
     with pytest.raises(Exception, match="asks for a key"):
-        doorkeeper.admit({})
+        checker.admit({})
 
 
 def test_a_reload_succeeds_while_all_keys_are_revoked(tmp_path: Path) -> None:

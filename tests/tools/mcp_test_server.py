@@ -46,6 +46,12 @@ async def fail() -> str:
 
 
 @server.tool()
+async def meta(context: Context) -> dict[str, Any]:
+    """The metadata of the call."""
+    return dict(context.request_context.meta or {})
+
+
+@server.tool()
 async def picture() -> Image:
     """An image."""
     return Image(data=base64.b64decode("iVBORw0KGgo="), format="png")

@@ -9,12 +9,14 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from streamglot.errors import ConfigError
 from streamglot.tools import ToolError, ToolExecutor, ToolRegistry, ToolsConfig
 from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.settings import McpServer, ToolLimits
+from streamglot.tools.tool import TRACE_CONTEXT
 from tools.scripted import Model, call, calls, events_of, exchange_of, text
 from waiting import until
 
@@ -62,6 +64,17 @@ async def test_the_tools_of_a_server_are_listed_and_called(source: McpSource) ->
     async with asyncio.timeout(60):
         while "docs.grown" not in [tool.name for tool in await source.tools()]:
             await asyncio.sleep(0.01)
+
+
+async def test_a_call_carries_the_trace_context(source: McpSource) -> None:
+    context = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
+    assert "traceparent" not in (await source.call("meta", {})).text
+    before = TRACE_CONTEXT.set(context)
+    try:
+        said = msgspec.json.decode((await source.call("meta", {})).text)
+    finally:
+        TRACE_CONTEXT.reset(before)
+    assert {name: said[name] for name in context} == context
 
 
 async def test_a_cancelled_call_leaves_the_server_usable(source: McpSource) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
+
+MISUSED: Final = 2
+"""The exit status for wrong options or files, or a package that is not installed. ``exit_status.py`` needs packages to be loaded."""
 
 
 def main() -> None:
@@ -20,7 +24,7 @@ def main() -> None:
     sys.exit(exit_status(lambda: run(arguments)))
 
 
-def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int | str:
+def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int:
     """Handles an installation without the packages of the command line: prints the version, or says what to install."""
     from .. import __version__
     from ..extras import missing_package
@@ -30,7 +34,8 @@ def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int |
 
         print("\n".join(version_lines(__version__)))
         return 0
-    missing = missing_package(error)
+    missing = missing_package(error, "server" if arguments[:1] in (["serve"], ["launch"]) else "")
     if missing is None:
         raise error
-    return f"streamglot: the command line needs more packages: {missing.message}"
+    print(f"streamglot: the command line needs more packages: {missing.message}", file=sys.stderr)
+    return MISUSED

@@ -55,7 +55,7 @@ class ExchangeRecord(Struct):
 
     ``error`` is the code that the client sees, which an upstream may have invented; ``error_kind`` is one of a limited set.
     ``ending`` is the actual one: end, length, …, truncated, client_gone, error. ``usage`` is what the upstream reported; if that
-    is incomplete, ``estimated`` counts against a key. ``blocks``, ``waits`` and ``failures`` are the exchange's timeline, in
+    is incomplete, ``estimated`` counts against a key. ``session`` is the id of the stored conversation, if there is one. ``blocks``, ``waits`` and ``failures`` are the exchange's timeline, in
     seconds since ``began``.
     """
 
@@ -65,6 +65,7 @@ class ExchangeRecord(Struct):
     model: str = ""
     stream: bool = False
     key: str = ""
+    session: str = ""
     upstream: str = ""
     upstream_dialect: str = ""
     attempts: int = 0

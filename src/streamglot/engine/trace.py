@@ -32,8 +32,8 @@ class AttemptTrace(Protocol):
 class EngineTracer(Protocol):
     """Traces what the engine does, as a part of the request that the current task serves. No method raises."""
 
-    def attempt(self, candidate: Candidate, request: Request) -> AttemptTrace:
-        """An upstream is about to be asked."""
+    def attempt(self, candidate: Candidate, request: Request, *, session: str = "") -> AttemptTrace:
+        """An upstream is about to be asked. ``session`` is the id of the stored conversation, if there is one."""
 
-    def tool(self, question: Any) -> AbstractContextManager[None]:  # Any: a RunTool; what it has is read by name
-        """Runs one tool call inside."""
+    def tool(self, question: Any) -> AbstractContextManager[Mapping[str, str]]:  # Any: a RunTool; what it has is read by name
+        """Runs one tool call inside. Yields the trace context for the server that is asked."""

@@ -180,7 +180,9 @@ class UpstreamRequest:
 
     def _start_trace(self, candidate: Candidate) -> AttemptTrace | None:
         tracer = self._pool.tracer
-        return None if tracer is None else tracer.attempt(candidate, self._for(candidate))
+        if tracer is None:
+            return None
+        return tracer.attempt(candidate, self._for(candidate), session=self._record.session)
 
     def _for(self, candidate: Candidate) -> Request:
         """The request as this candidate is asked."""

@@ -75,6 +75,7 @@ class TurnRecorders:
         headers = call.headers if call is not None else {}
         caller = (record.key or anonymous(headers)) if caller is None else caller
         session = await store.find_session(session_hints(caller, request, body, headers, endpoint.chat), request)
+        record.session = session.id
         if options.conversation:
             if request.previous_response_id:
                 raise RequestError("conversation and previous_response_id exclude each other: send one of them")

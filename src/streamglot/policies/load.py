@@ -15,6 +15,7 @@ import msgspec
 from msgspec import structs
 
 from ..errors import ConfigError, excerpt
+from ..plugins import import_fault
 from .builtin import BUILT_IN
 from .policy import Policy
 from .running.members import prepare
@@ -97,7 +98,7 @@ def _imported(name: str, place: str) -> Any:
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{place}: {name} cannot be imported: {error}") from None
+        raise ConfigError(f"{place}: {name} cannot be imported: {import_fault(error)}") from None
 
 
 def refuse_shared_state(kind: type[Policy]) -> None:

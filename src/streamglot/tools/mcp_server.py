@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..messages import MediaPart
 from .settings import McpServer
 from .subprocesses import kill_group, reap
-from .tool import Tool, ToolError, ToolOutput
+from .tool import TRACE_CONTEXT, Tool, ToolError, ToolOutput
 
 LINE_BYTES: Final = 64 * 2**20
 """Bytes of the longest line that is read from a worker. A result is one line, so this limits results too."""
@@ -67,7 +67,9 @@ class McpSource:
 
     async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
         worker = await self._running()
-        said = await worker.ask({"op": "call", "name": name, "arguments": arguments})
+        question = {"op": "call", "name": name, "arguments": arguments}
+        trace = TRACE_CONTEXT.get()
+        said = await worker.ask({**question, "meta": dict(trace)} if trace else question)
         media = [MediaPart(mime, data) for mime, data in said["media"]]
         return ToolOutput(said["text"], said["is_error"], media)
 

@@ -4,6 +4,7 @@ Lines of JSON in both directions. The first line on standard input is the server
 
     {"id": 1, "op": "list"}                                  -> {"id": 1, "tools": [{"name", "description", "parameters", …}]}
     {"id": 2, "op": "call", "name": …, "arguments": {…}}     -> {"id": 2, "text": …, "is_error": …, "media": [[mime, base64], …]}
+    the same with "meta": {"traceparent": …}                 -> the same; the server gets it as the ``_meta`` of the call
     {"id": 2, "op": "cancel"}                                -> nothing
     a failure of any of them                                 -> {"id": 2, "error": …}
     without being asked                                      -> {"event": "ready" | "changed" | "failed", "error": …}
@@ -108,7 +109,8 @@ class Worker:
             if asked["op"] == "list":
                 say({"id": number, "tools": await self._list()})
             else:
-                say({"id": number, **_result(await self._client.call_tool(asked["name"], asked["arguments"]))})
+                called = await self._client.call_tool(asked["name"], asked["arguments"], meta=asked.get("meta"))
+                say({"id": number, **_result(called)})
         except Exception as error:
             say({"id": number, "error": _words(error)})
             if getattr(getattr(error, "error", error), "code", None) == CLOSED:

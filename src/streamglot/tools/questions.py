@@ -14,7 +14,7 @@ from ..stages.stage import Question
 from .mixed_turns import MixedTurns
 from .schema import ArgumentsError
 from .settings import ToolLimits
-from .tool import Tool, ToolError, ToolOutput
+from .tool import TRACE_CONTEXT, Tool, ToolError, ToolOutput
 
 ERROR_CHARS: Final = 2000
 """Characters of an exception's message that the model sees: enough to act on, too few to fill its context."""
@@ -85,8 +85,12 @@ class RunTool(Question):
 
     async def resolve(self, engine: Any) -> ToolOutput:  # Any: the services of the engine, which is above this layer
         tracer = getattr(engine, "tracer", None)
-        with nullcontext() if tracer is None else tracer.tool(self):
-            return await self._executor.run(self.tool, self.arguments)
+        with nullcontext({}) if tracer is None else tracer.tool(self) as trace:
+            before = TRACE_CONTEXT.set(trace)
+            try:
+                return await self._executor.run(self.tool, self.arguments)
+            finally:
+                TRACE_CONTEXT.reset(before)
 
 
 def refusal(words: str) -> ToolOutput:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import ConfigError
+from ..plugins import import_fault
 from .settings import Executable
 from .subprocesses import run_process
 from .tool import Tool, ToolOutput
@@ -42,7 +43,7 @@ def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:  # anything may happen while somebody else's module is imported
-        raise ConfigError(f"tools.python: the module {name!r} cannot be imported: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"tools.python: the module {name!r} cannot be imported: {import_fault(error)}") from None
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -6,7 +6,9 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, overload
 
 import msgspec
@@ -17,6 +19,8 @@ from ..messages import MediaPart, TextPart, ToolSpec
 from .schema import ArgumentsError, arguments_type, check_value, convert, docstring_of, parameters_schema
 
 NO_OUTPUT: Final = "The tool ran and returned no output."
+TRACE_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("trace_context", default=MappingProxyType({}))
+"""The W3C trace context of the call that this task runs: what a tool passes on to a server. Empty without telemetry."""
 NAME_CHARS: Final = 64
 """Characters of the longest function name that model APIs accept."""
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")

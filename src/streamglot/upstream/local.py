@@ -34,7 +34,7 @@ TEMPLATE: Final = Path(__file__).with_name("local.jinja")
 THREADS: Final = "STREAMGLOT_LOCAL_THREADS"
 CONTEXT: Final = "STREAMGLOT_LOCAL_CONTEXT"
 CONTEXT_TOKENS: Final = 8192
-"""The context length of the default model, in tokens."""
+"""The context length of the default model, in tokens. It was trained with it, and llama.cpp gives a model no more."""
 STOP_SECONDS: Final = 3.0
 ATTEMPTS: Final = 6
 """Attempts with growing pauses. While a model restarts, most requests only wait."""
@@ -151,9 +151,19 @@ def threads(environment: Mapping[str, str] = os.environ) -> int:
     return _number(environment, THREADS, max(1, there - 1))
 
 
+def runs_default(environment: Mapping[str, str]) -> bool:
+    """Whether the local model is the default one. Weights that cannot be found are others."""
+    try:
+        weights = chosen(environment)
+    except ConfigError:
+        return False
+    return weights is None or weights.stem == DEFAULT.name
+
+
 def context_tokens(environment: Mapping[str, str]) -> int:
-    """The context of the local model."""
-    return _number(environment, CONTEXT, CONTEXT_TOKENS)
+    """The context of the local model, in tokens."""
+    wanted = _number(environment, CONTEXT, CONTEXT_TOKENS)
+    return min(wanted, CONTEXT_TOKENS) if runs_default(environment) else wanted
 
 
 def _number(environment: Mapping[str, str], name: str, usual: int) -> int:

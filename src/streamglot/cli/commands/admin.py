@@ -78,11 +78,11 @@ def doctor(json: bool, offline: bool) -> int:
     ),
 )
 @click.argument("client", type=text, required=False)
-@click.option("--address", type=text, default="http://127.0.0.1:8484", show_default=True, help="The address of the gateway.")
+@click.option("--address", type=text, help="The address of the gateway. Default: that of the configuration, on this machine.")
 @click.option("-m", "--model", type=text, default="local", show_default=True, help="The model to use.")
 @click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it requires one.")
 @click.option("--write", is_flag=True, help="Merge the settings into the client's settings file; other settings stay.")
-def setup(client: str | None, address: str, model: str, key: str, write: bool) -> int:
+def setup(client: str | None, address: str | None, model: str, key: str, write: bool) -> int:
     """Print or write the settings with which a client uses the gateway.
 
     CLIENT is the name of a program. Without CLIENT, all known programs are listed.
@@ -97,7 +97,7 @@ def setup(client: str | None, address: str, model: str, key: str, write: bool) -
     context_settings={"ignore_unknown_options": True},
     examples=(
         "streamglot launch codex",
-        "streamglot launch claude -m local",
+        "streamglot launch claude -m gpt-5.5",
         'streamglot launch gemini -m openai/gpt-5.5 -- -p "Explain this"',
     ),
 )

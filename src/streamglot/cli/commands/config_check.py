@@ -43,7 +43,7 @@ def _warnings(config: Config, environment: Mapping[str, str]) -> Iterator[str]:
             yield f"upstreams.{name}.key: the key stands in the file; name a variable with key_env instead"
     for key in config.server.keys:
         if key.key_env and not environment.get(key.key_env):
-            yield f"server.keys: the variable {key.key_env} of the key {key.name!r} is not set, so nobody can use the key; set it"
+            yield f"server.keys: the variable {key.key_env} of the key {key.name!r} is not set; set it where the gateway starts, which refuses to start without it"
 
 
 def _counted(count: int, what: str) -> str:

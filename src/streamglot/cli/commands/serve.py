@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -16,12 +18,14 @@ from ...errors import StreamglotError
 from ...gateway.app import Gateway
 from ...gateway.http.server import block_signals
 from ...gateway.serve import listen, serve
-from ...upstream.discovery import discover
+from ...upstream.discovery import Found, discover
 from ...upstream.local import NAME, LocalServer, local_server, missing
 from ...upstream.weights import CHOICE
 from ..client_setup.recipes import RECIPES, recipe
+from ..client_setup.setup import http_address, reachable_host
 
 ADDRESSES = (
+    ("chat and inspector", "/"),
     ("OpenAI", "/v1"),
     ("Anthropic", "/"),
     ("Gemini", "/v1beta"),
@@ -29,8 +33,11 @@ ADDRESSES = (
     ("AG-UI", "/agui"),
     ("Vercel AI SDK", "/ui"),
 )
-"""The base address for each kind of client."""
+"""The address of the page, and the base address for each kind of client."""
 BLANK_LINE = "\n\n"
+WIDTH = 110
+"""Columns of a list that is folded."""
+NO_BREAK = "\N{NO-BREAK SPACE}"
 YOUR_KEY = "YOUR_KEY"
 """The placeholder for a key in the examples. The gateway does not know the keys themselves."""
 REPLAY = "replay"
@@ -58,20 +65,19 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
             loaded = load(path, overrides=overrides)
         elif NAME not in known:
             rows.append((NAME, "not started", "openai_chat", missing() if wanted else "server.discover is off"))
-        for found in discovered:
-            if found.provider.name not in known:
-                state = "found" if found.there else "not found"
-                rows.append((found.provider.name, state, found.provider.dialect, found.because))
+        others = [found for found in discovered if found.provider.name not in known]
+        rows += [(found.provider.name, "found", found.provider.dialect, found.because) for found in others if found.there]
         rows.append((REPLAY, "found", "openai_chat", "built in: it repeats the question"))
         gateway = Gateway(loaded)
         asyncio.run(gateway.check())  # refuses a bad configuration before anything is printed or listens
         server = loaded.config.server
         listener = listen(server.host, server.port)
         block_signals()  # callers learn from here on that it runs; a signal must not end it before it has handlers
-        address = f"[{server.host}]" if ":" in server.host else server.host
+        port = listener.getsockname()[1]
         started = f"upstreams.{NAME}" in overrides
-        place = f"http://{address}:{listener.getsockname()[1]}"
-        _print_banner(rows, place, NAME if started else REPLAY, gateway.authenticator.state)
+        place = http_address(server.host, port), http_address(reachable_host(server.host), port)
+        absent = [f"{found.provider.name}{NO_BREAK}({_looked_for(found)})" for found in others if not found.there]
+        _print_banner(rows, absent, *place, NAME if started else REPLAY, gateway.authenticator.state)
         if alone and wanted and not started:
             print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
         return serve(loaded, listener)
@@ -90,9 +96,19 @@ def _started(local: LocalServer, overrides: dict[str, Any], state: str) -> tuple
     return (NAME, state, upstream.dialect, f"{local.weights.name} at {upstream.place}")
 
 
-def _print_banner(rows: list[tuple[str, ...]], address: str, model: str, keys: Authentication) -> None:
+def _looked_for(found: Found) -> str:
+    return found.provider.key_env or urlsplit(found.provider.probe).netloc
+
+
+def _print_banner(
+    rows: list[tuple[str, ...]], absent: list[str], listens: str, address: str, model: str, keys: Authentication
+) -> None:
     print(table(rows), file=sys.stderr)
-    print(f"\nstreamglot listens on {address}", file=sys.stderr)
+    if absent:
+        listed = f"not found, with what was looked for: {', '.join(absent)}"
+        folded = textwrap.fill(listed, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+        print(folded.replace(NO_BREAK, " "), file=sys.stderr)
+    print(f"\nstreamglot listens on {listens}", file=sys.stderr)
     print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
     if not keys.usable:
         print(f"\nThe gateway cannot be used: {keys.summary}. Every request is refused with 401: {keys.step}", file=sys.stderr)

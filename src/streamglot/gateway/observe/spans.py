@@ -160,6 +160,8 @@ class RequestSpan(Observer):
                 semconv.HTTP_STATUS: 200 if record.stream and record.first_event else record.status,
             }
         )
+        if record.session:
+            span.set_attribute(semconv.CONVERSATION_ID, record.session)
         first = record.first_event - record.began if record.first_event else None
         if first is not None and record.stream:
             span.set_attribute(semconv.TIME_TO_FIRST_CHUNK, first)
@@ -175,8 +177,8 @@ class RequestSpan(Observer):
 
 
 @contextmanager
-def tool_span(tracing: Tracing, question: Any) -> Iterator[None]:
-    """Runs a tool call in a span of its own. ``question`` is a RunTool."""
+def tool_span(tracing: Tracing, question: Any) -> Iterator[Mapping[str, str]]:
+    """Runs a tool call in a span of its own and yields its trace context. ``question`` is a RunTool."""
     tool, call = question.tool, question.call
     span = tracing.start_span(
         f"{semconv.EXECUTE_TOOL} {tool.name}",
@@ -193,7 +195,7 @@ def tool_span(tracing: Tracing, question: Any) -> Iterator[None]:
     metric_attributes: Attributes = {semconv.TOOL_NAME: tool.name}
     token, began = tracing.attach(span), tracing.clock()
     try:
-        yield
+        yield tracing.headers_of(span)
     except BaseException as error:
         kind = type(error).__name__ if isinstance(error, Exception) else CANCELLED
         metric_attributes[semconv.ERROR_TYPE] = kind

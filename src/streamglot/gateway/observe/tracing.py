@@ -67,7 +67,13 @@ class Tracing:
         return RequestSpan(self, span, operation)
 
     def attempt(
-        self, candidate: Candidate, request: Request, operation: str = "", parent: RequestSpan | None = None
+        self,
+        candidate: Candidate,
+        request: Request,
+        operation: str = "",
+        parent: RequestSpan | None = None,
+        *,
+        session: str = "",
     ) -> AttemptSpan:
         """The span of one attempt. Its parent is the current span, unless ``parent`` is given."""
         upstream = candidate.upstream
@@ -75,11 +81,13 @@ class Tracing:
         common = start_attributes(upstream, candidate.model, operation)
         self._provider_of[upstream.name] = common[semconv.PROVIDER]
         attributes = {**common, **request_attributes(candidate, request, self.names)}
+        if session:
+            attributes[semconv.CONVERSATION_ID] = session
         kind = "CLIENT" if semconv.SERVER_ADDRESS in common else "INTERNAL"  # an upstream in this process
         span = self.start_span(f"{operation} {candidate.model}", kind, attributes, None if parent is None else parent.context)
         return AttemptSpan(self, span, common, operation, request.stream)
 
-    def tool(self, question: Any) -> AbstractContextManager[None]:
+    def tool(self, question: Any) -> AbstractContextManager[Mapping[str, str]]:
         return tool_span(self, question)
 
     def start_span(self, name: str, kind: str, attributes: Mapping[str, Any], context: Any = None) -> Any:
