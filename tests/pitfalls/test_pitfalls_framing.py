@@ -55,7 +55,9 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
     "several_data_lines": _each_frame(_several_data_lines),
     "byte_order_mark": lambda body: b"\xef\xbb\xbf" + body,
     "comments": lambda body: b": first\n\n" + _joined([[b": within", *lines, b": within"] for lines in _frames(body)]),
-    "ids_and_retries": lambda body: b"retry: 5\n\nid: 0\n\n" + _joined([[b"id: 7", *lines, b"retry: 9"] for lines in _frames(body)]),
+    "ids_and_retries": lambda body: (
+        b"retry: 5\n\nid: 0\n\n" + _joined([[b"id: 7", *lines, b"retry: 9"] for lines in _frames(body)])
+    ),
     "events_of_ids_alone": lambda body: b"".join(b"id: 1\n\nretry: 2\n\n" + _joined([lines]) for lines in _frames(body)),
     "no_last_blank_line": lambda body: body.rstrip(b"\n"),
 }
@@ -107,7 +109,9 @@ def _calls(response: Any) -> list[tuple[str, str]]:
 def test_characters_are_whole_through_the_gateway(gateway: Running, upstream: HostileUpstream, via: str, client: str) -> None:
     """claude-code-router#1672, with one byte in each chunk."""
     name = f"odd-characters-{via}"
-    upstream.scripts[name] = streamed(*byte_by_byte(_odd(via)), media_type="application/x-ndjson" if via == "ollama" else "text/event-stream")
+    upstream.scripts[name] = streamed(
+        *byte_by_byte(_odd(via)), media_type="application/x-ndjson" if via == "ollama" else "text/event-stream"
+    )
     found = asked(gateway, client, f"{via}/{name}", True, ("weather",))
     assert found.error is None
     assert found.text == ODD_TEXT
