@@ -26,3 +26,8 @@ def gateway(upstream: HostileUpstream) -> Iterator[Running]:
     upstreams["hermes"] = {**upstreams["openai_chat"], "inband": "hermes"}
     with running({"upstreams": upstreams}) as started:
         yield started
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
