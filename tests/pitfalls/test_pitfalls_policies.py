@@ -217,7 +217,7 @@ def test_probes_of_an_agent_do_not_take_its_session(upstream: HostileUpstream, t
         for body in requests:
             assert gateway.ask("/v1/messages", body).status == 200
         found = kept(url, lambda turns: len(turns) == 4 and all(turn.ending for turn in turns))
-        listed = gateway.ask("/v1/sessions").json()
+        listed = gateway.ask("/sessions").json()
     assert [turn.probe for turn in found] == [True, False, True, False]
     assert len({turn.session_id for turn in found}) == 1
     assert [session["title"] for session in listed["data"]] == ["Fix the bug in the parser"]
