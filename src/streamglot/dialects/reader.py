@@ -41,6 +41,8 @@ class Reader:
     def __init__(self, *, provider: str | None = None, limits: Limits = DEFAULT_LIMITS, call_prefix: str = "") -> None:
         self.provider = provider or self.dialect
         self.limits = limits
+        self.comments = True
+        """Whether keep-alives have the text of the comment that they come from."""
         self._given_prefix = call_prefix
         self.started = False
         self._out: list[Event] = []
@@ -242,7 +244,7 @@ class Reader:
                     if self._done:
                         return
             elif frame.kind == "comment":
-                self.emit(KeepAlive(frame.data.decode("utf-8", "replace")))
+                self.emit(KeepAlive(frame.data.decode("utf-8", "replace") if self.comments else ""))
             elif frame.kind == "exception":
                 raise exception(frame)
             else:
