@@ -251,3 +251,16 @@ def test_keep_alives_of_every_form_change_nothing(dialect: str, form: str) -> No
             assert _without_keep_alives(found) == _without_keep_alives(recording.expected()), recording.name
             if form in ("openrouter", "ping_with_data") or (form == "keepalive" and dialect == "openai_responses"):
                 assert KeepAlive in map(type, found)
+
+
+@pytest.mark.parametrize("via", WIRES)
+def test_white_space_while_the_model_works_is_skipped(gateway: Running, upstream: HostileUpstream, via: str) -> None:
+    """DeepSeek and OpenRouter send blank lines for minutes before an answer that is not streamed."""
+    name = f"blank-lines-{via}"
+    blank = b"\n         \n" * 500
+    turn = Turn(text="Hello")
+    for body in (whole_body(via, turn, "m"), b"".join(wire(via, turn, "m"))):
+        upstream.scripts[name] = streamed(*([blank] * 3), body, media_type="application/json")
+        for client in CLIENT_DIALECTS:
+            found = asked(gateway, client, f"{via}/{name}")
+            assert (found.error, found.text) == (None, "Hello"), client
