@@ -48,6 +48,8 @@ def history(client: str, model: str, arguments: Any) -> dict[str, Any]:
     """A request whose history has a call with these arguments, as the client writes it."""
     given = {} if arguments is NOTHING else arguments
     body = body_of(client, model, True, ("ping",))
+    call: dict[str, Any]
+    result: dict[str, Any]
 
     def put(field: str, whole: dict[str, Any]) -> dict[str, Any]:
         return whole if arguments is NOTHING else {**whole, field: given}
@@ -204,7 +206,8 @@ def _shuffled(seed: int) -> list[Event]:
         block = source.choice(blocks)
         events += [ToolCallStart(f"c{number}", "ping") if isinstance(event, ToolCallStart) else event for event in block]
     reasons: list[Any] = ["end", "tool_calls", "length", "refusal", "content_filter", "other", "cancelled"]
-    events.append(source.choice([*map(StreamEnd, reasons), StreamError("x", "it broke")]))
+    ends: list[Event] = [*map(StreamEnd, reasons), StreamError("x", "it broke")]
+    events.append(source.choice(ends))
     return [*events, TextStart(), TextDelta("ghost"), TextEnd()]
 
 

@@ -198,7 +198,7 @@ def _chat_usage(**more: Any) -> dict[str, Any]:
 
 
 def _messages_usage(start: dict[str, Any], end: dict[str, Any]) -> bytes:
-    about = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None}
+    about: dict[str, Any] = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None}
     text = block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Hello"})
     events = [
         ("message_start", {"message": {**about, "usage": start}}),
