@@ -1,7 +1,8 @@
-"""docs/conformance.md: the cells of the last ``make matrix``, what clients cannot read, and the rules with their tests.
+"""docs/conformance.md: the cells of the last ``make matrix``, and what clients cannot read. docs/pitfalls.md: the rules with
+their tests.
 
-The cells come from a run over a corpus and are carried over from the page as it is; all the rest is made from
-``limits.py`` and ``rules.toml`` and can be made anew at any time.
+The cells come from a run over a corpus and are carried over from the page as it is. Everything else is made from ``limits.py``
+and ``rules.toml``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, convert
+from msgspec import Struct, convert, field
 
 from .limits import LIMITS
 
@@ -29,12 +30,14 @@ Cells = Mapping[tuple[str, str, str], Counter[str]]
 
 
 class Rule(Struct, forbid_unknown_fields=True):
-    """What goes wrong elsewhere (``seen``), what we do (``ours``), and the tests that hold it."""
+    """What goes wrong elsewhere (``seen``), what streamglot does (``ours``), the tests that prove it, and issues of other projects
+    about it (``references``)."""
 
     about: str
     seen: str
     ours: str
     tests: list[str]
+    references: list[str] = field(default_factory=list)
 
 
 def rules() -> list[Rule]:
@@ -45,7 +48,7 @@ def conformance_page(cells: str | None = None) -> str:
     """The page, with these cells or with those that it has."""
     if cells is None:
         cells = kept_cells()
-    return "\n".join([*_head(), CELLS_START, cells, CELLS_END, "", *_limits(), "", *_rules(), ""])
+    return "\n".join([*_head(), CELLS_START, cells, CELLS_END, "", *_limits(), ""])
 
 
 def kept_cells() -> str:
@@ -119,13 +122,21 @@ def _limits() -> list[str]:
     return lines + [f"| {', '.join(limit.clients)} | {limit.what} | {limit.why} |" for limit in LIMITS]
 
 
-def _rules() -> list[str]:
-    lines = ["## Rules", "", "Faults that were seen elsewhere, our behaviour, and the tests (below tests/) that check it."]
+def pitfalls_page() -> str:
+    """The page of the rules."""
+    lines = [
+        "# Pitfalls",
+        "",
+        "<!-- made by `make docs` from conformance/rules.toml; change that file, not this page -->",
+        "",
+        "Faults that users of gateways, clients and parsers met elsewhere, what streamglot does, and the tests (below tests/) that",
+        "prove it. Where a fault is described in an issue of another project, the issue is named.",
+    ]
     about = ""
     for rule in rules():
         if rule.about != about:
             about = rule.about
-            lines += ["", f"### {about}", "", "| seen | ours | held by |", "|---|---|---|"]
-        held = "<br>".join(f"`{test}`" for test in rule.tests) or "not yet"
-        lines.append(f"| {rule.seen} | {rule.ours} | {held} |")
-    return lines
+            lines += ["", f"## {about}", "", "| what happens elsewhere | what streamglot does | test |", "|---|---|---|"]
+        seen = f"{rule.seen} ({', '.join(rule.references)})" if rule.references else rule.seen
+        lines.append(f"| {seen} | {rule.ours} | {'<br>'.join(f'`{test}`' for test in rule.tests)} |")
+    return "\n".join([*lines, ""])

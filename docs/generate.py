@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from conformance.page import conformance_page
+from conformance.page import conformance_page, pitfalls_page
 from msgspec import Struct
 
 from docs.reference.commands import commands_page
@@ -311,6 +311,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "python-api.md": python_api_page,
     "errors.md": errors_page,
     "limits.md": limits_page,
+    "pitfalls.md": pitfalls_page,
     "streamglot.schema.json": schema_text,
 }
 

@@ -1,5 +1,5 @@
-"""docs/conformance.md says what is so: its tests exist, and every published cell is whole. (That it is not stale is
-checked with the other generated documents.)"""
+"""Every published cell of docs/conformance.md is whole, and the tests that docs/pitfalls.md names exist. Another test checks that
+the generated documents are not stale."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def names_in(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.seen[:40])
 def test_a_rule_names_tests_that_exist(rule: Rule) -> None:
+    assert rule.tests
     for test in rule.tests:
         file, _, name = test.partition("::")
         assert (TESTS / file).exists(), test

@@ -11,6 +11,10 @@ from .words import NOTE, cell
 HEADERS = {
     "x-streamglot-session": ("request, response", "The name of the session that a request belongs to."),
     "x-streamglot-keep": ("request", "`true`: make the answer to its end even if the client hangs up."),
+    "x-streamglot-output": (
+        "request",
+        "`strict`: write only the fields of the dialect's specification; `rich`: also those that many clients read.",
+    ),
     "x-streamglot-tools": ("request", "Globs of the gateway's tools that the model may call; empty for none."),
     "x-streamglot-key": ("request", "Our key, where the usual header holds one that is meant for the upstream."),
     "x-streamglot-directory": ("request", "The folder that a session belongs to."),

@@ -60,6 +60,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     - ``batch_items``: requests of one call of ``/v1/batch``; ``batch_concurrent``: how many of them run at once.
     - ``default_model``: for requests that name no model. ``fallback_model``: for names that no upstream serves, as side requests
       of coding agents have them; ``auto`` takes the only model if just one is served, ``none`` refuses them.
+    - ``output``: ``rich`` adds reasoning, extensions and other fields that many clients read to the dialect's specification;
+      ``strict`` writes the specification's fields only. The header ``x-streamglot-output`` decides for one request.
     - ``reasoning``: send each piece of reasoning as it arrives, or hold it until its sentence is complete.
     - ``authentication``: ``auto`` requires keys if other machines can reach the gateway, and after the first key was made;
       ``required`` always does, ``none`` never does.
@@ -87,6 +89,7 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     log: bool = True
     log_content: bool = False
     redact: list[str] = field(default_factory=list)
+    output: Literal["rich", "strict"] = "rich"
     reasoning: Literal["piece", "sentence"] = "piece"
     cache_bytes: int = 64 * 2**20
     batch_items: int = 1000

@@ -95,6 +95,25 @@ def test_the_name_repeated_without_an_id() -> None:
     assert calls((0, "", "f", '{"city":'), (0, "", "f", ' "Paris"}')) == [("call_1", "f", PARIS)]
 
 
+def test_one_id_for_several_calls() -> None:
+    both = [("a", "f", PARIS), ("a", "g", ROME)]
+    assert calls((0, "a", "f", PARIS), (1, "a", "g", ROME)) == both
+    assert calls((0, "a", "f", PARIS), (0, "a", "g", ""), (0, "", "", ROME)) == both
+    assert calls((0, "a", "f", PARIS), (1, "a", "f", ""), (1, "", "", ROME)) == [("a", "f", PARIS), ("a", "f", ROME)]
+    assert calls((None, "a", "f", PARIS), (None, "a", "f", ROME)) == [("a", "f", PARIS), ("a", "f", ROME)]
+    assert calls((0, "a", "f", PARIS), (1, "b", "f", "{"), (0, "a", "g", ROME), (1, "b", "", "}")) == [
+        ("a", "f", PARIS),
+        ("b", "f", "{}"),
+        ("a", "g", ROME),
+    ]
+
+
+def test_a_call_that_repeats_its_id_and_name_is_one() -> None:
+    assert calls((0, "a", "", ""), (0, "a", "f", PARIS), (0, "a", "f", " ")) == [("a", "f", PARIS + " ")]
+    free: list[BareEvent] = run(lambda blocks: [blocks.call(0, "a", "sql", piece, "custom") for piece in ("select", " 1")])
+    assert free == [ToolCallStart("a", "sql", "custom"), ToolCallDelta("select"), ToolCallDelta(" 1")]
+
+
 def test_arguments_continued_under_a_new_index_without_an_id() -> None:
     assert calls((0, "a", "f", '{"city":'), (7, "", "", ' "Paris"}')) == [("a", "f", PARIS)]
 

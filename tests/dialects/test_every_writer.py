@@ -127,6 +127,28 @@ def test_reasoning_between_texts_keeps_its_order(dialect: str) -> None:
         ]
 
 
+USAGES: dict[str, dict[str, Any]] = {
+    "openai_chat": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1, "odd": 1}},
+    "openai_completions": {"prompt_tokens": 3, "completion_tokens": 2, "completion_tokens_details": None},
+    "openai_responses": {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5},
+    "anthropic": {"input_tokens": 3, "output_tokens": 2, "cache_creation": {"ephemeral_1h_input_tokens": 0, "odd": 1}},
+    "gemini": {"promptTokenCount": 3, "candidatesTokenCount": 2, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 3}]},
+}
+
+
+@pytest.mark.parametrize("dialect", USAGES)
+def test_strict_usage_has_the_counts_of_the_specification_only(dialect: str) -> None:
+    usage = Usage(3, 2, raw={**USAGES[dialect], "odd": 1, "cost": 0.5})
+    events = [START, *text("yes"), usage, StreamEnd()]
+    for strict in (False, True):
+        box = streamglot.writer(dialect, strict=strict)
+        stream = box.feed(events) + box.close()
+        whole = DIALECTS[dialect].build_response(collect(events), strict=strict)
+        for body in (stream, json.dumps(whole).encode()):
+            assert (b"odd" in body, b"cost" in body) == (not strict, not strict)
+            assert collect(read(dialect, body)).usage.input_tokens == 3
+
+
 def history_of(dialect: str, body: dict[str, Any]) -> dict[str, Any]:
     """The next request of a client that keeps all of an answer."""
     asked = {"role": "user", "content": "q"}

@@ -235,6 +235,15 @@ def test_a_whole_response_instead_of_a_stream() -> None:
     ]
 
 
+@pytest.mark.parametrize("before", [b"\n" * 5000, b" \r\n\t" * 2000, b"\xef\xbb\xbf" + b" " * 3000, b" \xef\xbb\xbf"])
+def test_white_space_before_an_answer_is_skipped_however_long_it_is(before: bytes) -> None:
+    """Some servers send it while the model works."""
+    message = {"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}
+    if not before.endswith(b"\xbf"):
+        assert answer(before + json.dumps(message).encode() + b"\n").choices[0].text == "Hi"
+    assert answer(before + chunk({"content": "Hi"}, "stop")).choices[0].text == "Hi"
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

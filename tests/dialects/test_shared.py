@@ -114,6 +114,8 @@ def test_the_base_reader_takes_no_body() -> None:
     assert events[0].code == "upstream_protocol_error"  # type: ignore[union-attr]
     box = Plain()
     assert box.feed(b": hello\n\n") == [streamglot.KeepAlive("hello")]
+    box.comments = False
+    assert box.feed(b": hello\n\n") == [streamglot.KeepAlive()]
     assert box.close()[-1].code == "upstream_truncated"  # type: ignore[union-attr]
 
 

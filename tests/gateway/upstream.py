@@ -45,7 +45,8 @@ Script = Sequence[Step]
 
 
 class Seen(Struct):
-    """One request. ``closed`` is when the other side hung up, before the script was over; ``sent`` counts bytes."""
+    """One request. ``closed`` is when the other side hung up, before the script was over; ``sent`` counts bytes; ``raw`` is the
+    body as it came."""
 
     method: str
     path: str
@@ -56,6 +57,7 @@ class Seen(Struct):
     closed: float = 0.0
     sent: int = 0
     over: bool = False
+    raw: bytes = b""
 
 
 def head(status: int = 200, media_type: str = "text/event-stream", **headers: str) -> bytes:
@@ -229,7 +231,7 @@ async def _request(reader: asyncio.StreamReader, number: int) -> Seen | None:
     method, path, _ = lines[0].split(" ")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Seen(method, path, headers, msgspec.json.decode(body) if body else {}, number, time.monotonic())
+    return Seen(method, path, headers, msgspec.json.decode(body) if body else {}, number, time.monotonic(), raw=body)
 
 
 @contextmanager

@@ -139,6 +139,7 @@ def test_session_names_are_read_from_a_request() -> None:
     assert found.name == "session:6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"
     in_json = '{"device_id":"0a","account_uuid":"","session_id":"6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"}'
     assert session_hints("me", ask(user("x"), metadata={"user_id": in_json}), {}, {}).name == found.name
+    assert session_hints("me", ask(user("x"), user=inside), {}, {}).name == found.name
     assert session_hints("me", request, {}, {"x-some-agent-session-id": "abc"}).name == "abc"
     assert session_hints("me", request, {}, {"x-some-agent-session-id": "abc", "x-session-affinity": "other"}).name == "other"
     continued = session_hints("me", ask(user("x"), previous_response_id="resp_1"), {}, {})

@@ -207,7 +207,7 @@ class Blocks:
 
     def call(self, index: int | None, call_id: str, name: str, args: str, kind: CallKind = "function") -> Block:
         """Adds a fragment of a call. A new id or a new name starts a call; everything else continues one."""
-        block = self._find_call(index, call_id, name)
+        block = self._find_call(index, call_id, name, args)
         if block is None:
             self._end_if_complete()
             block = self.open(None, kind)
@@ -259,9 +259,9 @@ class Blocks:
 
     # --- internals
 
-    def _find_call(self, index: int | None, call_id: str, name: str) -> Block | None:
-        if call_id and call_id in self._by_id:
-            return self._by_id[call_id]
+    def _find_call(self, index: int | None, call_id: str, name: str, args: str) -> Block | None:
+        if call_id and (known := self._by_id.get(call_id)) is not None:
+            return None if name and self._starts_again(known, index, name, args) else known
         block = self._latest_call if index is None else self._by_index.get(index)
         if call_id:
             # A new id starts a call. Without a name it is a late or changed id of the current call.
@@ -271,6 +271,14 @@ class Blocks:
                 return None
             return block
         return block or self._latest_call
+
+    def _starts_again(self, known: Block, index: int | None, name: str, args: str) -> bool:
+        """Whether a fragment with the id of a known call starts another one: some servers give all calls of an answer one id.
+        Others repeat id and name in every fragment, so the known call must be complete."""
+        if not known.name or not (known.ended or known.whole()):
+            return False
+        moved = index is not None and self._by_index.get(index) is not known
+        return name != known.name or moved or (known.kind != "custom" and bool(args.strip()))
 
     def _name(self, block: Block, call_id: str, name: str, native: Echo | None = None) -> None:
         if block.kind != "server":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ..events import Usage
@@ -56,6 +57,15 @@ def plausible(raw: dict[str, Any], depth: int = 0) -> dict[str, Any]:
     else:
         return raw
     return {name: _plausible(name, value, depth) for name, value in raw.items()}
+
+
+def specified(raw: dict[str, Any], fields: Mapping[str, frozenset[str]]) -> dict[str, Any]:
+    """The fields of a usage object that the specification has. A field with a set of names is an object with these fields."""
+    kept = {name: value for name, value in raw.items() if name in fields}
+    for name, inner in fields.items():
+        if inner and isinstance(kept.get(name), dict):
+            kept[name] = {key: value for key, value in kept[name].items() if key in inner}
+    return kept
 
 
 def _plausible(name: str, value: Any, depth: int) -> Any:

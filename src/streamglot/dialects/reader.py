@@ -23,8 +23,6 @@ from .lenient import clean, fit, loads
 T = TypeVar("T")
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
-_SNIFFED_BYTES = 1024
-"""Maximum white space before the first significant byte of a body; no upstream sends more."""
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
 _STOPPED: Final[frozenset[StopReason]] = frozenset(("length", "content_filter", "refusal", "cancelled"))
 """Stop reasons after which the last call may be incomplete."""
@@ -41,6 +39,8 @@ class Reader:
     def __init__(self, *, provider: str | None = None, limits: Limits = DEFAULT_LIMITS, call_prefix: str = "") -> None:
         self.provider = provider or self.dialect
         self.limits = limits
+        self.comments = True
+        """Whether keep-alives have the text of the comment that they come from."""
         self._given_prefix = call_prefix
         self.started = False
         self._out: list[Event] = []
@@ -48,6 +48,7 @@ class Reader:
         self._framing: Framing | None = None
         self._body: list[bytes] = []
         self._whole_body = False
+        self._skipped = False
         self._bytes = 0
         self._done = False
         self._closing = False
@@ -82,7 +83,7 @@ class Reader:
             if self._framing is not None:
                 self._read_all(self._framing.close())
             elif self._whole_body:
-                self._read_body(b"".join(self._body).removeprefix(_BOM).strip(_SPACE))
+                self._read_body(b"".join(self._body).rstrip(_SPACE))
             if not self._done:
                 self._eof()
         except StreamglotError as error:
@@ -218,21 +219,26 @@ class Reader:
     # --- internals
 
     def _sniff(self, chunk: bytes) -> None:
-        self._body.append(chunk)
+        """Finds the framing by the first byte that is not white space. Some servers send white space while the model works, for
+        minutes, so it is not stored."""
         if self._whole_body:
+            self._body.append(chunk)
             return
-        held = b"".join(self._body)
-        if _BOM.startswith(held):
+        held = b"".join((*self._body, chunk))
+        self._body.clear()
+        if not self._skipped and _BOM.startswith(held):
+            self._body.append(held)
             return
-        first = held[:_SNIFFED_BYTES].removeprefix(_BOM).lstrip(_SPACE)[:1]
-        if not first and len(held) < _SNIFFED_BYTES:
+        rest = (held if self._skipped else held.removeprefix(_BOM)).lstrip(_SPACE)
+        self._skipped = True
+        if not rest:
             return
-        self._framing = self.framing_for(first)
+        self._framing = self.framing_for(rest[:1])
         if self._framing is None:
             self._whole_body = True
+            self._body.append(rest)
         else:
-            self._body.clear()
-            self._read_all(self._framing.feed(held))
+            self._read_all(self._framing.feed(rest))
 
     def _read_all(self, frames: list[Frame]) -> None:
         for frame in frames:
@@ -242,7 +248,7 @@ class Reader:
                     if self._done:
                         return
             elif frame.kind == "comment":
-                self.emit(KeepAlive(frame.data.decode("utf-8", "replace")))
+                self.emit(KeepAlive(frame.data.decode("utf-8", "replace") if self.comments else ""))
             elif frame.kind == "exception":
                 raise exception(frame)
             else:

@@ -65,6 +65,7 @@ class Pipeline:
 
     def __init__(self, upstream: Upstream, model: str, request: Request, call_prefix: str = "call") -> None:
         self._reader = dialect(upstream.dialect).reader(provider=upstream.name, call_prefix=call_prefix)
+        self._reader.comments = False  # no policy sees a comment, and an upstream may repeat its key in one
         self._boxes: list[PerChoice] = []
         emulated = emulated_tools(upstream, request)
         found, guessed = format_of(upstream.inband, model), upstream.inband == "auto"

@@ -38,6 +38,7 @@ from .endpoints import ENDPOINTS, Endpoint, dialect_of
 from .handler import context_of
 from .http.call import json_object
 from .provider_pools import CapturingPool, ProvidedPool
+from .response_writer import STRICT
 from .retention import RetentionOptions
 from .tool_options import hosted_tools, take_tool_options, tools_for
 
@@ -246,8 +247,8 @@ class BatchRunner:
             model=collected.model or exchange.request.model,
             created=collected.created or int(self._gateway.time()),
         )
-        build = dialect(endpoint.dialect).build_response
-        data = msgspec.json.encode(build(collected, **endpoint.response(exchange.request, body)))
+        build, strict = dialect(endpoint.dialect).build_response, self._gateway.server.output == STRICT
+        data = msgspec.json.encode(build(collected, strict=strict, **endpoint.response(exchange.request, body)))
         record, usage = exchange.record, collected.usage
         model = exchange.turn.model if exchange.turn is not None else record.model
         return Answer(

@@ -35,7 +35,7 @@ from .auth.budget_stage import budget_stage
 from .auth.budgets import Reservation, price_of
 from .endpoints import Endpoint
 from .http.call import Call, ClientDisconnected, json_object
-from .response_writer import ResponseWriter
+from .response_writer import ResponseWriter, strict_output
 from .retention import RetentionOptions, retention_options
 from .suspended_calls import resumed_answer
 from .tool_options import hosted_tools, take_tool_options, tools_for
@@ -176,6 +176,7 @@ class RequestHandler:
         self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
         options, asked = take_tool_options(asked, call.headers)
         self._activity = options.activity
+        response.strict = strict_output(gateway.server.output, call.headers)
         answers, asked = await self._approval_answers(asked)
         request = self._endpoint.parse(asked, self._model_in_path)
         model = self.record.model = gateway.pool.routes.named(request.model)
@@ -310,7 +311,7 @@ class RequestHandler:
             built = endpoint.build(collected, self._body)
         else:
             options = endpoint.response(exchange.request, self._body)
-            built = dialect(endpoint.dialect).build_response(collected, **options)
+            built = dialect(endpoint.dialect).build_response(collected, strict=self._response.strict, **options)
         answer = msgspec.json.encode(built)
         await self._response.reply(200, answer)
 

@@ -6,7 +6,7 @@ When the client has gone or has its answer for now, the rest goes to the store a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ import msgspec
 
 from ..dialects import dialect
 from ..engine.record import ExchangeRecord
+from ..errors import RequestError, excerpt
 from ..events import KeepAlive, StreamError
 from ..messages import Request
 from ..stages.stage import ExchangeContext
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 LAST_WRITE_SECONDS: Final = 2.0
 """Seconds that the end of a stream may take to reach a client that has stopped reading."""
+OUTPUT_HEADER: Final = "x-streamglot-output"
+STRICT: Final = "strict"
+_OUTPUTS: Final = ("rich", STRICT)
 
 
 class ResponseWriter:
@@ -45,6 +49,8 @@ class ResponseWriter:
         self.recorder: ServedTurnRecorder | None = None
         self._stream: StreamRecorder | None = None
         self.context: ExchangeContext | None = None
+        self.strict = False
+        """Whether only the fields of the dialect's specification are written."""
         self.model = ""
         """The model that is requested upstream, if the client named another one or none."""
         self.busy = 0
@@ -64,7 +70,7 @@ class ResponseWriter:
         """Prepares to answer with a stream."""
         options = self._endpoint.writer(request, body)
         self.writer = dialect(self._endpoint.dialect).writer(
-            id=minted, model=request.model, created=int(self._gateway.time()), **options
+            id=minted, model=request.model, created=int(self._gateway.time()), strict=self.strict, **options
         )
         if self.recorder is not None and self.recorder.options.keep:
             self._open(self._stream_headers())  # the client may reconnect before the first event
@@ -218,3 +224,14 @@ class ResponseWriter:
 
 def _stopped() -> None:
     """Does nothing: the exchange is over."""
+
+
+def strict_output(configured: str, headers: Mapping[str, str]) -> bool:
+    """Returns whether an answer has only the fields of its dialect's specification. The request's header goes before the
+    configuration."""
+    asked = headers.get(OUTPUT_HEADER, configured).strip().lower()
+    if asked not in _OUTPUTS:
+        raise RequestError(
+            f"the header {OUTPUT_HEADER} must be {' or '.join(_OUTPUTS)}, not {excerpt(asked)}", detail={"param": OUTPUT_HEADER}
+        )
+    return asked == STRICT

@@ -73,8 +73,7 @@ def session_hints(
     if not found:
         held = body.get("conversation")
         held = held.get("id") if isinstance(held, dict) else held
-        user = str((request.metadata or {}).get("user_id", ""))
-        inside = _IN_USER.search(user)
+        inside = _IN_USER.search(str((request.metadata or {}).get("user_id") or request.user or ""))
         marked = [("conversation", held), ("thread", body.get("threadId")), (CHAT, body.get(chat_field))]
         marked.append(("session", inside[1] if inside else None))
         explicit = body.get("session_id")

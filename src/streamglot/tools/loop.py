@@ -278,7 +278,7 @@ class ToolLoop(Stage):
 
     def _settle(self, call: Call, output: ToolOutput, out: list[Output]) -> None:
         """Gives a call its only result."""
-        if not output.text and not output.media:
+        if not output.text.strip() and not output.media:
             output.text = NO_OUTPUT
         most = self._limits.result_chars
         if len(output.text) > most:

@@ -44,7 +44,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
         "content": content + calls,
         "stop_reason": stop,
         "stop_sequence": choice.stop_sequence if stop == "stop_sequence" else None,
-        "usage": write_usage(response.usage),
+        "usage": write_usage(response.usage, strict),
     }
     for data in extras:
         names = ("stop_details", "container") if strict else ("stop_details", "container", "context_management")

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...events import Citation, Echo, StopReason, StreamError, Usage
 from ...messages import TokenCounts
 from .. import faults
-from ..counts import count, plausible
+from ..counts import count, plausible, specified
 
 DIALECT: Final = "anthropic"
 
@@ -99,7 +99,18 @@ def read_usage(raw: dict[str, Any]) -> Usage:
     return Usage(sum(parts) if parts else None, output, cached, written, reasoning, plausible(raw))
 
 
-def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:
+_NO_FIELDS: Final[frozenset[str]] = frozenset()
+_COUNTS: Final = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_USAGE_FIELDS: Final = {
+    **dict.fromkeys((*_COUNTS, "inference_geo", "service_tier", "speed"), _NO_FIELDS),
+    "cache_creation": frozenset(("ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens")),
+    "output_tokens_details": frozenset(("thinking_tokens",)),
+    "server_tool_use": frozenset(("web_fetch_requests", "web_search_requests")),
+}
+"""The usage object of the specification."""
+
+
+def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any]:
     """A usage object. It is the provider's own where that was one of this dialect, so that its details survive."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
@@ -107,7 +118,7 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:
     if raw and "output_tokens" in raw and "total_tokens" not in raw and "input_tokens_details" not in raw:
         read = read_usage(raw)
         if "input_tokens" in raw and (read.input_tokens, read.output_tokens) == (usage.input_tokens, usage.output_tokens):
-            return raw
+            return specified(raw, _USAGE_FIELDS) if strict else raw
     cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
     total = cached + written if usage.input_tokens is None else usage.input_tokens
     cached = min(cached, total)

@@ -127,7 +127,7 @@ class AnthropicWriter(Writer):
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": write_usage(self.usage),
+            "usage": write_usage(self.usage, self.strict),
         }
         self._event(b"message_start", {"message": message})
 
@@ -139,7 +139,7 @@ class AnthropicWriter(Writer):
             self.lose(citation)
         stop = stop_word(event.reason, event.raw_reason, self._calls > 0)
         delta = {"stop_reason": stop, "stop_sequence": event.sequence if stop == "stop_sequence" else None}
-        body = {"delta": {**delta, **self._message_delta}, "usage": write_usage(self.usage), **self._context}
+        body = {"delta": {**delta, **self._message_delta}, "usage": write_usage(self.usage, self.strict), **self._context}
         self._event(b"message_delta", body)
         self._event(b"message_stop", {})
 

@@ -29,7 +29,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
                     body["candidates"] = []
     if not body["candidates"]:
         del body["candidates"]
-    usage = write_usage(response.usage)
+    usage = write_usage(response.usage, strict)
     if usage is not None:
         body["usageMetadata"] = usage
     for name, value in (("modelVersion", response.model), ("responseId", response.id)):

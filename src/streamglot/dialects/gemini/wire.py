@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from ...errors import UpstreamProtocolError
 from ...events import StopReason, StreamError, Usage
 from ...messages import TokenCounts
-from ..counts import count, plausible, total
+from ..counts import count, plausible, specified, total
 from ..lenient import loads
 from .enums import named_enums
 
@@ -242,12 +242,24 @@ def read_usage(raw: dict[str, Any]) -> Usage | None:
     )
 
 
-def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
+_USAGE_FIELDS: Final[dict[str, frozenset[str]]] = dict.fromkeys(
+    (
+        *_COUNTS,
+        *("cacheTokensDetails", "candidatesTokensDetails", "promptTokensDetails", "toolUsePromptTokensDetails"),
+        *("cachedContentTokenCount", "trafficType"),
+    ),
+    frozenset(),
+)
+"""The usage object of the specification."""
+
+
+def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any] | None:
     """A usageMetadata object: the provider's own if it had this dialect."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     if usage.raw and any(name in usage.raw for name in _COUNTS):
-        return dict(named_enums(usage.raw))
+        own = dict(named_enums(usage.raw))
+        return specified(own, _USAGE_FIELDS) if strict else own
     prompt, output = usage.input_tokens or 0, usage.output_tokens or 0
     thoughts = min(usage.reasoning_tokens or 0, output)
     body = {"promptTokenCount": prompt, "candidatesTokenCount": output - thoughts, "totalTokenCount": prompt + output}

@@ -117,7 +117,7 @@ class GeminiWriter(Writer):
         first = self._candidates[0]
         if self._feedback is not None:
             fields = b',"promptFeedback":' + encode(self._feedback)
-        usage = write_usage(self.usage)
+        usage = write_usage(self.usage, self.strict)
         if usage is not None:
             fields += b',"usageMetadata":' + encode(usage)
         if self._feedback is not None and self._feedback.get("blockReason") and not first.has_content:

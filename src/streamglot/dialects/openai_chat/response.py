@@ -23,7 +23,7 @@ def build(response: Response, *, strict: bool = False, functions: bool = False) 
         "model": response.model,
         "choices": [_build_choice(choice, response.extras, strict, functions) for choice in response.choices],
     }
-    usage = write_usage(response.usage)
+    usage = write_usage(response.usage, strict)
     if usage is not None:
         body["usage"] = usage
     for extra in response.extras:

@@ -95,7 +95,7 @@ class ChatWriter(Writer):
         for choice in self._choices:
             choice.end(event if choice.index == 0 else None)
         if self._include_usage and self.usage is not None:
-            self.pieces.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(write_usage(self.usage))))
+            self.pieces.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(write_usage(self.usage, self.strict))))
         self.pieces.append(b"data: [DONE]\n\n")
 
     def write_error(self, event: StreamError) -> None:

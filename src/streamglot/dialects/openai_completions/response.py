@@ -24,7 +24,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
         text = "".join(part.text for part in with_step_breaks(choice) if isinstance(part, (TextPart, RefusalPart)))
         finish = FINISH_OF.get(choice.stop_reason, "stop") if choice.stop_reason else None
         body["choices"].append({"text": text, "index": choice.index, "logprobs": None, "finish_reason": finish})
-    usage = write_usage(response.usage)
+    usage = write_usage(response.usage, strict)
     if usage is not None:
         body["usage"] = usage
     for extra in response.extras:

@@ -67,7 +67,7 @@ class CompletionsWriter(Writer):
     def write_end(self, event: StreamEnd) -> None:
         for index in range(self._choices):
             self._end(index, event if index == 0 else StreamEnd())
-        usage = write_usage(self.usage)
+        usage = write_usage(self.usage, self.strict)
         if self._include_usage and usage is not None:
             self.pieces.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(usage)))
         self.pieces.append(b"data: [DONE]\n\n")

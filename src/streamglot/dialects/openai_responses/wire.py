@@ -180,8 +180,9 @@ def read_usage(raw: dict[str, Any]) -> Usage:
     )
 
 
-def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
-    """A usage object with both detail objects, which clients require. Other counts of the provider are kept."""
+def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any] | None:
+    """A usage object with both detail objects, which clients require. Other counts of the provider are kept, unless ``strict``
+    omits what the specification does not have."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     inputs, outputs = usage.input_tokens or 0, usage.output_tokens or 0
@@ -197,7 +198,7 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
     }
     raw = usage.raw
     if raw and "input_tokens" in raw and "total_tokens" in raw:
-        return {**raw, **body, "total_tokens": whole_number(raw["total_tokens"]) or inputs + outputs}
+        return {**({} if strict else raw), **body, "total_tokens": whole_number(raw["total_tokens"]) or inputs + outputs}
     return body
 
 

@@ -164,7 +164,7 @@ class ResponsesWriter(Writer):
             "model": self.model,
             "output": self.output.done,
             **self._fields,
-            "usage": write_usage(self.usage),
+            "usage": write_usage(self.usage, self.strict),
             **more,
         }
 
