@@ -28,6 +28,9 @@ class Noted:
         on_stop()
         self.on_reader = on_reader
 
+    async def claim(self, stream_id: str, caller: str, head: str) -> bool:
+        raise NotImplementedError
+
     def has_reader(self, stream_id: str) -> bool:
         assert stream_id == "s"
         return self.is_wanted

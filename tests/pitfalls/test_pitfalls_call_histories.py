@@ -231,10 +231,10 @@ def test_no_message_has_content_that_locks_its_session(live: bool) -> None:
         assert "text" not in kinds[kinds.index("tool_use") :] if "tool_use" in kinds else True, seed
         for index, block in blocks.items():
             if block["type"] == "text":
-                said = "".join(
+                written = "".join(
                     frame["delta"].get("text", "") for frame in frames if frame.get("index") == index and "delta" in frame
                 )
-                assert said.strip(), seed
+                assert written.strip(), seed
         types = [frame["type"] for frame in frames]
         for end in ("message_delta", "error"):
             if end in types:

@@ -12,7 +12,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import Understood, asked, body_of, path_of
 from gateway.raw import raw
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, chunk, lines, message, said
+from gateway.scenarios import DONE, END, chunk, lines, message, text_chunk
 from gateway.upstream import HostileUpstream, Until, sse, streamed, unfinished
 from inband.notations import CALLS, PROSE
 from streamglot.inband import FORMATS
@@ -36,7 +36,7 @@ def notations(upstream: HostileUpstream) -> Iterator[Running]:
 
 def spoken(text: str, size: int = 1, finish: str = "stop") -> bytes:
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
-    return sse(*map(said, pieces), chunk({}, finish), DONE)
+    return sse(*map(text_chunk, pieces), chunk({}, finish), DONE)
 
 
 def read_by(
@@ -74,7 +74,9 @@ def test_thinking_is_found_wherever_its_tags_are_cut(
 ) -> None:
     """pydantic-ai#3007, #7865: a tag counted only if it was exactly one chunk, and the chunk that held it was dropped."""
     pieces, reasoning, text = THOUGHTS[name]
-    for number, body in enumerate((sse(*map(said, pieces), END, DONE), spoken("".join(pieces)), spoken("".join(pieces), 10_000))):
+    for number, body in enumerate(
+        (sse(*map(text_chunk, pieces), END, DONE), spoken("".join(pieces)), spoken("".join(pieces), 10_000))
+    ):
         found = read_by(notations, upstream, f"thought-{name}-{number}", "hermes", body, client)
         assert (found.error, found.calls, found.reasoning, found.text) == (None, [], reasoning, text), number
 
@@ -82,7 +84,7 @@ def test_thinking_is_found_wherever_its_tags_are_cut(
 @pytest.mark.parametrize("client", FEW)
 def test_thinking_that_the_template_opened_is_found(notations: Running, upstream: HostileUpstream, client: str) -> None:
     """The prompt ends with the opening tag, so that the answer begins inside of the thinking and only closes it."""
-    body = sse(*map(said, ("Hm", ".</th", "ink>", "Hello")), END, DONE)
+    body = sse(*map(text_chunk, ("Hm", ".</th", "ink>", "Hello")), END, DONE)
     found = read_by(notations, upstream, "DeepSeek-R1-Distill-opened", "deepseek_r1_tools", body, client)
     assert (found.reasoning, found.text) == ("Hm.", "Hello")
 
@@ -164,7 +166,7 @@ def test_broken_markup_is_text_and_never_a_call_without_arguments(
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_is_held_when_the_stream_breaks_is_not_lost(notations: Running, upstream: HostileUpstream, client: str) -> None:
     """The whole answer was lost elsewhere when the end marker never came."""
-    upstream.scripts["held-and-cut"] = unfinished(sse(*map(said, ("I look. ", "<tool_", "ca"))))
+    upstream.scripts["held-and-cut"] = unfinished(sse(*map(text_chunk, ("I look. ", "<tool_", "ca"))))
     found = asked(notations, client, "hermes/held-and-cut", tools=TOOLS)
     assert found.error is not None
     assert found.text == "I look. <tool_ca"
@@ -176,7 +178,7 @@ def test_text_leaves_before_the_turn_has_ended(notations: Running, upstream: Hos
     """Elsewhere everything was held until the end of the turn, because it might still have become a call."""
     go_on = threading.Event()
     name = f"flows-{client}"
-    upstream.scripts[name] = streamed(sse(said("I look at")), Until(go_on), sse(said(" it."), END, DONE))
+    upstream.scripts[name] = streamed(sse(text_chunk("I look at")), Until(go_on), sse(text_chunk(" it."), END, DONE))
     with raw(notations.port) as connection:
         connection.post(path_of(client, f"hermes/{name}"), body_of(client, f"hermes/{name}", True, TOOLS))
         before = connection.read_until(b"I look")
@@ -209,6 +211,6 @@ def test_a_tool_that_the_thinking_mentions_is_not_called(notations: Running, ups
     call = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
     found = read_by(notations, upstream, "thought-call-tags", "hermes", spoken(f"<think>Or {call}?</think>No.", 4), client)
     assert (found.calls, found.text, found.reasoning) == ([], "No.", f"Or {call}?")
-    field = sse(chunk({"reasoning_content": f"Or {call}?"}), said("No."), END, DONE)
+    field = sse(chunk({"reasoning_content": f"Or {call}?"}), text_chunk("No."), END, DONE)
     found = read_by(notations, upstream, "thought-call-field", "hermes", field, client)
     assert (found.calls, found.text, found.reasoning) == ([], "No.", f"Or {call}?")

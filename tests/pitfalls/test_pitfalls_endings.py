@@ -12,7 +12,7 @@ from agents.wires import streamed as wire
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, path_of
 from gateway.raw import raw
 from gateway.running import Running
-from gateway.scenarios import DONE, END, anthropic, block, called, chunk, gemini, lines, message, responses, said
+from gateway.scenarios import DONE, END, anthropic, block, called, chunk, gemini, lines, message, responses, text_chunk
 from gateway.upstream import Hang, HostileUpstream, head, sse, streamed, unfinished, whole
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama")
@@ -229,13 +229,16 @@ GEMINI_USAGE = {
     "totalTokenCount": 110,
 }
 USAGES: dict[str, tuple[str, bytes]] = {
-    "chat_behind_the_finish": ("openai_chat", sse(said("Hello"), END, {"id": "c1", "choices": [], "usage": _chat_usage()}, DONE)),
-    "chat_in_the_finish": ("openai_chat", sse(said("Hello"), {**END, "usage": _chat_usage()}, DONE)),
+    "chat_behind_the_finish": (
+        "openai_chat",
+        sse(text_chunk("Hello"), END, {"id": "c1", "choices": [], "usage": _chat_usage()}, DONE),
+    ),
+    "chat_in_the_finish": ("openai_chat", sse(text_chunk("Hello"), {**END, "usage": _chat_usage()}, DONE)),
     "chat_in_every_chunk": (
         "openai_chat",
         sse(
-            {**said("Hel"), "usage": _chat_usage(completion_tokens=5)},
-            {**said("lo"), "usage": _chat_usage()},
+            {**text_chunk("Hel"), "usage": _chat_usage(completion_tokens=5)},
+            {**text_chunk("lo"), "usage": _chat_usage()},
             {**END, "usage": _chat_usage()},
             {"id": "c1", "choices": [], "usage": _chat_usage()},
             DONE,
@@ -243,15 +246,20 @@ USAGES: dict[str, tuple[str, bytes]] = {
     ),
     "chat_null_later": (
         "openai_chat",
-        sse({**said("Hello"), "usage": _chat_usage()}, {**END, "usage": None}, {"id": "c1", "choices": [], "usage": None}, DONE),
+        sse(
+            {**text_chunk("Hello"), "usage": _chat_usage()},
+            {**END, "usage": None},
+            {"id": "c1", "choices": [], "usage": None},
+            DONE,
+        ),
     ),
     "chat_less_later": (
         "openai_chat",
-        sse({**said("Hello"), "usage": _chat_usage()}, {**END, "usage": {"completion_tokens": 10}}, DONE),
+        sse({**text_chunk("Hello"), "usage": _chat_usage()}, {**END, "usage": {"completion_tokens": 10}}, DONE),
     ),
     "chat_in_the_choice_first": (
         "openai_chat",
-        sse({"id": "c1", "choices": [], "usage": _chat_usage()}, said("Hello"), END, DONE),
+        sse({"id": "c1", "choices": [], "usage": _chat_usage()}, text_chunk("Hello"), END, DONE),
     ),
     "messages_cached": (
         "anthropic",

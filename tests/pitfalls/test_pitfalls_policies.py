@@ -17,7 +17,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_o
 from gateway.judges import SCRIPTED, judged
 from gateway.raw import raw
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, WEATHER, calls, chunk, said
+from gateway.scenarios import DONE, END, WEATHER, calls, chunk, text_chunk
 from gateway.stored_turns import keeping, kept
 from gateway.upstream import HostileUpstream, Until, sse, streamed
 from pitfalls.text_judge import REFUSED, RELEASE
@@ -69,7 +69,7 @@ def test_a_policy_holds_in_every_dialect_for_text_reasoning_and_arguments(
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 def test_a_secret_in_pieces_of_one_character_does_not_leak(redacting: Running, upstream: HostileUpstream, client: str) -> None:
     """mastra#23784, litellm#41936."""
-    upstream.scripts["leaking-characters"] = streamed(sse(*map(said, f"the key {SECRET} is it"), END, DONE))
+    upstream.scripts["leaking-characters"] = streamed(sse(*map(text_chunk, f"the key {SECRET} is it"), END, DONE))
     found = asked(redacting, client, "openai_chat/leaking-characters")
     assert SECRET[4:] not in found.text
     assert found.text.startswith("the key [")
@@ -83,7 +83,9 @@ def test_text_flows_under_a_policy_and_nothing_follows_the_end(
     """litellm#31503: with a guardrail the stream became one lump, and the verdict came behind ``[DONE]``."""
     go_on = threading.Event()
     name = f"flowing-{client}"
-    upstream.scripts[name] = streamed(sse(said("It is well known. ")), Until(go_on), sse(said(f"So is {SECRET}"), END, DONE))
+    upstream.scripts[name] = streamed(
+        sse(text_chunk("It is well known. ")), Until(go_on), sse(text_chunk(f"So is {SECRET}"), END, DONE)
+    )
     with raw(redacting.port) as one:
         path = path_of(client, f"openai_chat/{name}")
         one.post(path, body_of(client, f"openai_chat/{name}"), {"connection": "close"})
@@ -113,7 +115,7 @@ def judging(upstream: HostileUpstream) -> Iterator[Running]:
 @pytest.mark.parametrize("client", [name for name in CLIENT_DIALECTS if name != "openai_completions"])
 def test_a_client_is_kept_alive_while_a_judge_thinks(judging: Running, upstream: HostileUpstream, client: str) -> None:
     """Elsewhere a client timed out because nothing was sent while a judge ran."""
-    upstream.scripts["judged-slowly"] = streamed(sse(said("Let me look."), calls(WEATHER), chunk({}, "tool_calls"), DONE))
+    upstream.scripts["judged-slowly"] = streamed(sse(text_chunk("Let me look."), calls(WEATHER), chunk({}, "tool_calls"), DONE))
     marks = {"anthropic": b"event: ping", "gemini": b'"text":""', "ollama": b'"content":""', "vercel_ui": b": keep-alive"}
     model = "openai_chat/judged-slowly"
     with judged(held=("weather",)) as script, raw(judging.port) as one:
@@ -136,7 +138,7 @@ def test_what_is_judged_is_not_shown_before_its_verdict(text_judging: Running, u
     """openai-agents-python#959: the text had been shown when the judge said no. What is not judged flows."""
     model = "openai_chat/tripwire"
     upstream.scripts["tripwire"] = streamed(
-        sse(chunk({"reasoning_content": "Hm, well."}), said("the forbidden"), said(" words"), END, DONE)
+        sse(chunk({"reasoning_content": "Hm, well."}), text_chunk("the forbidden"), text_chunk(" words"), END, DONE)
     )
     RELEASE.clear()
     with raw(text_judging.port) as one:

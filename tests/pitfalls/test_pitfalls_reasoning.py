@@ -15,7 +15,7 @@ from agents.wires import streamed as wire
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, anthropic, block, called, calls, chunk, gemini, responses, said, stopped
+from gateway.scenarios import DONE, END, anthropic, block, called, calls, chunk, gemini, responses, text_chunk, stopped
 from gateway.upstream import HostileUpstream, sse, streamed
 from streamglot import Limits, StreamError
 from streamglot.framing.sse import Sse
@@ -56,7 +56,7 @@ def test_reasoning_in_any_field_is_one_block_and_never_doubled(
 ) -> None:
     """OpenRouter sends the same words in two fields; Mistral sends them as parts of the content."""
     model = f"thinking-encoded-{name}"  # the name of a model whose text may have tags
-    upstream.scripts[model] = streamed(sse(*map(chunk, ENCODINGS[name]), said("Hello"), END, DONE))
+    upstream.scripts[model] = streamed(sse(*map(chunk, ENCODINGS[name]), text_chunk("Hello"), END, DONE))
     found = asked(gateway, client, f"openai_chat/{model}")
     assert (found.error, found.reasoning, found.text) == (None, "Hm, well.", "Hello")
 
@@ -275,7 +275,7 @@ def test_an_unknown_form_of_output_is_refused(gateway: Running) -> None:
 ENDLESS: dict[str, tuple[str, bytes, bytes]] = {
     "reasoning_content": ("openai_chat", b"", sse(chunk({"reasoning_content": "x" * 100}))),
     "details": ("openai_chat", b"", sse(chunk({"reasoning_details": [_detail("x" * 100)]}))),
-    "tags": ("openai_chat", sse(said("<think>")), sse(said("x" * 100))),
+    "tags": ("openai_chat", sse(text_chunk("<think>")), sse(text_chunk("x" * 100))),
     "thinking": (
         "anthropic",
         anthropic(("content_block_start", {"index": 0, "content_block": {"type": "thinking", "thinking": ""}})),

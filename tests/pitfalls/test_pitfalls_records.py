@@ -9,18 +9,18 @@ from agents.turns import Turn
 from agents.wires import streamed as wire
 from gateway.dialect_clients import body_of, path_of
 from gateway.raw import raw
-from gateway.scenarios import DONE, WEATHER, calls, chunk, said
+from gateway.scenarios import DONE, WEATHER, calls, chunk, text_chunk
 from gateway.stored_turns import keeping, kept, turns
 from gateway.upstream import Hang, HostileUpstream, head, sse, streamed, unfinished, whole
 
 SCRIPTS: dict[str, Any] = {
-    "rows-end": streamed(sse(said("Hello"), chunk({}, "stop"), DONE)),
-    "rows-length": streamed(sse(said("Hello"), chunk({}, "length"), DONE)),
+    "rows-end": streamed(sse(text_chunk("Hello"), chunk({}, "stop"), DONE)),
+    "rows-length": streamed(sse(text_chunk("Hello"), chunk({}, "length"), DONE)),
     "rows-calls": streamed(sse(calls(WEATHER), chunk({}, "stop"), DONE)),
-    "rows-filtered": streamed(sse(said("Hello"), chunk({}, "content_filter"), DONE)),
-    "rows-cut": unfinished(sse(said("Hello"))),
+    "rows-filtered": streamed(sse(text_chunk("Hello"), chunk({}, "content_filter"), DONE)),
+    "rows-cut": unfinished(sse(text_chunk("Hello"))),
     "rows-refused": whole({"error": {"message": "no"}}, 503),
-    "rows-gone": [head(), sse(said("Hello")), Hang()],
+    "rows-gone": [head(), sse(text_chunk("Hello")), Hang()],
 }
 ENDINGS = {
     "rows-end": "end",

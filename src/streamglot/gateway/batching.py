@@ -68,7 +68,7 @@ def bucket_of(gateway: Gateway) -> FileStorage | None:
         return None
     from ..batch.s3_storage import S3Storage
 
-    return S3Storage(config.directory, config.s3, gateway.environment, gateway.say)
+    return S3Storage(config.directory, config.s3, gateway.environment, gateway.log)
 
 
 def _limits(gateway: Gateway, store: Store) -> SharedLimits | None:
@@ -84,7 +84,7 @@ def _limits(gateway: Gateway, store: Store) -> SharedLimits | None:
         identity = f"{upstream.base_url}\n{upstream.key}" if upstream is not None else name
         return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
-    return SharedLimits(config.valkey.url, str(store.process.id), account=account, say=gateway.say)
+    return SharedLimits(config.valkey.url, str(store.process.id), account=account, say=gateway.log)
 
 
 def described(fault: LineError) -> bytes:
