@@ -15,7 +15,7 @@ from agents.wires import streamed as wire
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, anthropic, block, called, calls, chunk, gemini, responses, text_chunk, stopped
+from gateway.scenarios import DONE, END, anthropic, block, called, calls, chunk, gemini, responses, stopped, text_chunk
 from gateway.upstream import HostileUpstream, sse, streamed
 from streamglot import Limits, StreamError
 from streamglot.framing.sse import Sse
