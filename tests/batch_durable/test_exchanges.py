@@ -22,7 +22,7 @@ from tools.chat_model import ChatModel
 from tools.test_gateway_tools import ANSWER, TOOLS
 from waiting import soon, until
 
-PATIENT = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
+LONG_TIMEOUTS = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def configured(upstream: RunningMock, folder: Path, **more: Any) -> dict[str, An
         "base_url": f"{upstream.url}/v1",
         "models": ["m", "other"],
         "attempts": 1,
-        "timeouts": PATIENT,
+        "timeouts": LONG_TIMEOUTS,
     }
     store = {"url": f"sqlite:///{folder}/s.db", "content": True}
     return {"store": store, "upstreams": {"up": up}, **more}
@@ -129,7 +129,7 @@ def test_an_item_calls_a_tool_of_ours(tmp_path: Path) -> None:
     (tmp_path / "mytools.py").write_text(TOOLS)
     config = {
         "store": {"url": f"sqlite:///{tmp_path}/s.db", "content": True},
-        "upstreams": {"scripted": {"base_url": model.url, "models": ["m"], "timeouts": PATIENT}},
+        "upstreams": {"scripted": {"base_url": model.url, "models": ["m"], "timeouts": LONG_TIMEOUTS}},
         "tools": {"enabled": ["weather.*"], "python": [str(tmp_path / "mytools.py")]},
     }
     with closing(model), running(config) as gateway:

@@ -227,10 +227,10 @@ def test_the_same_key_twice_is_refused() -> None:
 
 
 def test_requests_are_refused_until_the_store_was_read() -> None:
-    doorkeeper = Authenticator(ServerConfig(), {}, StoredCallers())
-    assert doorkeeper.asks
+    checker = Authenticator(ServerConfig(), {}, StoredCallers())
+    assert checker.asks
     with pytest.raises(Exception, match="asks for a key"):
-        doorkeeper.admit({})
+        checker.admit({})
 
 
 def test_a_reload_succeeds_while_all_keys_are_revoked(tmp_path: Path) -> None:
