@@ -68,12 +68,12 @@ def gateway_command() -> str:
     return shutil.which("streamglot", path=str(sys.exec_prefix) + "/bin") or "streamglot"
 
 
-def streamglot(upstream_port: int, face: str, store: str = "none") -> Candidate:
+def streamglot(upstream_port: int, dialect: str, store: str = "none") -> Candidate:
     """One gateway for each client dialect, so that the memory of one does not count for another."""
     port = free_port()
     command = [gateway_command(), "serve", "--port", str(port), "--config", gateway_config(upstream_port, store)]
-    name = f"streamglot, {face} client"
-    return Candidate(name, Program(f"streamglot-{face}", command, GATEWAY_CORE), port, ["-F", face])
+    name = f"streamglot, {dialect} client"
+    return Candidate(name, Program(f"streamglot-{dialect}", command, GATEWAY_CORE), port, ["-F", dialect])
 
 
 # --- peers, each in a separate environment that `make clean` removes

@@ -22,7 +22,7 @@ from hostile.responses import Malformed, parse_responses
 from hostile.targets import HEALTH, HOST, chunks
 from waiting import WAIT_SECONDS, until
 
-TOGETHER: Final = 128
+CONCURRENT: Final = 128
 """Simultaneous connections: most of them wait for a deadline."""
 MAX_BYTES: Final = 12_000
 """Bytes of one input: below the pipelining limit, so that the number of reads does not matter."""
@@ -250,7 +250,7 @@ class Run:
 
     async def fuzz(self) -> None:
         gateway, settled = self._gateway, 0
-        clients = [asyncio.ensure_future(self._client(number)) for number in range(TOGETHER)]
+        clients = [asyncio.ensure_future(self._client(number)) for number in range(CONCURRENT)]
         waiting = set(clients)
         try:
             while waiting:
@@ -269,7 +269,7 @@ class Run:
             raise Fault(f"it grew from {settled} to {now} bytes")
 
     async def _client(self, number: int) -> None:
-        source = random.Random(self._seed * TOGETHER + number)
+        source = random.Random(self._seed * CONCURRENT + number)
         while True:
             data = mutated(source.choice(self._samples), self._samples, source)
             try:

@@ -36,7 +36,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path
 from gateway.running import Answer
 from recordings import recordings
 
-TOGETHER: Final = 32
+CONCURRENT: Final = 32
 """Requests at once: many of them wait for a deadline."""
 DEADLINES: Final = {"connect": 10.0, "first_byte": 1.5, "idle": 0.8, "total": 5.0}
 WAIT_SECONDS: Final = 90.0
@@ -437,7 +437,7 @@ class Run:
             try:
                 await gateway.ready()
                 began, warm = time.monotonic(), 0.0
-                workers = [asyncio.ensure_future(self._work(gateway, upstream)) for _ in range(TOGETHER)]
+                workers = [asyncio.ensure_future(self._work(gateway, upstream)) for _ in range(CONCURRENT)]
                 while not all(worker.done() for worker in workers):
                     await asyncio.wait(workers, timeout=2.0, return_when=asyncio.FIRST_EXCEPTION)
                     for worker in workers:

@@ -193,6 +193,11 @@ class Built(Struct):
     body: dict[str, Any]
     dropped: list[str] = field(default_factory=list)
 
+    def drop(self, name: str) -> None:
+        """Lists a name as dropped, once."""
+        if name not in self.dropped:
+            self.dropped.append(name)
+
 
 class TokenCounts(Struct):
     """The usage of a whole answer, or of one of its steps. The fields are those of the ``Usage`` event."""

@@ -17,7 +17,7 @@ from streamglot.messages import TextPart
 from streamglot.upstream.settings import BreakerSettings
 from waiting import soon
 
-PATIENT = BreakerSettings(failures=1_000_000)
+NEVER_OPEN = BreakerSettings(failures=1_000_000)
 AT_ONCE = RetryPolicy(retries=2, first=0.001)
 
 
@@ -61,7 +61,7 @@ def test_a_plain_program_reads_them_with_for(upstream: MockUpstream) -> None:
 
 def test_only_what_may_pass_is_retried(upstream: MockUpstream) -> None:
     upstream.fails = lambda prompt, times: {"flaky": 503 if times < 3 else 0, "bad": 400, "down": 503}.get(prompt, 0)
-    with Client(upstreams=[upstream.upstream(rest=PATIENT)]) as client:
+    with Client(upstreams=[upstream.upstream(rest=NEVER_OPEN)]) as client:
         results = list(client.batch(["fine", "flaky", "bad", "down"], model="m", retry=AT_ONCE, ordered=True))
     assert [result.attempts for result in results] == [1, 3, 1, 3]
     assert [result.error is not None and result.error.code for result in results] == [

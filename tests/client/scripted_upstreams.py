@@ -33,7 +33,7 @@ def recording(folder: Path, name: str, chunks: list[str], gap: float = 0.0) -> U
     return Upstream(name="tape", base_url=f"file:{folder}")
 
 
-class Talker:
+class ChunkServer:
     """Sends chunks until the client disconnects. ``gone`` tells that it noticed."""
 
     def __init__(self, gap: float) -> None:
@@ -70,8 +70,8 @@ class Talker:
 
 
 @contextmanager
-def talker(gap: float = 0.005) -> Iterator[Talker]:
-    server = Talker(gap)
+def chunk_server(gap: float = 0.005) -> Iterator[ChunkServer]:
+    server = ChunkServer(gap)
     try:
         yield server
     finally:

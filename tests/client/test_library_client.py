@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import streamglot
-from client.scripted_upstreams import LAST, recording, talker, text
+from client.scripted_upstreams import LAST, chunk_server, recording, text
 from response_server import serve_response
 from streamglot import (
     Client,
@@ -175,7 +175,7 @@ def test_a_silent_upstream_is_given_up(tmp_path: Path) -> None:
 
 
 def test_closing_hangs_up() -> None:
-    with talker() as server, Client(upstreams=[server.upstream()]) as client:
+    with chunk_server() as server, Client(upstreams=[server.upstream()]) as client:
         with client.stream(model="m", messages="talk") as stream:
             assert any(isinstance(event, TextDelta) for event in stream)
         assert server.gone.wait(WAIT_SECONDS)
@@ -188,13 +188,13 @@ def test_leaving_the_client_hangs_up() -> None:
             stream = client.stream(model="m", messages="talk")
             assert await anext(stream)
 
-    with talker() as server:
+    with chunk_server() as server:
         asyncio.run(ask(server.upstream()))
         assert server.gone.wait(WAIT_SECONDS)
 
 
 def test_a_slow_reader_slows_the_upstream_down() -> None:
-    with talker(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
+    with chunk_server(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
         stream = client.stream(model="m", messages="talk")
         next(iter(stream))
         before = -1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from client.scripted_upstreams import LAST, recording, talker, text
+from client.scripted_upstreams import LAST, chunk_server, recording, text
 from streamglot import Client, ConfigError, Event, StreamEnd, StreamError, TextDelta, Upstream, check, collect, run_in_thread
 from waiting import WAIT_SECONDS, until
 
@@ -38,7 +38,7 @@ def test_without_a_client_of_its_own() -> None:
 
 
 def test_the_queue_of_events_is_bounded() -> None:
-    with talker(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
+    with chunk_server(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
         running = run_in_thread(client=client, size=8, model="m", messages="talk")
         until(lambda: server.sent > 100)
         assert len(list(running.drain())) <= 8
@@ -48,7 +48,7 @@ def test_the_queue_of_events_is_bounded() -> None:
 
 
 def test_stop_from_another_thread() -> None:
-    with talker() as server, Client(upstreams=[server.upstream()]) as client:
+    with chunk_server() as server, Client(upstreams=[server.upstream()]) as client:
         running = run_in_thread(client=client, model="m", messages="talk")
         events: list[Event] = []
         for event in running:
@@ -62,7 +62,7 @@ def test_stop_from_another_thread() -> None:
 
 
 def test_stop_while_nobody_reads() -> None:
-    with talker(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
+    with chunk_server(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
         running = run_in_thread(client=client, size=4, model="m", messages="talk")
         until(lambda: server.sent > 100)
         running.stop()
@@ -107,7 +107,7 @@ def test_a_client_that_is_not_open() -> None:
 
 
 def test_a_stream_that_is_garbage_collected_stops() -> None:
-    with talker() as server, Client(upstreams=[server.upstream()]) as client:
+    with chunk_server() as server, Client(upstreams=[server.upstream()]) as client:
         running = run_in_thread(client=client, model="m", messages="talk")
         assert running.get(WAIT_SECONDS) is not None
         del running
@@ -116,7 +116,7 @@ def test_a_stream_that_is_garbage_collected_stops() -> None:
 
 
 def test_a_client_that_closes_ends_its_streams() -> None:
-    with talker() as server:
+    with chunk_server() as server:
         with Client(upstreams=[server.upstream()]) as client:
             running = run_in_thread(client=client, model="m", messages="talk")
             assert running.get(WAIT_SECONDS) is not None

@@ -12,18 +12,25 @@ from gateway.upstream import HostileUpstream, hostile
 
 UPSTREAM_DIALECTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "openai_completions")
 PREFIX = {"openai_chat": "/v1", "openai_responses": "/v1", "gemini": "/v1beta", "openai_completions": "/v1"}
-PATIENT = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
+LONG_TIMEOUTS = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
 """Timeouts that no test reaches, even on a slow machine."""
-HASTY = {**PATIENT, "first_byte": 0.5}
-"""For upstreams that say nothing at all."""
-RESTLESS = {**PATIENT, "idle": 0.4}
-"""For upstreams that say no more."""
+SHORT_FIRST_BYTE = {**LONG_TIMEOUTS, "first_byte": 0.5}
+"""For upstreams that never answer."""
+SHORT_IDLE = {**LONG_TIMEOUTS, "idle": 0.4}
+"""For upstreams that become silent inside an answer."""
 
 
 def upstreams_at(url: str, **more: Any) -> dict[str, Any]:
     """One upstream for each dialect, all at this address."""
     return {
-        name: {"dialect": name, "base_url": url + PREFIX.get(name, ""), "attempts": 1, "pause": 0.01, "timeouts": PATIENT, **more}
+        name: {
+            "dialect": name,
+            "base_url": url + PREFIX.get(name, ""),
+            "attempts": 1,
+            "pause": 0.01,
+            "timeouts": LONG_TIMEOUTS,
+            **more,
+        }
         for name in UPSTREAM_DIALECTS
     }
 
@@ -39,8 +46,8 @@ def gateway(upstream: HostileUpstream) -> Iterator[Running]:
     """The circuit breaker never opens: the tests make them fail all the time."""
     upstreams = upstreams_at(upstream.url, breaker={"failures": 1_000_000})
     for name in UPSTREAM_DIALECTS:
-        upstreams[f"hasty_{name}"] = {**upstreams[name], "timeouts": HASTY}
-        upstreams[f"restless_{name}"] = {**upstreams[name], "timeouts": RESTLESS}
+        upstreams[f"hasty_{name}"] = {**upstreams[name], "timeouts": SHORT_FIRST_BYTE}
+        upstreams[f"restless_{name}"] = {**upstreams[name], "timeouts": SHORT_IDLE}
     upstreams["hermes"] = {**upstreams["openai_chat"], "inband": "hermes"}
     upstreams["gone"] = {**upstreams["openai_chat"], "base_url": "http://127.0.0.1:9/v1"}
     upstreams["whole"] = {**upstreams["openai_chat"], "stream": "never"}

@@ -52,8 +52,8 @@ class RawClient:
             pass
         return bytes(data)
 
-    def hang_up(self, rudely: bool = False) -> None:
-        if rudely:
+    def hang_up(self, reset: bool = False) -> None:
+        if reset:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 

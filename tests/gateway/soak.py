@@ -150,7 +150,7 @@ async def _flood(writer: asyncio.StreamWriter, start: bytes) -> None:
 # --- the clients
 
 
-class Crowd:
+class LoadClients:
     def __init__(self, port: int) -> None:
         self.port = port
         self.outcomes: Counter[str] = Counter()
@@ -298,7 +298,7 @@ async def soak(seconds: float, streams: int) -> int:
         try:
             await soon(lambda: _listens(port) and _listens(behind), lambda: "gateway or upstream did not start")
             watched = Watched(gateway.pid, port)
-            crowd = Crowd(port)
+            crowd = LoadClients(port)
             fresh = watched.megabytes()
             await crowd.run(streams, seconds / 4)
             await watched.settled(SETTLE_SECONDS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conftest import HASTY, upstreams_at
+from gateway.conftest import SHORT_FIRST_BYTE, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT_AND_CALL, text_chunk
@@ -110,7 +110,7 @@ def test_a_fallback_takes_over(upstream: HostileUpstream, fault: str) -> None:
     upstream.scripts["second-model"] = SCENARIOS["anthropic_all"].script
     upstreams = two(upstream)
     if fault == "hang":
-        upstreams["first"]["timeouts"] = HASTY
+        upstreams["first"]["timeouts"] = SHORT_FIRST_BYTE
     with running({"upstreams": upstreams, "routes": [route()]}) as gateway:
         answer = gateway.ask(path_of("openai_chat", "ours"), body_of("openai_chat", "ours", False), {"x-request-id": "fell-back"})
         assert answer.json()["choices"][0]["message"]["content"] == "Let me look."

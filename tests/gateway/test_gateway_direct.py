@@ -160,7 +160,7 @@ def test_a_log_line_does_not_wait_for_another(capsys: pytest.CaptureFixture[str]
     assert asyncio.run(asyncio.wait_for(one(), 20)) == '{"line":1}\n'
 
 
-ROUNDABOUT = {
+EQUIVALENT_REQUESTS = {
     "origin": (b"POST /v1/chat/completions HTTP/1.1\r\n", b"origin: http://localhost:3000\r\n"),
     "http 1.0": (b"POST /v1/chat/completions HTTP/1.0\r\n", b""),
     "expect": (b"POST /v1/chat/completions HTTP/1.1\r\n", b"expect: 100-continue\r\n"),
@@ -168,7 +168,7 @@ ROUNDABOUT = {
 }
 
 
-@pytest.mark.parametrize("way", ROUNDABOUT)
+@pytest.mark.parametrize("way", EQUIVALENT_REQUESTS)
 def test_the_time_and_the_size_of_headers_are_not_those_of_what_follows(
     upstream: HostileUpstream, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +183,7 @@ def test_the_time_and_the_size_of_headers_are_not_those_of_what_follows(
     body = body_of("openai_chat", "openai_chat/long")
     body["messages"][0]["content"] = "x" * 300_000
     data = msgspec.json.encode(body)
-    line, more = ROUNDABOUT[way]
+    line, more = EQUIVALENT_REQUESTS[way]
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway, raw(gateway.port) as one:
         one.send(line + b"host: localhost\r\ncontent-length: %d\r\n" % len(data) + more + b"\r\n")
         for begin in range(0, len(data), 50_000):

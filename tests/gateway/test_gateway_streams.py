@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.conftest import PATIENT, upstreams_at
+from gateway.conftest import LONG_TIMEOUTS, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.raw import raw
 from gateway.running import Answer, Running, running
@@ -22,13 +22,13 @@ from waiting import until
 # --- the client disconnects: the upstream request is cancelled long before any timeout
 
 
-@pytest.mark.parametrize("rudely", [False, True], ids=["fin", "reset"])
+@pytest.mark.parametrize("reset", [False, True], ids=["fin", "reset"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("client", ["openai_chat", "anthropic", "gemini", "ollama"])
 def test_a_hang_up_before_the_first_byte_stops_the_upstream(
-    gateway: Running, upstream: HostileUpstream, client: str, stream: bool, rudely: bool
+    gateway: Running, upstream: HostileUpstream, client: str, stream: bool, reset: bool
 ) -> None:
-    model = f"gone-before-{client}-{stream}-{rudely}"
+    model = f"gone-before-{client}-{stream}-{reset}"
     upstream.scripts[model] = [Hang()]
     with raw(gateway.port) as one:
         one.post(
@@ -37,7 +37,7 @@ def test_a_hang_up_before_the_first_byte_stops_the_upstream(
             {"x-request-id": model},
         )
         upstream.wait_for(model)
-        one.hang_up(rudely)
+        one.hang_up(reset)
     upstream.wait_for(model, lambda seen: seen.closed)
     assert gateway.line(model)["ending"] == "client_gone"
 
@@ -161,7 +161,7 @@ def test_a_client_that_never_reads_is_disconnected(upstream: HostileUpstream) ->
 def test_a_deadline_ends_a_stream_that_nobody_reads(upstream: HostileUpstream) -> None:
     part = piece(sse(*[text_chunk("x" * 1000) for _ in range(60)]))
     upstream.scripts["late-reader"] = [head(transfer_encoding="chunked"), *[part] * 500, b"0\r\n\r\n"]
-    limits = {**PATIENT, "total": 0.4}
+    limits = {**LONG_TIMEOUTS, "total": 0.4}
     with running({"upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway, raw(gateway.port, 4096) as one:
         one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/late-reader"), {"x-request-id": "late"})
         line = gateway.line("late")
@@ -212,7 +212,7 @@ def test_an_error_after_a_keep_alive_is_in_the_stream(upstream: HostileUpstream,
 
 def test_the_total_timeout_ends_an_answer(upstream: HostileUpstream) -> None:
     upstream.scripts["endless"] = [head(), *[step for _ in range(2000) for step in (sse(text_chunk("x")), Pause(0.05))]]
-    limits = {**PATIENT, "total": 1.0}
+    limits = {**LONG_TIMEOUTS, "total": 1.0}
     with running({"upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
         found = asked(gateway, "anthropic", "openai_chat/endless")
         assert found.error is not None
@@ -281,7 +281,7 @@ def test_no_exchange_slot_or_task_is_leaked(gateway: Running) -> None:
 
 def test_keep_alives_do_not_hide_the_silence_of_an_upstream(upstream: HostileUpstream) -> None:
     upstream.scripts["silent-long"] = [head(), sse(text_chunk("Hello")), Hang()]
-    limits = {**PATIENT, "idle": 0.9}
+    limits = {**LONG_TIMEOUTS, "idle": 0.9}
     with running({"server": {"keep_alive_seconds": 0.1}, "upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
         for client in ("openai_chat", "gemini"):
             found = asked(gateway, client, "openai_chat/silent-long")

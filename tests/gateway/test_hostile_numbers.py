@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.conftest import PATIENT, upstreams_at
+from gateway.conftest import LONG_TIMEOUTS, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, text_chunk
@@ -95,7 +95,7 @@ def test_usage_below_zero_does_not_stop_the_clock(upstream: HostileUpstream, dia
     """Timeouts, keep-alives and metrics go on: all of them hang on one periodic task."""
     upstream.scripts["below"] = used(-5, -(10**30))[dialect]
     upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
-    upstreams = upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.6})
+    upstreams = upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 0.6})
     with running({"server": {"keep_alive_seconds": 0.1}, "upstreams": upstreams}) as gateway:
         for client in CLIENT_DIALECTS:
             found = asked(gateway, client, f"{dialect}/below", x_request_id="below")
@@ -114,7 +114,7 @@ def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
     upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
-    with running({"upstreams": upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.4})}) as gateway:
+    with running({"upstreams": upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 0.4})}) as gateway:
         core = gateway.gateway
 
         def broken(*_: object) -> None:
@@ -135,7 +135,7 @@ def test_a_failing_deadline_check_does_not_affect_other_exchanges(
     upstream: HostileUpstream,
 ) -> None:
     upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
-    with running({"upstreams": upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.4})}) as gateway:
+    with running({"upstreams": upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 0.4})}) as gateway:
         core = gateway.gateway
 
         class Broken:
@@ -298,7 +298,7 @@ ESCAPES = ("..", ".", "../secret", "a/../../secret", "a/./b", "a//b", "/a", "a/"
 def addressed(upstream: HostileUpstream) -> Iterator[Running]:
     """Upstreams whose addresses name the model, and a key that may use some models."""
     upstreams = {
-        name: {"dialect": name, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": PATIENT}
+        name: {"dialect": name, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": LONG_TIMEOUTS}
         for name in ("gemini", "bedrock_converse", "bedrock_invoke", "qwen_web")
     }
     keys = [{"name": "some", "hash": digest_of("some"), "models": ["gemini/flash*", "flash*", "m*"]}]
@@ -309,7 +309,7 @@ def addressed(upstream: HostileUpstream) -> Iterator[Running]:
 @pytest.mark.parametrize("dialect", ["gemini", "bedrock_converse", "bedrock_invoke"])
 @pytest.mark.parametrize("name", ESCAPES)
 def test_a_model_cannot_mean_another_address(upstream: HostileUpstream, dialect: str, name: str) -> None:
-    upstreams = {dialect: {"dialect": dialect, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": PATIENT}}
+    upstreams = {dialect: {"dialect": dialect, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": LONG_TIMEOUTS}}
     with running({"upstreams": upstreams}) as gateway:
         before = len(upstream.seen)
         answer = gateway.ask(CHAT, body_of("openai_chat", f"{dialect}/{name}"))

@@ -357,12 +357,12 @@ def test_other_addresses_have_no_websocket(gateway: Running) -> None:
 
 def test_a_client_that_hangs_up_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["endless"] = unfinished(sse(text_chunk("x")), end=Hang())
-    for rudely in (False, True):
+    for reset in (False, True):
         with websocket(gateway.port) as client:
             client.create(model="up/endless")
             while client.message()["type"] != "response.output_text.delta":
                 pass
-            if not rudely:
+            if not reset:
                 client.socket.sendall(client.frames.send(CloseConnection(code=1000)))
                 assert client.closed() == 1000
         upstream.wait_for("endless", lambda seen: seen.closed > 0)

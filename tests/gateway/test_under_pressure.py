@@ -91,10 +91,10 @@ def test_a_turn_ends_whatever_fails_at_its_end(large: HostileUpstream, url: str,
 
 # --- strings of clients that reach the database
 
-NASTY = ("\0", "a\0b", "\ufffd", "\U0010ffff", "' OR 1=1 --", "%", "x" * 100_000)
+HOSTILE_TEXTS = ("\0", "a\0b", "\ufffd", "\U0010ffff", "' OR 1=1 --", "%", "x" * 100_000)
 
 
-@pytest.mark.parametrize("name", NASTY, ids=range(len(NASTY)))
+@pytest.mark.parametrize("name", HOSTILE_TEXTS, ids=range(len(HOSTILE_TEXTS)))
 def test_no_string_of_a_client_is_a_fault(large: HostileUpstream, url: str, name: str) -> None:
 
     with keeping(large, url) as gateway:

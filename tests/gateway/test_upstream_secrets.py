@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.conftest import PATIENT, upstreams_at
+from gateway.conftest import LONG_TIMEOUTS, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, text_chunk
@@ -240,7 +240,7 @@ def test_the_full_address_is_used_and_shown_without_secrets(upstream: HostileUps
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/v1", "http://nowhere.invalid/v1", "http://127.0.0.1:99999/v1"])
 def test_an_unreachable_upstream_is_reported_without_secrets(address: str) -> None:
     for more in ({}, {"headers": {"host": "other"}}, {"proxy": with_secrets("http://127.0.0.1:1")}):
-        one = {"base_url": with_secrets(address), "attempts": 1, "timeouts": PATIENT, **more}
+        one = {"base_url": with_secrets(address), "attempts": 1, "timeouts": LONG_TIMEOUTS, **more}
         with running({"upstreams": {"far": one}}) as gateway:
             answers = [gateway.ask(path_of(client, "far/m"), body_of(client, "far/m")) for client in CLIENT_DIALECTS]
             assert {answer.status for answer in answers} <= {502, 503}

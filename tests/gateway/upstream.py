@@ -33,7 +33,7 @@ class Cut(Struct, frozen=True):
 
 
 class Reset(Struct, frozen=True):
-    """Hangs up, rudely."""
+    """Resets the connection."""
 
 
 class Hang(Struct, frozen=True):

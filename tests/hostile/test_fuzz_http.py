@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fuzz_http import TOGETHER, run
+from fuzz_http import CONCURRENT, run
 
 
 def test_broken_requests_are_answered() -> None:
-    assert run(0.0, seed=11) == TOGETHER
+    assert run(0.0, seed=11) == CONCURRENT

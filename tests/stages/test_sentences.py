@@ -43,10 +43,10 @@ SENTENCES = [
     "one 2. ",
     "two",
 ]
-MOST = 61
+MAX_CHARS = 61
 
 
-def pieces(cuts: list[str], most: int = MOST) -> list[str]:
+def pieces(cuts: list[str], most: int = MAX_CHARS) -> list[str]:
     """The deltas that come out where the text comes in these pieces, one read for each."""
     stage = SentenceBuffer(most)
     out = stage.feed([StreamStart(), ReasoningStart()])

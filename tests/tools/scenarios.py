@@ -14,7 +14,7 @@ from tools.dialect_model import Script, Turn
 HUGE = 500
 LIMITS = ToolLimits(rounds=3, seconds=60.0, result_chars=HUGE, repeats=2)
 """Small numbers, so that each limit is reached within a few turns; but tools have more time than a busy machine takes."""
-HASTY = structs.replace(LIMITS, seconds=0.2)
+SHORT_LIMITS = structs.replace(LIMITS, seconds=0.2)
 """For a tool that never answers. No other tool runs with these limits."""
 PARIS, ROME = '{"city": "Paris"}', '{"city": "Rome"}'
 DONE = "All is said."
@@ -75,7 +75,7 @@ SCENARIOS: dict[str, Scenario] = {
         _turns([("forecast", PARIS), ("forecast", ROME)], DONE), ("sunny in Paris", "sunny in Rome"), requests=2, results=2
     ),
     "tool_error": Scenario(_turns([("broken", PARIS)], DONE), ("the thermometer of Paris is broken",), 2, 1, failed=1),
-    "timeout": Scenario(_turns([("slow", PARIS)], DONE), ("did not finish within",), 2, 1, failed=1, limits=HASTY),
+    "timeout": Scenario(_turns([("slow", PARIS)], DONE), ("did not finish within",), 2, 1, failed=1, limits=SHORT_LIMITS),
     "invalid_arguments": Scenario(
         _turns([("forecast", '{"town": "Paris"}')], [("forecast", PARIS)], DONE),
         ("Correct the arguments", "sunny in Paris"),

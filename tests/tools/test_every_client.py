@@ -16,7 +16,7 @@ from gateway.official import OFFICIAL
 from gateway.running import Running, running
 from streamglot.tools.settings import ToolLimits
 from tools.dialect_model import DialectModel
-from tools.scenarios import DONE, HANG, HASTY, LIMITS, PARIS, SCENARIOS
+from tools.scenarios import DONE, HANG, LIMITS, PARIS, SCENARIOS, SHORT_LIMITS
 from waiting import WAIT_SECONDS
 
 PATHS = {"ag-ui": "/agui", "ai-6": "/ui", "ai-7": "/ui"}
@@ -44,8 +44,8 @@ def model() -> Iterator[DialectModel]:
 @pytest.fixture(scope="module")
 def gateways(model: DialectModel) -> Iterator[dict[float, Running]]:
     """One for each time limit of a tool."""
-    with gateway_of(model, LIMITS) as patient, gateway_of(model, HASTY) as hasty:
-        yield {LIMITS.seconds: patient, HASTY.seconds: hasty}
+    with gateway_of(model, LIMITS) as patient, gateway_of(model, SHORT_LIMITS) as hasty:
+        yield {LIMITS.seconds: patient, SHORT_LIMITS.seconds: hasty}
 
 
 @contextmanager

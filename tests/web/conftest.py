@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from gateway.conftest import PATIENT
+from gateway.conftest import LONG_TIMEOUTS
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, hostile
 from web.chromium import Watched, launched, needed
@@ -40,7 +40,7 @@ def gateway(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
         "base_url": f"{upstream.url}/v1",
         "models": ["thinker", "lab-*"],
         "attempts": 1,
-        "timeouts": PATIENT,
+        "timeouts": LONG_TIMEOUTS,
         "rest": {"failures": 1_000_000},
     }
     config = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gateway.conftest import PATIENT
+from gateway.conftest import LONG_TIMEOUTS
 from gateway.running import Running, running
 from local.model import real_model
 from web.chat_actions import answers, ask, over, use_model
@@ -23,7 +23,7 @@ def local_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]
             "base_url": model.base_url,
             "key": model.key,
             "models": ["local"],
-            "timeouts": PATIENT,
+            "timeouts": LONG_TIMEOUTS,
         }
         store = {"url": f"sqlite:///{tmp_path_factory.mktemp('local')}/store.db"}
         with running({"upstreams": {"local": upstream}, "store": store}) as gateway:

@@ -52,11 +52,6 @@ def emulated_tools(request: Request, abilities: Abilities) -> frozenset[str]:
     return frozenset(tool.name for tool in request.tools if tool.kind == "custom")
 
 
-def _note(built: Built, name: str) -> None:
-    if name not in built.dropped:
-        built.dropped.append(name)
-
-
 # --- tools
 
 
@@ -72,7 +67,7 @@ class _Tools:
         if not missing:
             return {} if _same(tools, request.tools) else {"tools": tools}
         for name in missing:
-            _note(self._built, f"tools.{name}")
+            self._built.drop(f"tools.{name}")
         changes = {"tools": tools, "tool_choice": _choice_without(missing, request.tool_choice, tools)}
         return changes if tools else {**changes, "parallel_tool_calls": None}
 
@@ -82,11 +77,11 @@ class _Tools:
 
     def _adapted(self, tool: ToolSpec) -> ToolSpec:
         if tool.cache is not None and not self._abilities.cache_control:
-            _note(self._built, "cache_control")
+            self._built.drop("cache_control")
             tool = structs.replace(tool, cache=None)
         if tool.kind == "custom" and not self._abilities.custom_tools:
             if tool.format is not None and tool.format.get("type") != "text":
-                _note(self._built, f"tools.{tool.name}.format")
+                self._built.drop(f"tools.{tool.name}.format")
             tool = as_function(tool)
         return tool
 
@@ -130,7 +125,7 @@ class _Messages:
     def _message(self, message: Message) -> Message:
         role = message.role
         if role == "developer" and not self._abilities.developer_role:
-            _note(self._built, "messages.developer")
+            self._built.drop("messages.developer")
             role = "system"
         parts = [self._part(part) for part in message.parts]
         if role == message.role and _same(parts, message.parts):
@@ -152,7 +147,7 @@ class _Messages:
                     part = result_as_function(part)
                 return self._with_id(self._in_words(part if part.cache is None else self._without_cache(part)))
             case NativePart() if part.dialect != self._dialect and part.text:
-                _note(self._built, f"messages.{part.data.get('type', 'part')}")
+                self._built.drop(f"messages.{part.data.get('type', 'part')}")
                 return TextPart(part.text)
         return part
 
@@ -160,7 +155,7 @@ class _Messages:
         """The part without its ``cache`` mark."""
         if self._abilities.cache_control:
             return part
-        _note(self._built, "cache_control")
+        self._built.drop("cache_control")
         return structs.replace(part, cache=None)
 
     def _with_id(self, part: _Answerable) -> _Answerable:
@@ -177,7 +172,7 @@ class _Messages:
     def _piece(self, piece: TextPart | MediaPart | NativePart) -> Part | None:
         adapted = self._part(piece)
         if isinstance(adapted, NativePart) and adapted.dialect != self._dialect:
-            _note(self._built, f"messages.{adapted.data.get('type', 'part')}")
+            self._built.drop(f"messages.{adapted.data.get('type', 'part')}")
             return None
         return adapted
 
@@ -190,7 +185,7 @@ class _Messages:
         waiting: list[Message] = []
         for message in messages[first:]:
             if message.role in _SYSTEM:
-                _note(self._built, "messages.system")
+                self._built.drop("messages.system")
                 message = structs.replace(message, role="user")
                 (waiting if adapted and _calls(adapted[-1]) else adapted).append(message)
             elif message.role == "tool":
@@ -235,7 +230,7 @@ def _digest(text: str, max_chars: int) -> str:
 def _adapt_fields(request: Request, abilities: Abilities, built: Built, changes: dict[str, Any]) -> None:
     user, max_chars = request.user, abilities.user_chars
     if user is not None and max_chars is not None and len(user) > max_chars:
-        _note(built, "user")
+        built.drop("user")
         changes["user"] = _digest(user, max_chars) if max_chars else None
     for name in abilities.refused or ():
         value = getattr(request, name)

@@ -5,10 +5,11 @@ Fields that no one took belong to the dialect only; they travel in ``Request.ext
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from ..errors import RequestError, excerpt
-from ..messages import EFFORTS, Effort, NativePart, Part
+from ..messages import EFFORTS, Effort, NativePart, Part, TextPart
 
 T = TypeVar("T")
 
@@ -61,6 +62,18 @@ class Fields:
         values: list[Any] = self.take(name, list, [])
         where = self.where(name)
         return [Fields(value, f"{where}[{number}]") for number, value in enumerate(values)]
+
+    def content(self, parse_part: Callable[[Fields], Part]) -> list[Part]:
+        """The parts of the field ``content``, which is a string or a list of parts. An empty string has none."""
+        content = self.any("content")
+        if content is None or content == "":
+            return []
+        if isinstance(content, str):
+            return [TextPart(content)]
+        if not isinstance(content, list):
+            raise self.wrong("content", "a string or a list of parts", content)
+        where = self.where("content")
+        return [parse_part(Fields(part, f"{where}[{number}]")) for number, part in enumerate(content)]
 
     def words(self, name: str) -> list[str]:
         """A list of strings, or a single string as a list."""

@@ -136,3 +136,24 @@ def clean(value: Any, depth: int = 0) -> Any:
             return [clean(element, depth + 1) for element in value]
         return {clean(key): clean(element, depth + 1) for key, element in value.items()}
     return value
+
+
+# --- fields of untyped objects
+
+
+def string_in(data: dict[str, Any], name: str) -> str:
+    """The field if it is a string, otherwise an empty string."""
+    value = data.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def objects_in(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; empty if the value is not a list."""
+    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
+
+
+def json_text(value: object) -> str:
+    """A string itself, None as an empty string, any other value as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else msgspec.json.encode(clean(value)).decode()

@@ -47,8 +47,8 @@ def estimated_usage(
     if counts.input_tokens is None or not (whole or counts.input_tokens):
         counts.input_tokens = estimate(request)
     if counts.output_tokens is None or not whole:
-        came = events if response is None else _answer_tokens(response)
-        counts.output_tokens = max(counts.output_tokens or 0, came)
+        output = events if response is None else _answer_tokens(response)
+        counts.output_tokens = max(counts.output_tokens or 0, output)
     return None if known == (counts.input_tokens, counts.output_tokens) else counts
 
 

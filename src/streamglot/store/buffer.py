@@ -115,8 +115,8 @@ class LiveStream(Struct):
             return 0
         trimmed = 0
         while self.bytes > max_bytes * 3 // 4 and len(self.sizes) > 1:
-            trimmed, gone = self.sizes.popleft()
-            self.bytes -= gone
+            trimmed, size_trimmed = self.sizes.popleft()
+            self.bytes -= size_trimmed
         return trimmed
 
     def stop(self) -> None:

@@ -62,7 +62,7 @@ class Database:
         self._dialect_insert = import_module(f"sqlalchemy.dialects.{self.dialect.name}").insert  # loads only this dialect
         self.file = Path(place.database or "") if self.is_sqlite else None
         self.generation = 1
-        self.trouble = ""
+        self.fault = ""
         self._damaged = 0
         self._check_at = 0.0
         self._inode = 0
@@ -194,12 +194,12 @@ class Database:
                 raise
             if _locked(error):
                 raise StoreLocked(f"the database {self.shown} does not answer: {_reason(error)}; try again") from None
-            self.trouble = _reason(error)
+            self.fault = _reason(error)
             if _damaged(error):
                 self._damaged = self._inode_now()
-            raise StoreUnavailable(f"the database {self.shown} does not answer: {self.trouble}; try again") from None
+            raise StoreUnavailable(f"the database {self.shown} does not answer: {self.fault}; try again") from None
         else:
-            self.trouble = self.trouble if self._damaged else ""
+            self.fault = self.fault if self._damaged else ""
 
     async def probe(self) -> None:
         """Checks whether the database can be used, and sets ``trouble`` if not. A damaged file counts as damaged until it is
@@ -231,7 +231,7 @@ class Database:
         try:
             inode = os.stat(self.file).st_ino
         except OSError as error:
-            self.trouble = f"the file is gone: {error.strerror}"
+            self.fault = f"the file is gone: {error.strerror}"
             raise StoreUnavailable(f"the database {self.file} is gone: {error.strerror}") from None
         if inode != self._inode:
             await self._engines.dispose()

@@ -227,8 +227,8 @@ class Store:
         """The state of the writer, of the database if it cannot be read, and of a buffer with its own queue."""
         one, two = self.writer.report(), self.buffer.report()
         one.missed = self.sessions.missed
-        if self.database.trouble:
-            one.failing, one.last_error = True, one.last_error if one.failing else self.database.trouble
+        if self.database.fault:
+            one.failing, one.last_error = True, one.last_error if one.failing else self.database.fault
         if two is None:
             return one
         return Report(

@@ -109,10 +109,10 @@ class Supervisor:
         if time.monotonic() - started > LONG_LIFE_SECONDS:
             self._pause = FIRST_PAUSE
         _log("local_model_ended", how=ended, starts_again_in_seconds=self._pause)
-        gone = time.monotonic()
+        ended_at = time.monotonic()
         with self._fallback_server():
             self._again()
-        _log("local_model_back", away_seconds=round(time.monotonic() - gone, 3))
+        _log("local_model_back", away_seconds=round(time.monotonic() - ended_at, 3))
 
     def _again(self) -> None:
         while True:

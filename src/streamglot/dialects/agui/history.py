@@ -10,6 +10,7 @@ from ...events import CallKind, Echo
 from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
 from ..echo import unpack
 from ..fields import Fields
+from ..lenient import string_in
 from ..media import media_from_url
 from .wire import DIALECT
 
@@ -24,7 +25,7 @@ def parse_messages(messages: list[Fields]) -> list[Message]:
         role = fields.need("role", str)
         match role:
             case "developer" | "system" | "user":
-                message = Message(role, _parse_content(fields), fields.take("name", str, ""))
+                message = Message(role, fields.content(_parse_part), fields.take("name", str, ""))
                 message.echo = _parse_echo(fields)
                 parsed.append(message)
             case "assistant":
@@ -67,7 +68,7 @@ def _answered(parsed: list[Message]) -> list[Message]:
 
 def _parse_assistant(fields: Fields) -> list[Part]:
     metadata = fields.take("metadata", dict, {})
-    content = _parse_content(fields)
+    content = fields.content(_parse_part)
     if metadata.get("refusal") is True:
         content = [RefusalPart(part.text) if isinstance(part, TextPart) else part for part in content]
     echo = _parse_echo(fields)
@@ -106,7 +107,7 @@ def _parse_reasoning(fields: Fields) -> ReasoningPart:
 def _parse_result(fields: Fields) -> ToolResultPart:
     metadata = fields.take("metadata", dict, {})
     error = fields.take("error", str, "")
-    content = [part for part in _parse_content(fields) if isinstance(part, (TextPart, MediaPart, NativePart))]
+    content = [part for part in fields.content(_parse_part) if isinstance(part, (TextPart, MediaPart, NativePart))]
     if error and not content:
         content = [TextPart(error)]
     result = ToolResultPart(fields.need("toolCallId", str), content, bool(error) or metadata.get("isError") is True)
@@ -130,17 +131,6 @@ def _parse_native(metadata: dict[str, Any]) -> Echo | None:
 # --- content
 
 
-def _parse_content(fields: Fields) -> list[Part]:
-    content = fields.any("content")
-    if content is None:
-        return []
-    if isinstance(content, str):
-        return [TextPart(content)] if content else []
-    if not isinstance(content, list):
-        raise fields.wrong("content", "a string or a list of parts", content)
-    return [_parse_part(Fields(part, f"{fields.where('content')}[{number}]")) for number, part in enumerate(content)]
-
-
 def _parse_part(part: Fields) -> Part:
     kind = part.need("type", str)
     if kind == "text":
@@ -162,7 +152,7 @@ def _parse_part(part: Fields) -> Part:
             media = MediaPart(mime, file_id=value)
         case _:
             raise source.wrong("type", "data, url or file", form)
-    media.detail, media.filename = _word(metadata, "detail"), _word(metadata, "filename")
+    media.detail, media.filename = string_in(metadata, "detail"), string_in(metadata, "filename")
     return media
 
 
@@ -172,8 +162,3 @@ def _parse_binary(part: Fields) -> MediaPart:
     media.data = media.data or part.take("data", str, "")
     media.file_id, media.filename = part.take("id", str, ""), part.take("filename", str, "")
     return media
-
-
-def _word(metadata: dict[str, Any], name: str) -> str:
-    value = metadata.get(name)
-    return value if isinstance(value, str) else ""

@@ -11,7 +11,7 @@ from ...events import BareEvent, Echo, Extra, KeepAlive, ReasoningStart, StopRea
 from ...framing import Frame
 from .. import faults
 from ..blocks import Block
-from ..lenient import clean, fit, loads
+from ..lenient import clean, fit, loads, objects_in, string_in
 from ..reader import Reader
 from .wire import REASONS, WireDelta, WireEvent, WireMessage, event_decoder, is_failure, read_citation, read_usage, result_text
 
@@ -141,25 +141,25 @@ class AnthropicReader(Reader):
         if kind == "text":
             block = blocks.open(TextStart())
             self._live[index] = _Live(block, _TEXT, body)
-            for citation in _dicts(body.get("citations")):
+            for citation in objects_in(body.get("citations")):
                 blocks.put(read_citation(citation))
-            blocks.add(block, _word(body, "text"))
+            blocks.add(block, string_in(body, "text"))
         elif kind in ("thinking", "redacted_thinking"):
             block = blocks.open(ReasoningStart())
             block.redacted = kind == "redacted_thinking"
             self._live[index] = _Live(block, _THINKING, body)
-            blocks.add(block, _word(body, "thinking"))
+            blocks.add(block, string_in(body, "thinking"))
         elif kind.endswith("tool_use"):
             self._live[index] = _Live(self._open_call(kind, body), _INPUT, body)
         elif kind.endswith("_tool_result"):
             native = Echo(self.dialect, body)
-            self._loose(ToolResult(_word(body, "tool_use_id"), result_text(body.get("content")), is_failure(body), native))
+            self._loose(ToolResult(string_in(body, "tool_use_id"), result_text(body.get("content")), is_failure(body), native))
             self._live[index] = _Live(None, "", {})
         else:
             self._live[index] = _Live(None, "", body)
 
     def _open_call(self, kind: str, body: dict[str, Any]) -> Block:
-        call_id, name = _word(body, "id"), _word(body, "name")
+        call_id, name = string_in(body, "id"), string_in(body, "name")
         more = {field: value for field, value in body.items() if field not in _SHOWN}
         if kind != "tool_use":
             return self.blocks().open_call(call_id, name or kind, "server", Echo(self.dialect, {"type": kind, **more}))
@@ -212,7 +212,7 @@ class AnthropicReader(Reader):
                 self._loose(Extra(self.dialect, {"content_block": body}))
         elif live.takes == _THINKING:
             field = "data" if block.redacted else "signature"
-            opaque = _word(body, field)
+            opaque = string_in(body, field)
             self.blocks().end(block, Echo(self.provider, {field: opaque}) if opaque else None)
         else:
             if live.takes == _INPUT:
@@ -248,12 +248,3 @@ class AnthropicReader(Reader):
         elif reason == "tool_calls" and not blocks.calls:
             reason = "end"
         self.end(reason, self._stop, self._sequence)
-
-
-def _word(body: dict[str, Any], name: str) -> str:
-    value = body.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []

@@ -45,9 +45,9 @@ class Turns:
         for message in messages:
             role = {"developer": "system", "tool": "user"}.get(message.role, message.role)
             if message.name:
-                self._drop("messages.name")
+                self._built.drop("messages.name")
             if role == "system" and turns and not self._system_inside:
-                self._drop("messages.system")
+                self._built.drop("messages.system")
                 role = "user"  # in its place, because the position has a meaning
             blocks = [block for part in message.parts for block in self._build(part, role)]
             if role == "system" and not turns:
@@ -71,10 +71,6 @@ class Turns:
         elif last["content"][-1]["type"] == "text":
             last["content"][-1]["text"] = last["content"][-1]["text"].rstrip()
 
-    def _drop(self, name: str) -> None:
-        if name not in self._built.dropped:
-            self._built.dropped.append(name)
-
     # --- one part
 
     def _build(self, part: Part, role: str) -> list[dict[str, Any]]:
@@ -97,7 +93,7 @@ class Turns:
         if body is None:
             return []
         if role == "assistant" and (body["type"] == "image" or (body["type"] == "document" and self._refusing)):
-            self._drop(f"messages.assistant.{body['type']}")
+            self._built.drop(f"messages.assistant.{body['type']}")
             return []
         cache = getattr(part, "cache", None)
         if cache is not None:
@@ -111,7 +107,7 @@ class Turns:
         written = [write_citation(citation) for citation in part.citations] if isinstance(part, TextPart) else []
         citations = [citation for citation in written if citation and citation.get("encrypted_index") != ""]
         if citations and role == "user" and self._refusing:
-            self._drop("messages.user.citations")
+            self._built.drop("messages.user.citations")
         elif citations:
             body["citations"] = citations
         return body
@@ -148,7 +144,7 @@ class Turns:
 
     def _build_media(self, part: MediaPart) -> dict[str, Any]:
         if part.detail and part.detail != "auto":
-            self._drop("image.detail")
+            self._built.drop("image.detail")
         if part.mime.startswith("image/"):
             return {"type": "image", "source": _source(part, _IMAGES)}
         body = {"type": "document", "source": _source(part, ("application/pdf", "text/plain"))}

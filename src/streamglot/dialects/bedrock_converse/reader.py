@@ -11,7 +11,7 @@ from ...events import Citation, Echo, Extra, Media, ReasoningStart, TextStart, T
 from ...framing import AwsEventStream, Frame
 from .. import faults
 from ..blocks import Block
-from ..lenient import clean, fit, loads
+from ..lenient import clean, fit, loads, objects_in
 from ..reader import Reader
 from .wire import (
     DIALECT,
@@ -240,9 +240,9 @@ class BedrockConverseReader(Reader):
         cited, reasoning = block.get("citationsContent"), block.get("reasoningContent")
         call, result = block.get("toolUse"), block.get("toolResult")
         if isinstance(cited, dict):
-            for citation in _objects(cited.get("citations")):
+            for citation in objects_in(cited.get("citations")):
                 self._read_delta(index, Delta(citation=citation))
-            for piece in _objects(cited.get("content")):
+            for piece in objects_in(cited.get("content")):
                 self._read_delta(index, fit(Delta, piece))
         elif isinstance(reasoning, dict):
             inner = reasoning.get("reasoningText")
@@ -317,14 +317,10 @@ def read_citation(citation: dict[str, Any]) -> Citation:
     title, source, location = citation.get("title"), citation.get("source"), citation.get("location")
     web = location.get("web") if isinstance(location, dict) else None
     url = web.get("url") if isinstance(web, dict) else source
-    quotes = [piece["text"] for piece in _objects(citation.get("sourceContent")) if isinstance(piece.get("text"), str)]
+    quotes = [piece["text"] for piece in objects_in(citation.get("sourceContent")) if isinstance(piece.get("text"), str)]
     return Citation(
         url if isinstance(url, str) else "",
         title if isinstance(title, str) else "",
         "".join(quotes),
         native=Echo(DIALECT, citation),
     )
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []

@@ -35,11 +35,11 @@ def parse_messages(messages: list[Fields]) -> list[Message]:
         role = fields.need("role", str)
         match role:
             case "system" | "user":
-                parsed.append(Message(role, _parse_content(fields)))
+                parsed.append(Message(role, fields.content(_parse_part)))
             case "assistant":
                 parsed.append(_parse_assistant(fields))
             case "tool":
-                content = [part for part in _parse_content(fields) if isinstance(part, (TextPart, MediaPart, NativePart))]
+                content = [part for part in fields.content(_parse_part) if isinstance(part, (TextPart, MediaPart, NativePart))]
                 result = ToolResultPart(fields.need("tool_call_id", str), content)
                 if parsed and parsed[-1].role == "tool":
                     parsed[-1].parts.append(result)
@@ -55,7 +55,7 @@ def _parse_assistant(fields: Fields) -> Message:
     plan = fields.take("tool_plan", str)
     if plan:
         parts.append(ReasoningPart(plan, echo=Echo(DIALECT, {"field": "tool_plan"})))
-    parts += _parse_content(fields)
+    parts += fields.content(_parse_part)
     cited = [read_citation(citation.rest) for citation in fields.objects("citations")]
     text = next((part for part in reversed(parts) if isinstance(part, TextPart)), None)
     if cited and text is not None:
@@ -67,17 +67,6 @@ def _parse_assistant(fields: Fields) -> Message:
         arguments = function.take("arguments", str, "")
         parts.append(ToolCallPart(call.need("id", str), function.need("name", str), arguments if arguments.strip() else "{}"))
     return Message("assistant", parts)
-
-
-def _parse_content(fields: Fields) -> list[Part]:
-    content = fields.any("content")
-    if content is None or content == "":
-        return []
-    if isinstance(content, str):
-        return [TextPart(content)]
-    if not isinstance(content, list):
-        raise fields.wrong("content", "a string or a list of parts", content)
-    return [_parse_part(Fields(part, f"{fields.where('content')}[{number}]")) for number, part in enumerate(content)]
 
 
 def _parse_part(part: Fields) -> Part:

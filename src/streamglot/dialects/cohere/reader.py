@@ -11,7 +11,7 @@ from ...events import Echo, Extra, ReasoningStart, TextStart
 from ...framing import Frame
 from .. import faults
 from ..blocks import Block
-from ..lenient import clean, fit, loads
+from ..lenient import clean, fit, loads, objects_in
 from ..reader import Reader
 from .wire import (
     DIALECT,
@@ -85,12 +85,12 @@ class CohereReader(Reader):
         self.start(identity if isinstance(identity, str) else "")
         message: DeltaMessage = fit(DeltaMessage, body["message"])
         self._add_plan(message.tool_plan)
-        for index, content in enumerate(_list(message.content)):
+        for index, content in enumerate(objects_in(message.content)):
             self._add(index, fit(Content, content))
             self._end_content(index)
-        for citation in _list(message.citations):
+        for citation in objects_in(message.citations):
             self._cite(citation)
-        for index, call in enumerate(_list(message.tool_calls)):
+        for index, call in enumerate(objects_in(message.tool_calls)):
             self._start_call(index, fit(Call, call))
             self._end_call(index)
         if body.get("logprobs"):
@@ -187,7 +187,3 @@ class CohereReader(Reader):
         if reason in ("end", "other") and blocks.calls:
             reason = "tool_calls"
         self.end(reason, raw)
-
-
-def _list(value: Any) -> list[Any]:
-    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []

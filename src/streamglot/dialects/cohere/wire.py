@@ -10,6 +10,7 @@ from msgspec import Struct
 from ...events import Citation, Echo, StopReason, StreamError, Usage
 from ...messages import TokenCounts
 from ..counts import count, first, plausible
+from ..lenient import string_in
 
 DIALECT: Final = "cohere"
 
@@ -116,17 +117,12 @@ def read_citation(citation: dict[str, Any]) -> Citation:
     document = {**_object(first, "tool_output"), **_object(first, "document")}
     quote = next((document[name] for name in ("text", "snippet", "content") if isinstance(document.get(name), str)), "")
     start, end = (value if isinstance(value := citation.get(name), int) else None for name in ("start", "end"))
-    return Citation(_text(document, "url"), _text(document, "title"), quote, start, end, Echo(DIALECT, citation))
+    return Citation(string_in(document, "url"), string_in(document, "title"), quote, start, end, Echo(DIALECT, citation))
 
 
 def _object(raw: dict[str, Any], name: str) -> dict[str, Any]:
     value = raw.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _text(raw: dict[str, Any], name: str) -> str:
-    value = raw.get(name)
-    return value if isinstance(value, str) else ""
 
 
 # --- errors

@@ -11,7 +11,7 @@ from ...errors import UpstreamProtocolError, excerpt
 from ...events import BareEvent, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
 from ...limits import Limits
 from ..blocks import Block, Blocks
-from ..lenient import loads
+from ..lenient import loads, string_in
 from .citations import CitationReader
 from .partial_args import PartialArgs, parse_path
 from .signature import DIALECT, FIELD
@@ -223,7 +223,7 @@ class Answer:
     def _read_server_call(self, name: str, data: dict[str, Any], signature: str | None) -> None:
         self._end()
         self._server_calls += 1
-        self._server_id = _word(data, "id") or f"{self._prefix}_server_{self._server_calls}"
+        self._server_id = string_in(data, "id") or f"{self._prefix}_server_{self._server_calls}"
         if name == "executableCode":
             tool, arguments = "code_execution", {key: data[key] for key in ("language", "code") if key in data}
         else:
@@ -234,10 +234,10 @@ class Answer:
 
     def _read_result(self, name: str, data: dict[str, Any], signature: str | None) -> None:
         self._end()
-        call_id = _word(data, "id") or (_word(data, "name") if name == "functionResponse" else self._server_id)
+        call_id = string_in(data, "id") or (string_in(data, "name") if name == "functionResponse" else self._server_id)
         failed = False
         if name == "codeExecutionResult":
-            content = _word(data, "output")
+            content = string_in(data, "output")
             failed = data.get("outcome") not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED", 0, 1)
         else:
             content = _json(data["response"]) if data.get("response") else ""
@@ -286,8 +286,3 @@ def _arguments(call: FunctionCall) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _word(data: dict[str, Any], name: str) -> str:
-    value = data.get(name)
-    return value if isinstance(value, str) else ""

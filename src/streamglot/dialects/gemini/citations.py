@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ...events import Citation, Echo
+from ..lenient import objects_in, string_in
 from .offsets import Offsets
 from .signature import DIALECT
 
@@ -31,7 +32,7 @@ class CitationReader:
     def _cited(self, metadata: Any) -> Iterator[Citation]:
         for entry in _objects(metadata, "citations") + _objects(metadata, "citationSources"):
             start, end = self._place(entry)
-            yield Citation(_word(entry, "uri"), _word(entry, "title"), "", start, end, Echo(DIALECT, {"citation": entry}))
+            yield Citation(string_in(entry, "uri"), string_in(entry, "title"), "", start, end, Echo(DIALECT, {"citation": entry}))
 
     def _grounded(self, metadata: Any) -> Iterator[Citation]:
         chunks = metadata.get("groundingChunks") if isinstance(metadata, dict) else None
@@ -63,9 +64,9 @@ def _source(chunk: Any, start: int | None = None, end: int | None = None) -> Ite
     for kind in _SOURCES:
         source = chunk.get(kind) if isinstance(chunk, dict) else None
         if isinstance(source, dict):
-            url = _word(source, "uri") or _word(source, "sourceUri")
+            url = string_in(source, "uri") or string_in(source, "sourceUri")
             native = Echo(DIALECT, {"groundingChunk": chunk})
-            yield Citation(url, _word(source, "title"), _word(source, "text"), start, end, native)
+            yield Citation(url, string_in(source, "title"), string_in(source, "text"), start, end, native)
 
 
 def write_citation(citation: Citation, text: Offsets, base: int = 0) -> dict[str, Any] | None:
@@ -82,13 +83,7 @@ def write_citation(citation: Citation, text: Offsets, base: int = 0) -> dict[str
 
 
 def _objects(metadata: Any, name: str) -> list[dict[str, Any]]:
-    entries = metadata.get(name) if isinstance(metadata, dict) else None
-    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-
-
-def _word(entry: dict[str, Any], name: str) -> str:
-    value = entry.get(name)
-    return value if isinstance(value, str) else ""
+    return objects_in(metadata.get(name)) if isinstance(metadata, dict) else []
 
 
 def _is_place(value: Any) -> bool:

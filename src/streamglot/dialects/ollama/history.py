@@ -113,7 +113,7 @@ def build_messages(messages: list[Message], provider: str, built: Built) -> list
             role = "system" if message.role in ("system", "developer") else "user"
             bodies.append({"role": role, **build_content(rest, built)})
         if message.name:
-            note(built, "messages.name")
+            built.drop("messages.name")
     return bodies
 
 
@@ -159,7 +159,7 @@ def build_content(parts: list[Part], built: Built, name: str = "content") -> dic
             case MediaPart() if part.mime.startswith("image/") and part.data:
                 images.append(part.data)
                 if part.detail:
-                    note(built, "image.detail")
+                    built.drop("image.detail")
             case MediaPart() if part.mime.startswith("image/"):
                 raise Unsupported(
                     f"an image by its URL ({part.url or part.file_id}) cannot be sent to this upstream; send its content",
@@ -175,9 +175,3 @@ def build_content(parts: list[Part], built: Built, name: str = "content") -> dic
     if images:
         body["images"] = images
     return body
-
-
-def note(built: Built, name: str) -> None:
-    """Reports a field as dropped, once."""
-    if name not in built.dropped:
-        built.dropped.append(name)

@@ -9,7 +9,7 @@ from ...events import Echo
 from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
-from .history import build_content, build_messages, note, parse_content, parse_messages
+from .history import build_content, build_messages, parse_content, parse_messages
 
 DIALECT: Final = "ollama"
 
@@ -107,7 +107,7 @@ def _build_chat(request: Request, provider: str, built: Built) -> dict[str, Any]
     body: dict[str, Any] = {"messages": build_messages(request.messages, provider, built)}
     choice = request.tool_choice or ToolChoice()
     if choice.mode == "required" or (choice.tools and choice.mode == "auto"):
-        raise Unsupported("the chosen upstream cannot force a call of a given tool", detail={"param": "tool_choice"})
+        raise Unsupported("the chosen upstream cannot be forced to call a tool", detail={"param": "tool_choice"})
     if request.tools and choice.mode != "none":
         body["tools"] = [_build_tool(tool, built) for tool in request.tools]
     return body
@@ -131,7 +131,7 @@ def _build_tool(tool: ToolSpec, built: Built) -> dict[str, Any]:
     if tool.native is not None and tool.native.provider == DIALECT:
         return tool.native.data
     if tool.strict is not None:
-        note(built, "tools.strict")
+        built.drop("tools.strict")
     function: dict[str, Any] = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
@@ -155,9 +155,9 @@ def _build_think(reasoning: Reasoning | None, levels: bool, built: Built) -> Non
     if reasoning is None:
         return
     if reasoning.budget_tokens is not None:
-        note(built, "reasoning.budget_tokens")
+        built.drop("reasoning.budget_tokens")
     if reasoning.summary is not None:
-        note(built, "reasoning.summary")
+        built.drop("reasoning.summary")
     if reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0:
         built.body["think"] = False
     elif reasoning.effort is not None and levels:

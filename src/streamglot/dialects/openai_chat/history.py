@@ -37,7 +37,7 @@ def parse_messages(messages: list[Fields]) -> list[Message]:
         role = fields.need("role", str)
         match role:
             case "system" | "developer" | "user":
-                parsed.append(Message(role, _parse_content(fields), fields.take("name", str, "")))
+                parsed.append(Message(role, fields.content(_parse_part), fields.take("name", str, "")))
             case "assistant":
                 parsed.append(_parse_assistant(fields))
             case "tool":
@@ -67,7 +67,7 @@ def _latest_call(parsed: list[Message], name: str) -> str:
 
 def _parse_assistant(fields: Fields) -> Message:
     parts: list[Part] = _parse_reasoning(fields)
-    parts += _parse_content(fields)
+    parts += fields.content(_parse_part)
     refusal = fields.take("refusal", str)
     if refusal:
         parts.append(RefusalPart(refusal))
@@ -127,19 +127,8 @@ def _parse_reasoning(fields: Fields) -> list[Part]:
     return parts
 
 
-def _parse_content(fields: Fields) -> list[Part]:
-    content = fields.any("content")
-    if content is None:
-        return []
-    if isinstance(content, str):
-        return [TextPart(content)] if content else []
-    if not isinstance(content, list):
-        raise fields.wrong("content", "a string or a list of parts", content)
-    return [_parse_part(Fields(part, f"{fields.where('content')}[{number}]")) for number, part in enumerate(content)]
-
-
 def _result_content(fields: Fields) -> list[TextPart | MediaPart | NativePart]:
-    return [part for part in _parse_content(fields) if isinstance(part, (TextPart, MediaPart, NativePart))]
+    return [part for part in fields.content(_parse_part) if isinstance(part, (TextPart, MediaPart, NativePart))]
 
 
 def _parse_part(part: Fields) -> Part:

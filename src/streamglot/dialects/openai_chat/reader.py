@@ -6,14 +6,12 @@ from itertools import compress
 from operator import attrgetter
 from typing import Any, Final
 
-import msgspec
-
 from ...errors import UpstreamProtocolError, UpstreamRefused, UpstreamTruncated, excerpt
 from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd, Usage
 from ...framing import Frame
 from .. import faults
 from ..blocks import Blocks
-from ..lenient import clean, fit, loads
+from ..lenient import fit, json_text, loads
 from ..reader import Reader
 from .details import ReasoningDetails, shown
 from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage
@@ -133,7 +131,7 @@ class ChatReader(Reader):
                 self._read_call(call, blocks)
         if delta.function_call is not None:
             function = delta.function_call
-            blocks.call(None, "", function.name or "", _text(function.arguments))
+            blocks.call(None, "", function.name or "", json_text(function.arguments))
         if delta.annotations or delta.images or delta.audio or delta.executed_tools:
             self._read_attachments(delta, blocks)
 
@@ -191,7 +189,7 @@ class ChatReader(Reader):
             block = blocks.call(call.index, call.id or "", call.custom.name or "", call.custom.input or "", "custom")
         elif call.function is not None:
             function = call.function
-            block = blocks.call(call.index, call.id or "", function.name or "", _text(function.arguments))
+            block = blocks.call(call.index, call.id or "", function.name or "", json_text(function.arguments))
         elif call.id or call.index is not None:
             block = blocks.call(call.index, call.id or "", "", "")
         else:
@@ -272,12 +270,6 @@ class ChatReader(Reader):
             elif sequence:
                 reason = "stop_sequence"
         return reason, raw, sequence
-
-
-def _text(arguments: str | dict[str, Any] | list[Any] | None) -> str:
-    if isinstance(arguments, str):
-        return arguments
-    return "" if arguments is None else msgspec.json.encode(clean(arguments)).decode()
 
 
 def _put_image(image: dict[str, Any], blocks: Blocks) -> None:

@@ -21,12 +21,13 @@ from ...messages import (
 )
 from ..echo import unpack
 from ..fields import Fields
+from ..lenient import json_text
 from ..media import media_from_url
 from ..own_tools import OWN_SERVER
 from .compaction import summary_message
 from .server_items import arguments_of, name_of
 from .tools import SEARCH, flat_name, found_tools, is_client_search, origins
-from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, SERVER_ITEMS, is_minted, json_text, string_of, texts
+from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, SERVER_ITEMS, is_minted, string_of, texts
 
 
 def parse_input(fields: Fields, tools: list[ToolSpec]) -> list[Message]:

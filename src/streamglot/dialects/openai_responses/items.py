@@ -8,11 +8,12 @@ from typing import Any, Final
 from ...errors import UpstreamProtocolError, excerpt
 from ...events import BareEvent, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
 from ..blocks import Block, BlockStart
+from ..lenient import json_text
 from ..reader import Reader
 from .server_items import arguments_of, image_of, name_of, read_annotation, result_of
 from .slots import Part, Slot, Slots
 from .tools import SEARCH, flat_name, is_client_search
-from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, Event, is_kind, json_text, string_of, texts
+from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, Event, is_kind, string_of, texts
 
 _NO_CALL: Final = OUTPUT_ITEMS | {"message", "reasoning", "compaction"}
 _PARTS: Final = {

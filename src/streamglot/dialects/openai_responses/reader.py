@@ -9,10 +9,10 @@ from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
 from ...events import Extra, KeepAlive, Media, StopReason, Usage
 from ...framing import Frame
 from .. import faults
-from ..lenient import loads
+from ..lenient import json_text, loads
 from ..reader import Reader
 from .items import Items
-from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, json_text, read_usage, string_of, whole_number
+from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, read_usage, string_of, whole_number
 
 _ADDRESS: Final = frozenset(("sequence_number", "item_id", "output_index", "obfuscation"))
 """Fields that only locate an event. A writer generates them again."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...events import Citation, Echo, Media
-from .wire import json_text, string_of, whole_number
+from ..lenient import json_text
+from .wire import string_of, whole_number
 
 _GIVEN: Final = ("action", "queries", "code", "container_id", "operation", "input")
 """The fields with the input of a tool that has no ``arguments``."""

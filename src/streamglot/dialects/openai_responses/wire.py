@@ -147,12 +147,6 @@ def string_of(item: dict[str, Any], *names: str) -> str:
     return next((value for name in names if isinstance(value := item.get(name), str) and value), "")
 
 
-def json_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else msgspec.json.encode(clean(value)).decode()
-
-
 def arguments_object(text: str) -> Any:
     """The arguments of a call as a JSON value."""
     return clean(loads(text.encode("utf-8", "replace"))[0]) if text.strip() else {}

@@ -141,7 +141,7 @@ def _tools(request: Request, describe_tools: Callable[[list[ToolSpec]], str] | N
             "the chosen upstream accepts tools in the text only, and no text for them is set", detail={"param": "tools"}
         )
     if choice.mode == "required" or choice.tools:
-        raise Unsupported("the chosen upstream cannot force a call of a given tool", detail={"param": "tool_choice"})
+        raise Unsupported("the chosen upstream cannot be forced to call a tool", detail={"param": "tool_choice"})
     return describe_tools(request.tools)
 
 

@@ -173,14 +173,14 @@ class Numbers:
     live: LiveNumbers = field(default_factory=LiveNumbers)
 
 
-def sum_of(gone: Iterable[Numbers], living: Numbers) -> Numbers:
+def sum_of(ended: Iterable[Numbers], running: Numbers) -> Numbers:
     """Returns the sum of the numbers of several processes. The live numbers of ended processes do not count."""
-    upstreams, store = dict(living.upstreams), dict(living.store.counts)
-    for numbers in gone:
+    upstreams, store = dict(running.upstreams), dict(running.store.counts)
+    for numbers in ended:
         for name, one in numbers.upstreams.items():
             upstreams[name] = upstreams[name].plus(one) if name in upstreams else one
         store = _sums(store, numbers.store.counts)
-    return Numbers(upstreams, StoreNumbers(store), living.live)
+    return Numbers(upstreams, StoreNumbers(store), running.live)
 
 
 class Metrics:
@@ -252,12 +252,12 @@ class Metrics:
         """Yields the metrics. prometheus_client calls it."""
         numbers = self._numbers
         if self._files is not None:
-            others, gone = self._files.read(Numbers)
+            others, ended = self._files.read(Numbers)
             for other in others:
                 live = numbers.live.plus(other.live)
                 numbers = sum_of([other], numbers)
                 numbers.live = live
-            numbers = sum_of(gone, numbers)
+            numbers = sum_of(ended, numbers)
         yield from _upstream_metrics(numbers)
         yield from _store_metrics(numbers)
 

@@ -64,7 +64,7 @@ def judge_matches(judge: Judge, patterns: PatternSet, piece: Piece, note: Note) 
     return worst
 
 
-def replacement(verdict: Verdict) -> str | None:
+def replacement(verdict: Verdict | None) -> str | None:
     """The text that a verdict puts in place of a match; None if the match stays."""
     return verdict.text if isinstance(verdict, (Rewrite, Replace)) else None
 

@@ -28,7 +28,7 @@ from ..patterns import PatternSet
 from ..pieces import Piece
 from ..verdicts import End, Refuse, Replace, Retry, Rewrite, Verdict
 from .judging import Judging
-from .matches import judge_matches
+from .matches import judge_matches, replacement
 from .members import Member
 from .questions import Approval, ConcurrentQuestions, Judgement
 from .records import Recorder
@@ -162,13 +162,13 @@ def _edited_part(part: Part, number: int, place: int, edits: dict[Place, Verdict
     if isinstance(part, ToolResultPart):
         content = list(part.content)
         for inner, old in enumerate(content):
-            text = _new_text(edits.get((number, place, inner)))
+            text = replacement(edits.get((number, place, inner)))
             if text is not None and isinstance(old, TextPart):
                 content[inner] = TextPart(text, cache=old.cache)
         same = all(new is old for new, old in zip(content, part.content, strict=True))
         return part if same else structs.replace(part, content=content, native=None)
     verdict = edits.get((number, place, -1))
-    text = _new_text(verdict)
+    text = replacement(verdict)
     if isinstance(part, ToolCallPart) and isinstance(verdict, Rewrite):
         arguments = part.arguments if verdict.text is None else verdict.text
         return structs.replace(part, arguments=arguments, name=verdict.name or part.name, echo=None, native=None)
@@ -196,7 +196,3 @@ def _choice_of(choice: ToolChoice | None, tools: list[ToolSpec]) -> ToolChoice |
     names = {tool.name for tool in tools}
     left = [name for name in choice.tools if name in names]
     return choice if left == choice.tools else ToolChoice(choice.mode if left else "auto", left)
-
-
-def _new_text(verdict: Verdict | None) -> str | None:
-    return verdict.text if isinstance(verdict, (Rewrite, Replace)) else None
