@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.conftest import RESTLESS, UPSTREAM_DIALECTS, upstreams_at
+from gateway.conftest import SHORT_IDLE, UPSTREAM_DIALECTS, upstreams_at
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, hostile
 
@@ -22,7 +22,7 @@ def gateway(upstream: HostileUpstream) -> Iterator[Running]:
     """The circuit breaker stays closed, because the tests make upstreams fail on purpose."""
     upstreams = upstreams_at(upstream.url, breaker={"failures": 1_000_000})
     for name in UPSTREAM_DIALECTS:
-        upstreams[f"restless_{name}"] = {**upstreams[name], "timeouts": RESTLESS}
+        upstreams[f"restless_{name}"] = {**upstreams[name], "timeouts": SHORT_IDLE}
     upstreams["hermes"] = {**upstreams["openai_chat"], "inband": "hermes"}
     with running({"upstreams": upstreams}) as started:
         yield started
