@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError
 from ..messages import Request
-from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
+from ..stages.stage import ExchangeContext, ExchangeEnded, NextRequest, Output, Question, Stage, StageFactory
 from .upstream_stream import EventSource
 
 ENDS = (StreamEnd, StreamError)
@@ -207,8 +207,10 @@ class StageRunner:
 
     # --- other ends
 
-    def finish(self, events: list[Event], reply: Exception) -> list[Event]:
-        """Ends the exchange with ``events``, the last of which is its end. Open questions get ``reply`` in place of an answer."""
+    def finish(self, events: list[Event], reply: ExchangeEnded, last: StreamEnd | StreamError) -> list[Event]:
+        """Ends the exchange with ``events``, the last of which is its end. Open questions get ``reply`` in place of an answer.
+        If there are any, the answer is not complete, even if the upstream's is: then it ends with ``last``."""
+        is_incomplete = bool(self._asked)
         self._stop_reading()
         self._turn_over = True
         self._pass_on(-1, events)
@@ -220,6 +222,8 @@ class StageRunner:
         if not self._over:
             ready.append(events[-1])
             self._over = True
+        if is_incomplete and ready and type(ready[-1]) is StreamEnd:
+            ready[-1] = last
         return ready
 
     def _answer_all(self, reply: Exception) -> None:

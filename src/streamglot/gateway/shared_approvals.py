@@ -154,6 +154,8 @@ class SharedApprovals:
         """
         from ..policies.approvals import already_decided, check_decision, not_open
 
+        if not _is_id(id):
+            raise not_open(id)
         own = next((request for request in self._own.open() if request.id == id), None)
         earlier = self._own.decided(id)
         asked = own or (earlier[0] if earlier is not None else None)
@@ -203,11 +205,11 @@ class SharedApprovals:
         while time.monotonic() < until:
             await asyncio.sleep(POLL_SECONDS)
             found = await table.find(id)
-            if found is None:
+            if found is not None and not found.body:
+                return True
+            if found is None or not found.alive:
                 message = "the request ended before the decision reached it; nothing was decided"
                 raise RequestError(message, code="not_found", status=404)
-            if not found.body:
-                return True
         return False
 
     # --- suspended calls
@@ -351,8 +353,8 @@ def _is_id(text: str) -> bool:
 
 
 def _bare(decision: Decision) -> str:
-    """A decision without its contents, for those who decide later."""
-    return msgspec.json.encode({"approved": decision.approved, "by": decision.by}).decode()
+    """A decision as the table keeps it."""
+    return msgspec.json.encode(decision.outcome()).decode()
 
 
 def _checked(call: SuspendedCall, key: str, changed: str | None) -> SuspendedCall:
