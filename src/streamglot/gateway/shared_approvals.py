@@ -36,6 +36,8 @@ WATCH_SECONDS: Final = 0.4
 """Seconds between two looks for decisions, and for the questions of other processes while somebody watches them."""
 TAKEN_SECONDS: Final = 5.0
 """Seconds that a decision waits to be taken by the process that holds the stream: ten looks of a busy process."""
+UNKNOWN_SECONDS: Final = 0.5
+"""Seconds to wait for the row of an unknown question. Its own process shows a question before the row is committed."""
 POLL_SECONDS: Final = 0.05
 EXPIRE_SECONDS: Final = 10.0
 """Seconds between two removals of expired rows."""
@@ -187,7 +189,9 @@ class SharedApprovals:
         from ..policies import ApprovalRequest, Decision
         from ..policies.approvals import already_decided, check_decision
 
-        found = await table.find(id)
+        until = time.monotonic() + (0.0 if id in self._written else UNKNOWN_SECONDS)
+        while (found := await table.find(id)) is None and time.monotonic() < until:
+            await asyncio.sleep(POLL_SECONDS)
         if found is None or key not in (None, found.caller):
             return None
         if found.decision is None:

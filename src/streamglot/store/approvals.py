@@ -126,6 +126,7 @@ class StoredApprovals:
         table = schema.approvals
         row = (table.c.id == id, ~table.c.suspended, table.c.decision.is_(None), table.c.expires > time.time())
         written = await self._database.execute(update(table).where(*row).values(decision=decision))
+        self._others.forget()
         return written == 1
 
     # --- suspended calls
