@@ -39,6 +39,8 @@ TAKEN_SECONDS: Final = 5.0
 UNKNOWN_SECONDS: Final = 0.5
 """Seconds to wait for the row of an unknown question. Its own process shows a question before the row is committed."""
 POLL_SECONDS: Final = 0.05
+CLOSE_SECONDS: Final = 1.0
+"""Seconds that the last write may take when the gateway stops."""
 EXPIRE_SECONDS: Final = 10.0
 """Seconds between two removals of expired rows."""
 MAX_ANSWERS: Final = 1_000
@@ -347,6 +349,12 @@ class SharedApprovals:
                     self._written[one.id] = one
 
     async def close(self) -> None:
+        """Removes the questions of requests that the stop has ended. If that takes too long, other processes remove them."""
+        with suppress(StreamglotError, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                table = await self._table()
+                if table is not None:
+                    await self._write(table)
         if self._folder_store is not None:
             await self._folder_store.close()
 
