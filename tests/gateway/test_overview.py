@@ -21,6 +21,7 @@ from gateway.scenarios import said as words
 from gateway.stored_turns import chunk, keeping, kept, said
 from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, unfinished, whole
 from streamglot.gateway.observe.live import MAX_WATCHERS
+from streamglot.messages import TextPart
 from waiting import PATIENCE, until
 
 CHAT = path_of("openai_chat", "m")
@@ -113,7 +114,7 @@ def test_a_stream_that_the_operator_stopped_ends_with_an_error(
         assert turn.error is not None
         assert turn.error.code == "cancelled_by_operator"
         assert turn.response is not None
-        assert turn.response.choices[0].parts[0].text == "first", "the partial answer is stored"
+        assert turn.response.choices[0].parts == [TextPart("first")], "the partial answer is stored"
 
 
 @pytest.mark.parametrize("on_error", ["refuse", "forward"])

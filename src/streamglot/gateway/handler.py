@@ -232,8 +232,13 @@ class RequestHandler:
         find = dialect(self._endpoint.dialect).approval_answers
         if find is None:
             return [], body
-        named: list[str] = []
-        answers = find(body, lambda name: named.append(name) is not None)  # collects the ids that may be ours
+        named: set[str] = set()
+
+        def collect(id: str) -> bool:
+            named.add(id)
+            return False
+
+        answers = find(body, collect)
         return find(body, (await self._gateway.approvals.known(named)).__contains__) if named else answers
 
     def _make_exchange(self, request: Request) -> Exchange:
