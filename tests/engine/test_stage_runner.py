@@ -23,7 +23,7 @@ from streamglot.events import (
     ToolCallStart,
 )
 from streamglot.messages import Request, TextPart, ToolResultPart
-from streamglot.stages.stage import CheckResult, ExchangeContext, NextRequest, Output, Question, Stage
+from streamglot.stages.stage import CheckResult, ExchangeContext, ExchangeEnded, NextRequest, Output, Question, Stage
 from streamglot.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
@@ -187,10 +187,25 @@ async def test_an_interruption_answers_open_questions_and_ends_the_stream() -> N
     await judge.asked.wait()
     reading.cancel()
     error = StreamglotError("too late")
-    assert runner.finish(turn.broken(error), error) == [error.as_event()]
+    assert runner.finish(turn.broken(error), ExchangeEnded.by(error), error.as_event()) == [error.as_event()]
     assert await runner.read() is None
     runner.close()
     assert turn.closed
+
+
+@pytest.mark.parametrize("last", [StreamEnd("cancelled"), StreamglotError("too late").as_event()])
+async def test_an_answer_with_an_open_question_does_not_end_as_complete(last: StreamEnd | StreamError) -> None:
+    """The reader says that the upstream's answer is complete, but the call is held."""
+    judge = Judge()
+    runner = runner_of([HoldCalls()], judge)
+    turn = Turn([*ANSWER, *CALL], asyncio.Event())
+    runner.begin(turn)
+    assert await runner.read() == ANSWER
+    reading = asyncio.ensure_future(runner.read())
+    await judge.asked.wait()
+    reading.cancel()
+    assert runner.finish([END], ExchangeEnded.by(None), last) == [last]
+    runner.close()
 
 
 class Again(Stage):

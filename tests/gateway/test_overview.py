@@ -16,10 +16,11 @@ from gateway.archived import with_store
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
-from gateway.scenarios import PLAIN
+from gateway.scenarios import DONE, PLAIN, called, calls, text_chunk
 from gateway.stored_turns import chunk, keeping, kept, text_script
 from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, unfinished, whole
 from streamglot.gateway.observe.live import MAX_WATCHERS
+from streamglot.messages import TextPart
 from waiting import WAIT_SECONDS, until
 
 CHAT = path_of("openai_chat", "m")
@@ -112,7 +113,35 @@ def test_a_stream_that_the_operator_stopped_ends_with_an_error(
         assert turn.error is not None
         assert turn.error.code == "cancelled_by_operator"
         assert turn.response is not None
-        assert turn.response.choices[0].text == "first", "the partial answer is stored"
+        assert turn.response.choices[0].parts == [TextPart("first")], "the partial answer is stored"
+
+
+@pytest.mark.parametrize("on_error", ["refuse", "forward"])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_held_call_is_not_released_when_its_request_is_stopped(
+    upstream: HostileUpstream, url: str, own: bool, on_error: str
+) -> None:
+    """The upstream has finished its answer, but the client does not have all of it."""
+    upstream.scripts["stopped-held"] = streamed(
+        sse(text_chunk("Hm."), calls(called(0, "call_a", "weather", "{}"), finish="tool_calls"), DONE)
+    )
+    policies = [{"use": "human_approval", "on_error": on_error}]
+    with keeping(upstream, url, policies=policies) as gateway:
+        found: list[Any] = []
+        model = "openai_chat/stopped-held"
+        asking = threading.Thread(
+            target=lambda: found.append(asked(gateway, "anthropic", model, tools=("weather",), x_request_id="held"))
+        )
+        asking.start()
+        until(lambda: gateway.ask("/approvals").json()["approvals"])
+        gateway.ask("/overview/held/stop", {"own": own})
+        asking.join()
+        (answer,) = found
+        assert (answer.text, answer.calls) == ("Hm.", [])
+        assert ("cancelled by the operator" in (answer.error or "")) is not own
+        (turn,) = kept(url)
+        assert turn.ending == ("cancelled" if own else "error")
+        assert gateway.ask("/approvals").json()["approvals"] == []
 
 
 def test_a_request_that_the_operator_stops_before_its_first_word_is_refused(upstream: HostileUpstream, url: str) -> None:

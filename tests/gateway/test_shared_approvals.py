@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,44 @@ def test_the_questions_of_a_killed_worker_disappear(calling: HostileUpstream, tm
                     await held.answer
 
     at_once(drive)
+
+
+def test_a_worker_that_is_busy_takes_the_decision_later(calling: HostileUpstream, tmp_path: Path) -> None:
+    async def drive() -> None:
+        async with two_workers(calling, tmp_path, f"sqlite:///{tmp_path}/s.db", POLICY) as lines:
+            stopped, other = lines.workers
+            held = Held(lines, stopped)
+            async with lines.lent(other) as line:
+                [asked] = await wait_for(line, 1)
+                os.kill(stopped, signal.SIGSTOP)
+                status, told = await decided(line, asked["id"], {"approved": True, "by": "e" * 1000})
+                assert (status, told["taken"]) == (200, False)
+                assert await listed(line) == []
+                status, told = await decided(line, asked["id"], {"approved": False})
+                assert (status, told["error"]["code"]) == (409, "already_decided")
+                os.kill(stopped, signal.SIGCONT)
+                assert len((await held.answer).calls) == 1
+
+    at_once(drive)
+
+
+def test_a_gateway_that_stops_withholds_its_held_calls(calling: HostileUpstream, tmp_path: Path) -> None:
+    """The upstream has finished its answers, and the policy would forward a call about which it fails."""
+    database = tmp_path / "s.db"
+
+    async def drive() -> None:
+        more = POLICY + 'on_error = "forward"\n'
+        with serving(tmp_path, calling.url, f"sqlite:///{database}", more=more) as served:
+            line = await Line.to(served.port)
+            asking = asyncio.create_task(_answer(served))
+            await wait_for(line, 1)
+            served.process.terminate()
+            found = await asking
+            assert (found.text, found.calls, found.code) == ("Hm.", [], "shutting_down")
+
+    at_once(drive)
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT count(*) FROM approvals").fetchone() == (0,)
 
 
 def test_a_question_whose_client_left_disappears_everywhere(calling: HostileUpstream, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from policies.async_driver import Driver
 from policies.policy_streams import call, calls_of, end_of, normal, stream, text, text_of
 from streamglot import check
-from streamglot.errors import LimitExceeded, RequestError
+from streamglot.errors import LimitExceeded, RequestError, StreamglotError
 from streamglot.events import Choice, Event, Extra, KeepAlive, StreamEnd, StreamError, TextDelta, TextStart, Usage
 from streamglot.messages import Message, Request, TextPart
 from streamglot.policies import (
@@ -29,6 +29,7 @@ from streamglot.policies import (
     delta,
     end,
     forward,
+    policy_stage,
     refuse,
     retry,
     rewrite,
@@ -36,7 +37,7 @@ from streamglot.policies import (
 )
 from streamglot.policies.approvals import MAX_OPEN
 from streamglot.policies.running.judging import MAX_PENDING
-from streamglot.stages.stage import ExchangeContext, Question
+from streamglot.stages.stage import ExchangeContext, ExchangeEnded, Question
 
 GATES: dict[str, asyncio.Event] = {}
 VERDICTS: dict[str, Verdict | Exception] = {}
@@ -226,6 +227,21 @@ def test_a_thousand_streams_wait_for_a_judge_and_no_text_is_delayed() -> None:
             assert await driver.settled() == events
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("on_error", ["refuse", "forward"])
+@pytest.mark.parametrize("error", [None, StreamglotError("too late", code="late")])
+def test_a_piece_without_a_verdict_is_withheld_when_the_exchange_ends(on_error: Any, error: StreamglotError | None) -> None:
+    """The policy did not fail, so its ``on_error`` does not count, and the client is not told of a failure."""
+    context = ExchangeContext()
+    stage = policy_stage([AskFirst(on_error=on_error)], clock=lambda: 0.0)(context)
+    assert stage is not None
+    outputs = stage.feed(CALLS)
+    for question in [output for output in outputs if isinstance(output, Question)]:
+        outputs += stage.answer(question, ExchangeEnded.by(error))
+    events = [output for output in outputs if not isinstance(output, Question)]
+    assert (calls_of(events), text_of(events)) == ([], "First.")
+    assert {fact["reason"] for fact in context.annotations["policies"]} == {"the request ended before the verdict"}
 
 
 # --- asking people

@@ -21,7 +21,7 @@ from ..errors import StreamglotError, UpstreamTimeout
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
-from ..stages.stage import ExchangeContext, Question, StageFactory
+from ..stages.stage import ExchangeContext, ExchangeEnded, Question, StageFactory
 from .conversation import ConversationState
 from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
@@ -200,13 +200,11 @@ class Exchange:
     def _last_events(self) -> list[Event]:
         """Returns the events that close what is open, after the stages."""
         error, turn = self._interruption, self.turn
+        last: StreamEnd | StreamError = StreamEnd("cancelled") if error is None else error.as_event()
         if turn is None:
-            last: StreamEnd | StreamError = StreamEnd("cancelled") if error is None else error.as_event()
             return [StreamStart(), last]
         events = turn.stop() if error is None else turn.broken(error)
-        if self._runner is not None:
-            return self._runner.finish(events, error or StreamglotError("the exchange was stopped", code="cancelled"))
-        return events
+        return events if self._runner is None else self._runner.finish(events, ExchangeEnded.by(error), last)
 
     def __aiter__(self) -> AsyncIterator[list[Event]]:
         return self._lists()

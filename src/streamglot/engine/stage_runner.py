@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError
 from ..messages import Request, ToolResultPart
-from ..stages.stage import CheckResult, ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
+from ..stages.stage import CheckResult, ExchangeContext, ExchangeEnded, NextRequest, Output, Question, Stage, StageFactory
 from .upstream_stream import EventSource
 
 Checked = TypeVar("Checked", Request, ToolResultPart)
@@ -244,8 +244,10 @@ class StageRunner:
 
     # --- other ends
 
-    def finish(self, events: list[Event], reply: Exception) -> list[Event]:
-        """Ends the exchange with ``events``, the last of which is its end. Open questions get ``reply`` in place of an answer."""
+    def finish(self, events: list[Event], reply: ExchangeEnded, last: StreamEnd | StreamError) -> list[Event]:
+        """Ends the exchange with ``events``, the last of which is its end. Open questions get ``reply`` in place of an answer.
+        If there are any, the answer is not complete, even if the upstream's is: then it ends with ``last``."""
+        is_incomplete = bool(self._asked)
         self._stop_reading()
         self._turn_over = True
         self._finished_by = reply
@@ -259,6 +261,8 @@ class StageRunner:
         if not self._end_left:  # a stage that had seen the end of its turn keeps another end to itself
             self._end_left = True
             ready.append(events[-1])
+        if is_incomplete and ready and type(ready[-1]) is StreamEnd:
+            ready[-1] = last
         return ready
 
     def _answer_all(self, reply: Exception) -> None:

@@ -392,13 +392,6 @@ async def _send(call: HTTPCall, reply: Reply) -> None:
     await call.send(reply)
 
 
-def check_start(loaded: LoadedConfig, environment: Mapping[str, str]) -> None:
-    """Raises a ConfigError if a gateway could not start with this configuration. Does not open the store."""
-    Authenticator(loaded.config.server, environment, StoredCallers())
-    UpstreamPool(loaded, environment=environment, serving=True).configure(loaded)
-    ContentLog(loaded.config.server.redact)
-
-
 def create(loaded: LoadedConfig | None = None) -> Gateway:
     """Creates the application for another ASGI server, such as uvicorn."""
     return Gateway(loaded or load())

@@ -233,10 +233,10 @@ class RequestHandler:
         find = dialect(self._endpoint.dialect).approval_answers
         if find is None:
             return [], body
-        named: list[str] = []
+        named: set[str] = set()
 
-        def collect(name: str) -> bool:
-            named.append(name)
+        def collect(id: str) -> bool:
+            named.add(id)
             return False
 
         answers = find(body, collect)

@@ -9,14 +9,19 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from ..config import PARENT, LoadedConfig, load
+from ..engine.content_log import ContentLog
+from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, StreamglotError
 from . import shared_approvals
-from .app import Gateway, check_start
+from .app import Gateway
 from .auth import ratelimit as ledger
+from .auth.authenticator import Authenticator
+from .auth.stored_keys import StoredCallers
 from .http.server import Server, block_signals, unblock_signals
 from .observe import metrics
 from .observe.log import Log
@@ -144,3 +149,10 @@ class _Supervisor:
             Log()({"event": "reload_failed", "process": "supervisor", "message": message})
         else:
             self._loaded = loaded
+
+
+def check_start(loaded: LoadedConfig, environment: Mapping[str, str]) -> None:
+    """Raises a ConfigError if a gateway could not start with this configuration. Does not open the store."""
+    Authenticator(loaded.config.server, environment, StoredCallers())
+    UpstreamPool(loaded, environment=environment, serving=True).configure(loaded)
+    ContentLog(loaded.config.server.redact)

@@ -36,7 +36,11 @@ WATCH_SECONDS: Final = 0.4
 """Seconds between two looks for decisions, and for the questions of other processes while somebody watches them."""
 TAKEN_SECONDS: Final = 5.0
 """Seconds that a decision waits to be taken by the process that holds the stream: ten looks of a busy process."""
+UNKNOWN_SECONDS: Final = 0.5
+"""Seconds to wait for the row of an unknown question. Its own process shows a question before the row is committed."""
 POLL_SECONDS: Final = 0.05
+CLOSE_SECONDS: Final = 1.0
+"""Seconds that the last write may take when the gateway stops."""
 EXPIRE_SECONDS: Final = 10.0
 """Seconds between two removals of expired rows."""
 MAX_ANSWERS: Final = 1_000
@@ -154,6 +158,8 @@ class SharedApprovals:
         """
         from ..policies.approvals import already_decided, check_decision, not_open
 
+        if not _is_id(id):
+            raise not_open(id)
         own = next((request for request in self._own.open() if request.id == id), None)
         earlier = self._own.decided(id)
         asked = own or (earlier[0] if earlier is not None else None)
@@ -185,7 +191,9 @@ class SharedApprovals:
         from ..policies import ApprovalRequest, Decision
         from ..policies.approvals import already_decided, check_decision
 
-        found = await table.find(id)
+        until = time.monotonic() + (0.0 if id in self._written else UNKNOWN_SECONDS)
+        while (found := await table.find(id)) is None and time.monotonic() < until:
+            await asyncio.sleep(POLL_SECONDS)
         if found is None or key not in (None, found.caller):
             return None
         if found.decision is None:
@@ -203,11 +211,11 @@ class SharedApprovals:
         while time.monotonic() < until:
             await asyncio.sleep(POLL_SECONDS)
             found = await table.find(id)
-            if found is None:
+            if found is not None and not found.body:
+                return True
+            if found is None or not found.alive:
                 message = "the request ended before the decision reached it; nothing was decided"
                 raise RequestError(message, code="not_found", status=404)
-            if not found.body:
-                return True
         return False
 
     # --- suspended calls
@@ -341,6 +349,12 @@ class SharedApprovals:
                     self._written[one.id] = one
 
     async def close(self) -> None:
+        """Removes the questions of requests that the stop has ended. If that takes too long, other processes remove them."""
+        with suppress(StreamglotError, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                table = await self._table()
+                if table is not None:
+                    await self._write(table)
         if self._folder_store is not None:
             await self._folder_store.close()
 
@@ -351,8 +365,8 @@ def _is_id(text: str) -> bool:
 
 
 def _bare(decision: Decision) -> str:
-    """A decision without its contents, for those who decide later."""
-    return msgspec.json.encode({"approved": decision.approved, "by": decision.by}).decode()
+    """A decision as the table keeps it."""
+    return msgspec.json.encode(decision.outcome()).decode()
 
 
 def _checked(call: SuspendedCall, key: str, changed: str | None) -> SuspendedCall:

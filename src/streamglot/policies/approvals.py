@@ -29,6 +29,10 @@ MAX_DECIDED: Final = 1_000
 """Decided questions that are remembered, so that a second decision is told about the first: more than people decide in an hour."""
 
 
+BY_CHARS: Final = 100
+"""Characters of the name of whoever decided that are remembered. The caller chooses the name."""
+
+
 class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
     """What a person is asked. ``id`` is given by the registry. ``seconds`` is the time until the piece is refused."""
 
@@ -52,6 +56,10 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     message: str = ""
     text: str | None = None
     by: str = ""
+
+    def outcome(self) -> Decision:
+        """The decision without its contents, for those who decide later."""
+        return Decision(self.approved, by=self.by[:BY_CHARS])
 
 
 class SuspendedCall(Struct, frozen=True):
@@ -134,7 +142,7 @@ class Approvals:
         if len(self._decided) >= MAX_DECIDED:
             del self._decided[next(iter(self._decided))]
         bare = structs.replace(entry[0], text="", message="")  # what the call contained is not held any longer
-        self._decided[id] = bare, Decision(decision.approved, by=decision.by)
+        self._decided[id] = bare, decision.outcome()
 
     def suspend(self, request: ApprovalRequest, events: Sequence[BareEvent]) -> SuspendedCall:
         """Keeps a call until the client's next request decides about it, at most ``request.seconds`` long."""

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
+from ..errors import StreamglotError
 from ..events import Event
 from ..messages import Request, ToolResultPart
 
@@ -67,6 +68,15 @@ class Question:
     seconds: float | None = None
     subject: str = ""
     label: str = ""
+
+
+class ExchangeEnded(StreamglotError):
+    """The reply to questions that are open when the exchange is stopped or interrupted. Nobody waits for the answer."""
+
+    @classmethod
+    def by(cls, error: StreamglotError | None) -> ExchangeEnded:
+        """The reply after this interruption; None is a stop."""
+        return cls("the exchange was stopped", code="cancelled") if error is None else cls(error.message, code=error.code)
 
 
 class NextRequest(Question):

@@ -32,11 +32,13 @@ class OpenedApproval(Struct):
 
 
 class FoundApproval(Struct):
-    """A question that is open or was decided. ``body`` is empty once its process has taken the decision."""
+    """A question that is open or was decided. ``body`` is empty once its process has taken the decision; ``alive`` says whether that
+    process lives."""
 
     caller: str
     body: str
     decision: str | None
+    alive: bool
 
 
 class ClosedApproval(Struct):
@@ -114,8 +116,9 @@ class StoredApprovals:
         )
         for row in await self._database.fetch(question.where(table.c.id == id, ~table.c.suspended)):
             now = time.time()
-            if row.decision is not None or (row.id is not None and row.expires > now and is_alive(row, now)):
-                return FoundApproval(row.caller, row.body, row.decision)
+            alive = row.id is not None and is_alive(row, now)
+            if row.decision is not None or (alive and row.expires > now):
+                return FoundApproval(row.caller, row.body, row.decision, alive)
         return None
 
     async def decide(self, id: str, decision: str) -> bool:
@@ -123,6 +126,7 @@ class StoredApprovals:
         table = schema.approvals
         row = (table.c.id == id, ~table.c.suspended, table.c.decision.is_(None), table.c.expires > time.time())
         written = await self._database.execute(update(table).where(*row).values(decision=decision))
+        self._others.forget()
         return written == 1
 
     # --- suspended calls

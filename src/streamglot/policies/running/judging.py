@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ...errors import excerpt
 from ...events import Extra
-from ...stages.stage import Question
+from ...stages.stage import ExchangeEnded, Question
 from ..approvals import Decision, SuspendedCall
 from ..pieces import Piece
 from ..policy import JudgeContext
@@ -93,6 +93,10 @@ class Judging:
             return None
         if isinstance(reply, SuspendedCall):
             self._suspended(unit, reply)
+            return unit
+        if isinstance(reply, ExchangeEnded):  # no failure of the policy: the piece is withheld whatever ``on_error`` says
+            unit.verdict = Refuse(reason="the request ended before the verdict")
+            self.note(unit.piece, unit.verdict, self.now() - unit.since)
             return unit
         verdict = self._verdict_of_reply(reply)
         if isinstance(verdict, Ask):
