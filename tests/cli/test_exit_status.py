@@ -177,7 +177,7 @@ MAIN = "from streamglot.cli import main; sys.argv = ['streamglot', {!r}]; main()
 
 def test_the_core_alone_says_what_to_install(tmp_path: Path) -> None:
     done = without(CORE, MAIN.format("query"), tmp_path)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "pip install 'streamglot[cli]'" in done.stderr
     done = without(CORE, MAIN.format("--version"), tmp_path)
     assert (done.returncode, done.stdout[:11], done.stderr) == (0, "streamglot ", "")
