@@ -340,7 +340,7 @@ async def test_an_interruption_ends_a_check_and_the_stream() -> None:
     runner = runner_of([ChecksResults(), RunsATool()], Judge())
     runner.begin(Turn([StreamStart(), StreamEnd()]))
     assert await runner.read() == [StreamStart()]
-    ended = runner.finish([StreamEnd("cancelled")], StreamglotError("stopped"))
+    ended = runner.finish([StreamEnd("cancelled")], ExchangeEnded.by(None), StreamEnd("cancelled"))
     assert ended == [TextStart(), TextDelta("StreamglotError: stopped"), TextEnd(), StreamEnd()]
 
 
@@ -363,4 +363,4 @@ async def test_an_interruption_ends_the_stream_also_behind_a_stage_that_saw_the_
     runner = runner_of([Swallows(), ChecksResults(), Waits()], Judge())
     runner.begin(Turn([StreamStart(), StreamEnd()]))
     assert await runner.read() == [StreamStart()]
-    assert runner.finish([StreamEnd("cancelled")], StreamglotError("stopped")) == [StreamEnd("cancelled")]
+    assert runner.finish([StreamEnd("cancelled")], ExchangeEnded.by(None), StreamEnd("cancelled")) == [StreamEnd("cancelled")]
