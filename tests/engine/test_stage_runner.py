@@ -301,7 +301,7 @@ class RunsATool(Stage):
 
     def answer(self, question: Question, reply: Any) -> list[Output]:
         said = reply.text if isinstance(reply, ToolResultPart) else f"{type(reply).__name__}: {reply}"
-        return [TextStart(), TextDelta(said), TextEnd(), StreamEnd()]
+        return [TextStart(), TextDelta(text), TextEnd(), StreamEnd()]
 
 
 class ChecksResults(Stage):
@@ -319,7 +319,7 @@ class Twice(Stage):
 
 
 @pytest.mark.parametrize(
-    ("stages", "verdict", "said"),
+    ("stages", "verdict", "text"),
     [
         ([], True, "sunny"),
         ([Stage()], True, "sunny"),
@@ -327,13 +327,13 @@ class Twice(Stage):
         ([ChecksResults(), Twice()], False, "RuntimeError: no verdict"),
     ],
 )
-async def test_the_stages_before_a_stage_check_the_results_of_its_tools(stages: list[Stage], verdict: bool, said: str) -> None:
+async def test_the_stages_before_a_stage_check_the_results_of_its_tools(stages: list[Stage], verdict: bool, text: str) -> None:
     judge = Judge()
     judge.verdict = verdict
     judge.released.set()
     runner = runner_of([*stages, RunsATool(), Twice()], judge)
     runner.begin(Turn([StreamStart(), StreamEnd()]))
-    assert await everything(runner) == [StreamStart(), TextStart(), TextDelta(said), TextEnd(), StreamEnd()]
+    assert await everything(runner) == [StreamStart(), TextStart(), TextDelta(text), TextEnd(), StreamEnd()]
 
 
 async def test_an_interruption_ends_a_check_and_the_stream() -> None:
@@ -341,7 +341,7 @@ async def test_an_interruption_ends_a_check_and_the_stream() -> None:
     runner.begin(Turn([StreamStart(), StreamEnd()]))
     assert await runner.read() == [StreamStart()]
     ended = runner.finish([StreamEnd("cancelled")], ExchangeEnded.by(None), StreamEnd("cancelled"))
-    assert ended == [TextStart(), TextDelta("StreamglotError: stopped"), TextEnd(), StreamEnd()]
+    assert ended == [TextStart(), TextDelta("ExchangeEnded: the exchange was stopped"), TextEnd(), StreamEnd("cancelled")]
 
 
 class Swallows(Stage):

@@ -138,8 +138,13 @@ def test_the_question_waits_until_the_call_is_shown() -> None:
         looks = iter([False, False, True])
         approval.is_shown = lambda: next(looks)
         asked: list[str] = []
+
+        def ask(question: str) -> bool:
+            asked.append(question)
+            return next(looks, None) is None
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("streamglot.cli.tool_options._ask", lambda question: bool(asked.append(question)) or next(looks, True))
+            patch.setattr("streamglot.cli.tool_options._ask", ask)
             assert await approval(Tool("rm"), {})
         assert asked == ["Run rm({})? [y/N] "]
 

@@ -75,13 +75,22 @@ async def _over_stdio(server: Any) -> None:
 async def _until_signalled(serving: Coroutine[Any, Any, None]) -> int:
     """Serves until the client is gone or a signal comes. Returns the number of the signal, or 0."""
     loop = asyncio.get_running_loop()
-    signalled: asyncio.Future[int] = loop.create_future()
+    received: list[int] = []
+    stopped = asyncio.Event()
+
+    def stop(number: int) -> None:
+        received.append(number)
+        stopped.set()
+
     for number in (signal.SIGINT, *TERMINATION_SIGNALS):
-        loop.add_signal_handler(number, lambda number=number: signalled.done() or signalled.set_result(number))
+        loop.add_signal_handler(number, stop, number)
     served = asyncio.ensure_future(serving)
-    await asyncio.wait([served, signalled], return_when=asyncio.FIRST_COMPLETED)
-    if signalled.done():
-        return signalled.result()
+    stopping = asyncio.ensure_future(stopped.wait())
+    waited: list[asyncio.Future[Any]] = [served, stopping]
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    if received:
+        return received[0]
+    stopping.cancel()
     await served
     return 0
 
