@@ -26,6 +26,9 @@ class Noted:
         on_stop()
         self.on_want = on_want
 
+    async def claim(self, stream_id: str, caller: str, head: str) -> bool:
+        raise AssertionError("the streams of turns are not claimed")
+
     def wanted(self, stream_id: str) -> bool:
         assert stream_id == "s"
         return self.is_wanted
