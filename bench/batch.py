@@ -332,8 +332,8 @@ def main(parts: list[str]) -> None:
                 databases: dict[str, Callable[[], str]] = {"SQLite": lambda: f"sqlite:///{directory}/{next(names)}.db"}
                 if server is not None:
                     databases["PostgreSQL"] = lambda: asyncio.run(server.database())
-                own = server is not None and server.own
-                throughput(port, databases, lambda: tree_cpu_seconds(server.process()) if own else 0.0)
+                process = server.process() if server is not None and server.own else 0
+                throughput(port, databases, lambda: tree_cpu_seconds(process) if process else 0.0)
         if "memory" in parts:
             print(f"memory of a worker, {MEMORY_DATABASE}")
             memory(port, server)

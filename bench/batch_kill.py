@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,10 @@ def wait(client: openai.OpenAI, batch: Any, enough: Callable[[Any], bool]) -> An
         time.sleep(POLL)
 
 
+def has_done(count: int, batch: Any) -> bool:
+    return bool(batch.request_counts) and bool(batch.request_counts.completed >= count)
+
+
 def check(client: openai.OpenAI, done: Any) -> None:
     """Exits if a line is missing or reported twice."""
     if done.status != "completed" or done.request_counts.completed != ITEMS:
@@ -78,7 +83,7 @@ def check(client: openai.OpenAI, done: Any) -> None:
 def report(what: str, upstream: RunningMock, seconds: float) -> float:
     stats = upstream.stats()
     asked, answered = sum(stats["asked"].values()), sum(stats["answered"].values())
-    paid = answered / ITEMS
+    paid = float(answered / ITEMS)
     print(
         f"  {what}: every custom_id once, in {seconds:.0f} s; {asked:,} calls, {answered:,} answers: paid {paid:.4f} of a clean pass",
         flush=True,
@@ -107,8 +112,7 @@ def with_kills(folder: Path, store: str) -> None:
             with gateway(folder, config) as process:
                 client = client_of(process)
                 batch = batch or submitted(client, 0)
-                goal = (kill + 1) * ITEMS // (KILLS + 1)
-                wait(client, batch, lambda now, goal=goal: now.request_counts and now.request_counts.completed >= goal)
+                wait(client, batch, partial(has_done, (kill + 1) * ITEMS // (KILLS + 1)))
                 process.kill()
         with gateway(folder, config) as process:
             client = client_of(process)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from streamglot.gateway.api.batch_answers import BatchAnswers
 from streamglot.store import Store, StoreSettings
 from streamglot.store.valkey_buffer import ValkeyBuffer
 from waiting import WAIT_SECONDS
+
+
+def _same(store: Store) -> Store:
+    return store
 
 
 @pytest.mark.parametrize("buffer", ["database", "postgresql", "valkey"])
@@ -51,7 +56,7 @@ def test_a_batch_that_ended_without_an_answer_runs_again_in_one_place(
                 if buffer == "valkey":
                     store.buffer = ValkeyBuffer(request.getfixturevalue("valkey_url"))
                 stores.append(store)
-            one, two = (BatchAnswers(lambda store=store: store) for store in stores)
+            one, two = (BatchAnswers(partial(_same, store)) for store in stores)
             name = f"no answer {tmp_path}"
             assert await one.claim("me", name, "d")
             assert not await two.claim("me", name, "d"), "it runs elsewhere"

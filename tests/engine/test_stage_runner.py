@@ -300,7 +300,7 @@ class RunsATool(Stage):
         return [*events[:-1], CheckResult(self.result)] if events[-1] == StreamEnd() else []
 
     def answer(self, question: Question, reply: Any) -> list[Output]:
-        said = reply.text if isinstance(reply, ToolResultPart) else f"{type(reply).__name__}: {reply}"
+        text = reply.text if isinstance(reply, ToolResultPart) else f"{type(reply).__name__}: {reply}"
         return [TextStart(), TextDelta(text), TextEnd(), StreamEnd()]
 
 

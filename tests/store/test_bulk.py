@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ async def test_the_newest_of_two_writes_replaces_a_row(url: str) -> None:
         insert = BulkStatement(database, latest, schema.steps)
         for body in ("one", "two"):
             rows = [{"turn_id": "t", "number": number, "body": f"{body} {number}"} for number in range(3)]
-            await database.write(lambda connection, rows=rows: insert.execute(connection, rows))
+            await database.write(partial(insert.execute, rows=rows))
         assert await stored(database, schema.steps, "body") == [("two 0",), ("two 1",), ("two 2",)]
     finally:
         await database.close()
