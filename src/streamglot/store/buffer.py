@@ -47,7 +47,7 @@ class StreamBuffer(Protocol):
     def open(
         self, stream_id: str, caller: str, on_stop: Callable[[], None], on_reader: Callable[[], None], head: str = ""
     ) -> None:
-        """Opens a stream. ``on_stop`` is called once when any process asks for the stream to stop. ``on_want`` is called when a
+        """Opens a stream. ``on_stop`` is called once when any process asks for the stream to stop. ``on_reader`` is called when a
         reader waits for events that were not appended yet. ``head`` is what readers must know before they read."""
 
     def has_reader(self, stream_id: str) -> bool:
