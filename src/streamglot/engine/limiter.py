@@ -14,7 +14,7 @@ RESERVED_SHARE = 10
 
 
 class ConcurrencyLimit:
-    """``most`` slots. Further requests wait in line for at most ``wait`` seconds. ``most`` of 0 means no limit."""
+    """``limit`` slots. Further requests wait in line for at most ``wait`` seconds. ``limit`` of 0 means no limit."""
 
     def __init__(self, limit: int, wait: float, what: str) -> None:
         self.taken = 0

@@ -23,8 +23,8 @@ _LOOK_BACK: Final = 4
 
 
 class SentenceBuffer(Stage):
-    """Holds reasoning until the end of a sentence, a line or the block, or until ``most`` characters wait. The same text gives
-    the same pieces, however it was cut."""
+    """Holds reasoning until the end of a sentence, a line or the block, or until ``max_chars`` characters wait. The same text
+    gives the same pieces, however it was cut."""
 
     def __init__(self, max_chars: int = MAX_SENTENCE_CHARS) -> None:
         self._max_chars = max_chars

@@ -51,7 +51,7 @@ class StoreLocked(StoreUnavailable):
 
 class Database:
     """An open database. ``generation`` counts the databases that were found at this address; it grows when the file was
-    replaced, which means that earlier rows are gone. ``trouble`` says why the database cannot be used now; it is empty if it
+    replaced, which means that earlier rows are gone. ``fault`` says why the database cannot be used now; it is empty if it
     can."""
 
     def __init__(self, place: URL) -> None:
@@ -202,7 +202,7 @@ class Database:
             self.fault = self.fault if self._damaged else ""
 
     async def probe(self) -> None:
-        """Checks whether the database can be used, and sets ``trouble`` if not. A damaged file counts as damaged until it is
+        """Checks whether the database can be used, and sets ``fault`` if not. A damaged file counts as damaged until it is
         replaced, or a check of the whole file succeeds."""
         if self._damaged and self._damaged != self._inode_now():
             self._damaged = 0

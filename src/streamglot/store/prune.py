@@ -52,7 +52,7 @@ async def prune_turns(
     forget_spending: bool = False,
 ) -> Pruned:
     """Deletes turns that started more than ``older_than`` seconds ago, then the oldest until the rest takes at most
-    ``most_bytes``. With an ``archive``, each turn is first written to that file and synced to disk. Running turns stay. The
+    ``max_bytes``. With an ``archive``, each turn is first written to that file and synced to disk. Running turns stay. The
     spending of a key is computed from its turns: turns that count for a budget are only deleted with ``forget_spending``."""
     done = Pruned(bytes_before=await size(database))
     done.bytes_after = done.bytes_before

@@ -69,7 +69,7 @@ class Application(Protocol):
 class Server:
     """``parent`` is a process with whose end this server stops.
 
-    ``most`` is the number of connections; 0 means the system's limit.
+    ``max_connections`` is the number of connections; 0 means the system's limit.
     """
 
     def __init__(self, application: Application, shutdown_seconds: float, max_connections: int = 0, parent: int = 0) -> None:

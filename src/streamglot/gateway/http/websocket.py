@@ -4,8 +4,9 @@ Theory of operation. An upgrade request is a call like any other until ``accept`
 ``WebSocket`` is the protocol of the transport, and the HTTP connection is done. wsproto parses the input: masks, fragments,
 UTF-8, close codes. The output is built here, because a server's text frame is only a header of at most ten bytes and the data.
 
-- **Limits.** A message has at most ``most`` bytes and ``message_seconds`` seconds from its first frame to its last. Messages wait
-  in ``_messages``; above ``WAITING_BYTES`` reading pauses. Pongs are not sent to a client that does not read.
+- **Limits.** A message has at most ``max_message_bytes`` bytes and ``message_seconds`` seconds from its first frame to its
+  last. Messages wait in ``_messages``; above ``WAITING_BYTES`` reading pauses. Pongs are not sent to a client that does not
+  read.
 - **Deadlines.** There is one, as on an HTTP connection; the server checks it a few times a second. A silent client is pinged and
   then dropped. A client that does not read is dropped too.
 - **Ends.** ``close`` sends a close frame and waits a moment for the client's. ``receive`` then raises ``WebSocketClosed``. When
@@ -67,7 +68,8 @@ def check_handshake(call: HTTPCall) -> None:
 
 
 class WebSocket(asyncio.Protocol):
-    """``most``: bytes of the largest message. ``gone`` is called once, when nothing more can be sent to the client."""
+    """``max_message_bytes``: bytes of the largest message. ``on_disconnect`` is called once, when nothing more can be sent to
+    the client."""
 
     ping_seconds = PING_SECONDS
     pong_seconds = PONG_SECONDS
