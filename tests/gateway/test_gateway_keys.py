@@ -130,7 +130,7 @@ def test_streams_at_once(upstream: HostileUpstream) -> None:
         client.hang_up()
     error = refused.json()["error"]
     assert (refused.status, error["code"]) == (429, "too_many_streams")
-    assert "limit of 1 open streams; wait until one of them ends, or ask for a larger `concurrent`" in error["message"]
+    assert "limit of 1 concurrent requests; wait until one of them ends, or ask for a larger `concurrent`" in error["message"]
 
 
 def test_tokens_per_minute() -> None:

@@ -11,7 +11,7 @@ from ...errors import ToolCallParseError
 from ...events import StopReason, StreamError, Usage
 from ...messages import TokenCounts
 from .. import faults
-from ..counts import count, details, specified, totals
+from ..counts import OPENAI_USAGE_FIELDS, count, details, specified, totals
 
 
 class FunctionDelta(Struct, gc=False):
@@ -134,23 +134,12 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     return totals(counts, before, raw)
 
 
-_NO_FIELDS: Final[frozenset[str]] = frozenset()
-_USAGE_FIELDS: Final = {
-    **dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), _NO_FIELDS),
-    "prompt_tokens_details": frozenset(("audio_tokens", "cache_write_tokens", "cached_tokens", "image_tokens", "text_tokens")),
-    "completion_tokens_details": frozenset(
-        ("accepted_prediction_tokens", "audio_tokens", "reasoning_tokens", "rejected_prediction_tokens", "text_tokens")
-    ),
-}
-"""The usage object of the specification."""
-
-
 def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any] | None:
     """A usage object. It is the provider's own if that had this dialect, so that costs and details survive."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
-        return specified(usage.raw, _USAGE_FIELDS) if strict else usage.raw
+        return specified(usage.raw, OPENAI_USAGE_FIELDS) if strict else usage.raw
     prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
     body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     if usage.cached_tokens is not None or usage.cache_write_tokens:

@@ -98,17 +98,7 @@ class Caller:
 
     def enter(self) -> None:
         """Counts one more open request. ``leave`` ends it."""
-        with self.account.locked():
-            if self.concurrent and self.account.total(OPEN) >= self.concurrent:
-                raise RequestError(
-                    f"the key {self.name!r} has reached its limit of {self.concurrent} open streams; "
-                    "wait until one of them ends, or ask for a larger `concurrent`",
-                    code="too_many_streams",
-                    status=429,
-                    retryable=True,
-                    detail={"retry_after": WAIT_SECONDS},
-                )
-            self.account.add(OPEN, 1)
+        self._take(OPEN, (OPEN,), "wait until one of them ends, or ask for a larger `concurrent`")
 
     def leave(self) -> None:
         self.account.add(OPEN, -1)
@@ -116,20 +106,23 @@ class Caller:
     def enter_batched(self) -> None:
         """Counts one more running item of a batch, within the slots that live requests of the key leave. A live request is never
         refused because of a batch. ``leave_batched`` ends it."""
+        self._take(BATCHED, (OPEN, BATCHED), "this request of a batch runs when one of them ends")
+
+    def leave_batched(self) -> None:
+        self.account.add(BATCHED, -1)
+
+    def _take(self, field: int, counted: tuple[int, ...], step: str) -> None:
+        """Adds one to a field of the account, if the sum of the ``counted`` fields leaves room for it."""
         with self.account.locked():
-            if self.concurrent and self.account.total(OPEN) + self.account.total(BATCHED) >= self.concurrent:
+            if self.concurrent and sum(map(self.account.total, counted)) >= self.concurrent:
                 raise RequestError(
-                    f"the key {self.name!r} has reached its limit of {self.concurrent} concurrent requests; "
-                    "this request of a batch runs when one of them ends",
+                    f"the key {self.name!r} has reached its limit of {self.concurrent} concurrent requests; {step}",
                     code="too_many_streams",
                     status=429,
                     retryable=True,
                     detail={"retry_after": WAIT_SECONDS},
                 )
-            self.account.add(BATCHED, 1)
-
-    def leave_batched(self) -> None:
-        self.account.add(BATCHED, -1)
+            self.account.add(field, 1)
 
     @property
     def metered(self) -> bool:
