@@ -196,7 +196,8 @@ def test_errors_contain_no_secrets(secretive: Running, upstream: HostileUpstream
         assert SECRET.encode() not in answer.body
         assert b"another-secret-value" not in answer.body
         assert all(SECRET not in value for value in answer.headers.values())
-        assert "\u2022".encode() in answer.body or b"\\u2022" in answer.body
+        masks = "\u2022".encode(), b"\\u2022", b"*" * len(SECRET)
+        assert any(mask in answer.body for mask in masks)
     assert upstream.requests("telling")[0].headers["authorization"] == f"Bearer {SECRET}"
     assert SECRET not in str(secretive.lines)
     assert "another-secret-value" not in str(secretive.lines)
