@@ -61,6 +61,8 @@ KINDS = {
 SHARES = [40, 5, 5, 6, 2, 3, 2, 5, 5, 5, 2, 2, 5, 2]
 READERS = {"quick": 70, "slow": 15, "leaves_early": 7, "leaves_late": 8}
 SERVE = "from streamglot.cli import main; main()"
+RELOADS = 4
+"""Signals to read the configuration again in the second wave. No stream may notice them."""
 SETTLE_SECONDS = 55.0
 """Connections to the upstream wait up to 45 seconds for their next request; then they must be gone."""
 
@@ -304,10 +306,14 @@ async def soak(seconds: float, streams: int) -> int:
             await watched.settled(SETTLE_SECONDS)
             warm, files = watched.megabytes(), watched.files()
             running = asyncio.ensure_future(crowd.run(streams, seconds * 3 / 4))
-            most = 0.0
+            most, reloads = 0.0, [(place + 1) * seconds * 3 / 4 / (RELOADS + 1) for place in range(RELOADS)]
+            began = time.monotonic()
             while not running.done():
                 await asyncio.sleep(0.5)
                 most = max(most, watched.megabytes())
+                if reloads and time.monotonic() - began >= reloads[0]:
+                    reloads.pop(0)
+                    gateway.send_signal(signal.SIGHUP)
             await running
             await watched.settled(SETTLE_SECONDS)
             left, open_files = watched.megabytes(), watched.files()
@@ -329,7 +335,7 @@ async def soak(seconds: float, streams: int) -> int:
     for line in [*crowd.wrong[:20], *faults[:5]]:
         print("WRONG:", line[:1700])
     good = not crowd.wrong and not faults and not still and open_files <= files + 5 and left <= warm * 1.15 + 10
-    good = good and not kept["without an ending"]
+    good = good and not kept["without an ending"] and lines.count('"event":"reloaded"') == RELOADS
     print("all right" if good else "NOT right")
     return 0 if good else 1
 
