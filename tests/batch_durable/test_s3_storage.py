@@ -95,7 +95,7 @@ async def test_a_large_file_is_sent_in_parts_and_read_in_pieces(server: S3Server
 
 @asynchronous
 async def test_a_larger_limit_makes_larger_parts(server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_storage, "MOST_PARTS", 2)
+    monkeypatch.setattr(s3_storage, "MAX_PARTS", 2)
     data = random.Random(2).randbytes(3 * PART_BYTES)
     await Opened(server, bucket).storage.save("file-1", pieces(data), 4 * PART_BYTES)
     head = server.client.head_object(Bucket=bucket, Key="some/prefix/file-1")

@@ -37,7 +37,7 @@ DEFAULT_REGION: Final = "us-east-1"
 """The region that stores without regions expect in a signature."""
 PART_BYTES: Final = 5 * 2**20
 """Bytes per part of an upload: the smallest part that S3 accepts, because each upload holds a few of them in memory."""
-MOST_PARTS: Final = 10_000
+MAX_PARTS: Final = 10_000
 """Parts of one upload: the limit of S3. Files that need more get larger parts."""
 PARALLEL_PARTS: Final = 2
 """Parts of one upload that are sent at once: enough to hide the latency, at 5 MiB of memory each."""
@@ -156,7 +156,7 @@ class S3Storage:
                 code="file_storage_busy",
             )
         self._uploads += 1
-        part = max(PART_BYTES, -(-most // MOST_PARTS))
+        part = max(PART_BYTES, -(-most // MAX_PARTS))
         upload = _Upload(asyncio.get_running_loop(), self._faults)
         upload.task = asyncio.get_running_loop().run_in_executor(self._long, self._send, key, upload, part)
         upload.task.add_done_callback(self._ended)
