@@ -69,6 +69,10 @@ CODES = {
     "content_not_kept": ("The content of the turn is not in the store.", "Set `store.content`."),
     "conversation_locked": ("The conversation is being answered.", "Wait for that answer."),
     "file_missing": ("The contents of a file are not in the file storage.", "Upload the file again."),
+    "file_quota_exceeded": (
+        "The uploaded files of this key would have more bytes together than `batches.max_key_bytes`.",
+        "Delete files with DELETE /v1/files/ID, or ask the operator for more.",
+    ),
     "file_storage_busy": ("Too many large files are being uploaded to one process.", "Upload the file again in a minute."),
     "file_storage_failed": (
         "The place of uploaded files cannot be used: a full disk, a bucket that does not answer, wrong credentials.",

@@ -208,7 +208,7 @@ async def test_accounts_are_separate_and_closing_removes_the_calls(valkey_url: s
 async def test_unused_permits_are_given_back(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from valkey.asyncio import Valkey
 
-    monkeypatch.setattr(shared_limits, "BEAT_SECONDS", -1.0)
+    monkeypatch.setattr(shared_limits, "HEARTBEAT_SECONDS", -1.0)
     client: Any = Valkey.from_url(valkey_url)
     async with two_workers(valkey_url, "unused") as (one, _):
         await one.knows(left=9, limit=10)
