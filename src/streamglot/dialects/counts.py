@@ -13,14 +13,14 @@ answers must fit into 64 bits."""
 MAX_DEPTH: Final = 8
 """Maximum nesting of a usage object; no provider has more than three levels."""
 _NO_FIELDS: Final[frozenset[str]] = frozenset()
-OPENAI_USAGE_FIELDS: Final = {
+COMPLETION_USAGE_FIELDS: Final = {
     **dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), _NO_FIELDS),
     "prompt_tokens_details": frozenset(("audio_tokens", "cache_write_tokens", "cached_tokens", "image_tokens", "text_tokens")),
     "completion_tokens_details": frozenset(
         ("accepted_prediction_tokens", "audio_tokens", "reasoning_tokens", "rejected_prediction_tokens", "text_tokens")
     ),
 }
-"""The fields of a usage object in OpenAI's specifications of chat and of legacy completions."""
+"""The fields of a usage object in the specifications of chat completions and of legacy completions."""
 
 
 def count(raw: dict[str, Any], *names: str) -> int | None:
