@@ -13,7 +13,7 @@ answers must fit into 64 bits."""
 MAX_DEPTH: Final = 8
 """Maximum nesting of a usage object; no provider has more than three levels."""
 _NO_FIELDS: Final[frozenset[str]] = frozenset()
-OPENAI_USAGE_FIELDS: Final = {
+COMPLETION_USAGE_FIELDS: Final = {
     **dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), _NO_FIELDS),
     "prompt_tokens_details": frozenset(("audio_tokens", "cache_write_tokens", "cached_tokens", "image_tokens", "text_tokens")),
     "completion_tokens_details": frozenset(

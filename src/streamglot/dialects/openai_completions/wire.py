@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
 from .. import faults
-from ..counts import OPENAI_USAGE_FIELDS, count, details, specified, totals
+from ..counts import COMPLETION_USAGE_FIELDS, count, details, specified, totals
 
 
 class ChunkChoice(Struct, gc=False):
@@ -75,7 +75,7 @@ def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
-        return specified(usage.raw, OPENAI_USAGE_FIELDS) if strict else usage.raw
+        return specified(usage.raw, COMPLETION_USAGE_FIELDS) if strict else usage.raw
     prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
     body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     if usage.cached_tokens is not None:
