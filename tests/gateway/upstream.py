@@ -220,7 +220,8 @@ class HostileUpstream:
 
 
 def _model_in(path: str) -> str:
-    return path.partition("models/")[2].partition(":")[0]
+    """The model in a path of Gemini or Bedrock."""
+    return path.partition("models/")[2].partition(":")[0] or path.partition("/model/")[2].partition("/")[0]
 
 
 async def _request(reader: asyncio.StreamReader, number: int) -> Seen | None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from sqlalchemy import delete, func, insert, select, update
 
-from store.turns import answer, ask, assistant, asynchronous, call, result, take, thought, user
+from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
 from streamglot.errors import RequestError
 from streamglot.store import (
     Filter,
@@ -317,4 +317,16 @@ async def test_keys(url: str) -> None:
     assert [known.name for known in await store.keys.all(revoked=True)] == ["me", "paid"]
     with pytest.raises(RequestError):
         await store.keys.add("me")
+    await store.close()
+
+
+@asynchronous
+async def test_exports_keep_the_names_of_earlier_versions(url: str) -> None:
+    """``TurnDetail.client_options`` was called ``wish``; archives that earlier versions wrote can still be read."""
+    store = await Store.open(StoreSettings(url=url))
+    await begin(store, ask(user("x")), "me", response_id="resp_1", client_options={"background": True})
+    await store.writer.flush()
+    [line] = [line async for line in export_jsonl(store.queries, Filter())]
+    assert msgspec.json.decode(line)["wish"] == {"background": True}
+    assert read_line(line).client_options == {"background": True}
     await store.close()

@@ -20,8 +20,9 @@ from ..errors import ConfigError, UpstreamError
 from ..messages import Request
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.connection_pool import ConnectionPool as Connections
+from ..upstream.frame_mask import mask_for
 from ..upstream.providers import abilities_of
-from ..upstream.secrets import SecretMask, hide, shown_url
+from ..upstream.secrets import hide, shown_url
 
 MAX_BYTES = 256 * 2**20
 """Bytes of one recording, which is held in memory until it is written."""
@@ -99,7 +100,7 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
 
 
 async def _listen(answer: UpstreamResponse, captured: Capture, began: float, patience: float, secrets: list[str]) -> None:
-    mask = SecretMask(secrets)
+    mask = mask_for(secrets, answer.headers)
     size = 0
     try:
         while size <= MAX_BYTES:

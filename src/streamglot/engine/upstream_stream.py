@@ -10,6 +10,7 @@ from msgspec import structs
 from ..errors import StreamglotError, UpstreamError, UpstreamRefused, UpstreamTruncated
 from ..events import Event, Extra, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
 from ..upstream import Upstream, UpstreamResponse
+from ..upstream.frame_mask import mask_for
 from ..upstream.routes import Candidate
 from ..upstream.secrets import SecretMask, hide, hide_in
 from .pipeline import Pipeline
@@ -84,8 +85,8 @@ class UpstreamStream:
         self._errors = errors
         self._give_back: Callable[[], None] | None = give_back
         self._received = received
-        self._mask = SecretMask(errors.secrets()) if received is not None else None
-        self._live = SecretMask(secrets) if (secrets := candidate.upstream.live_secrets()) else None
+        self._mask = mask_for(errors.secrets(), answer.headers) if received is not None else None
+        self._live = mask_for(secrets, answer.headers) if (secrets := candidate.upstream.live_secrets()) else None
         self._trace = trace
         self._over = False
 

@@ -40,7 +40,7 @@ class TurnDetail(TurnSummary, kw_only=True):
     ``steps`` are those of a tool loop: model turns and calls."""
 
     request: Request | None
-    client_options: dict[str, Any]
+    client_options: dict[str, Any] = field(name="wish")  # its first name, which earlier exports and archives have
     upstream_request: Request | None
     response: Response | None
     timings: dict[str, Any]

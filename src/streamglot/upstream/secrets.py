@@ -107,12 +107,7 @@ class SecretMask:
         held back: that test costs a tenth of ``feed``."""
 
     def feed(self, chunk: bytes) -> bytes:
-        data = self.held + chunk if self.held else chunk
-        for secret in self._secrets:
-            if secret in data:
-                data = data.replace(
-                    secret, b"*" * len(secret)
-                )  # of the same length, because the framing of the bytes counts them
+        data = self._replaced(self.held + chunk if self.held else chunk)
         if data[-1:] == b"\n" or not self._secrets:  # no secret begins like this: a secret has no line end
             self.held = b""
             return data
@@ -123,6 +118,13 @@ class SecretMask:
     def close(self) -> bytes:
         held, self.held = self.held, b""
         return held
+
+    def _replaced(self, data: bytes) -> bytes:
+        """The data with each complete secret replaced by as many bytes, because the framing of the bytes counts them."""
+        for secret in self._secrets:
+            if secret in data:
+                data = data.replace(secret, b"*" * len(secret))
+        return data
 
 
 @lru_cache(maxsize=256)
