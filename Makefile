@@ -73,11 +73,14 @@ check: $(READY) ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Modules beside the pure half that read the machine, and that the tests of other folders cover.
+IMPURE := src/streamglot/__main__.py,src/streamglot/authentication.py,src/streamglot/config*.py,src/streamglot/directories.py,src/streamglot/loop_thread.py,src/streamglot/plugins.py,src/streamglot/versions.py
+
 coverage: $(READY) ## branch coverage of the pure half
 	$(BIN)/coverage run -m pytest -q -p no:xdist tests/dialects tests/framing tests/inband tests/policies tests/stages tests/test_*.py
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
 	    --include='src/streamglot/*.py,src/streamglot/framing/*,src/streamglot/dialects/*,src/streamglot/inband/*,src/streamglot/stages/*' \
-	    --omit='src/streamglot/authentication.py,src/streamglot/config*.py,src/streamglot/loop_thread.py,src/streamglot/plugins.py'
+	    --omit='$(IMPURE)'
 
 conformance: $(READY) ## readers and parsers against the corpus in CORPUS=
 	$(BIN)/python -m conformance.streams $(CORPUS)
