@@ -60,3 +60,7 @@ def test_a_name_that_a_url_cannot_contain_is_refused() -> None:
 def test_a_name_that_would_change_the_path_is_refused(name: str) -> None:
     with pytest.raises(RequestError, match="would change the path"):
         path_segment(name)
+
+
+def test_a_model_keeps_its_name_unless_a_dialect_changes_it() -> None:
+    assert dialect("agui").model_name("m") == "m"
