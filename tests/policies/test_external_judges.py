@@ -14,7 +14,7 @@ from aiohttp import web
 from policies.async_driver import Driver, FakeEngine
 from policies.policy_streams import call, calls_of, reasoning, run, stream, text, text_of
 from streamglot.errors import ConfigError, PolicyRefused, UpstreamProtocolError
-from streamglot.events import StreamEnd, StreamError, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
+from streamglot.events import Event, StreamEnd, StreamError, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
 from streamglot.messages import Message, Request, Response, TextPart, ToolResultPart
 from streamglot.policies import Decision, Policy, load_policies, prepare
 from streamglot.policies.builtin import llm_judge
@@ -303,7 +303,7 @@ def test_a_call_that_broke_off_with_whole_arguments_is_withheld(arguments: str) 
 
 
 def test_free_text_that_broke_off_is_withheld() -> None:
-    block = [ToolCallStart("call_x", "rm", kind="custom"), ToolCallDelta("rm -r"), ToolCallEnd(complete=False)]
+    block: list[Event] = [ToolCallStart("call_x", "rm", kind="custom"), ToolCallDelta("rm -r"), ToolCallEnd(complete=False)]
     assert calls_of(run(stream(block), policy("human_approval"))) == []
 
 
