@@ -364,3 +364,17 @@ async def test_an_interruption_ends_the_stream_also_behind_a_stage_that_saw_the_
     runner.begin(Turn([StreamStart(), StreamEnd()]))
     assert await runner.read() == [StreamStart()]
     assert runner.finish([StreamEnd("cancelled")], ExchangeEnded.by(None), StreamEnd("cancelled")) == [StreamEnd("cancelled")]
+
+
+@pytest.mark.parametrize("last", [StreamEnd("cancelled"), StreamError("upstream_timeout", "late")])
+async def test_an_interruption_ends_the_stream_if_the_model_turn_has_ended_before(last: StreamEnd | StreamError) -> None:
+    """A stage waits for a tool or a person, and the turn has no more events of its own."""
+
+    class Waits(RunsATool):
+        def answer(self, question: Question, reply: Any) -> list[Output]:
+            return []
+
+    runner = runner_of([ChecksResults(), Waits()], Judge())
+    runner.begin(Turn([StreamStart(), StreamEnd()]))
+    assert await runner.read() == [StreamStart()]
+    assert runner.finish([], ExchangeEnded.by(None), last) == [last]

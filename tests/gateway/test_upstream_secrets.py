@@ -356,6 +356,13 @@ def test_a_mask_hides_a_secret_as_json_writes_it() -> None:
     )
 
 
+def test_a_mask_hides_a_secret_whose_slash_is_escaped() -> None:
+    mask = SecretMask(["ABSK/quoted+secret"])
+    assert mask.feed(b'{"a": "ABSK\\/quoted+secret", "b": "ABSK/quoted+secret"}\n') == (
+        b'{"a": "' + b"*" * 19 + b'", "b": "' + b"*" * 18 + b'"}\n'
+    )
+
+
 # --- recordings
 
 

@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from policies.async_driver import Driver, FakeEngine
-from policies.policy_streams import call, calls_of, reasoning, stream, text, text_of
+from policies.policy_streams import call, calls_of, reasoning, run, stream, text, text_of
 from streamglot.errors import ConfigError, PolicyRefused, UpstreamProtocolError
-from streamglot.events import StreamEnd, StreamError, ToolResult
+from streamglot.events import Event, StreamEnd, StreamError, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
 from streamglot.messages import Message, Request, Response, TextPart, ToolResultPart
 from streamglot.policies import Decision, Policy, load_policies, prepare
 from streamglot.policies.builtin import llm_judge
@@ -289,6 +289,22 @@ def test_a_person_is_asked_about_some_tools() -> None:
         assert [name for name, _ in calls_of(after)] == ["ls", "rm"], "a call that broke off is not run, and not lost"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("arguments", ["{}", '{"path":"/"}', ""])
+def test_a_call_that_broke_off_with_whole_arguments_is_withheld(arguments: str) -> None:
+    """Clients of some dialects cannot see that it broke off, and would run it without approval."""
+    after = run(
+        stream(call("rm", arguments, complete=False), call("ls", "{}", id="y", complete=False)),
+        policy("human_approval", tools=["rm"]),
+    )
+    assert calls_of(after) == [("ls", "{}")]
+    assert text_of(after) == ""
+
+
+def test_free_text_that_broke_off_is_withheld() -> None:
+    block: list[Event] = [ToolCallStart("call_x", "rm", kind="custom"), ToolCallDelta("rm -r"), ToolCallEnd(complete=False)]
+    assert calls_of(run(stream(block), policy("human_approval"))) == []
 
 
 def test_without_a_registry_of_approvals_a_call_is_refused() -> None:

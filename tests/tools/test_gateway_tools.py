@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from gateway.running import Running, running
 from streamglot.errors import RequestError
 from streamglot.gateway.tool_options import take_tool_options, tools_for
 from tools.chat_model import ChatModel
+from waiting import WAIT_SECONDS, until
 
 TOOLS = """
 import streamglot
@@ -260,3 +262,31 @@ def test_a_key_gets_no_tools_but_its_own() -> None:
         with pytest.raises(RequestError, match="may not use the tools"):
             tools_for([asked], ["weather.*"], [])
     assert msgspec.json.encode(tools_for(None, None, ["time"])) == b'["time"]'
+
+
+def test_a_stop_while_a_second_call_waits_for_a_person_ends_the_stream(model: ChatModel, tmp_path: Path) -> None:
+    """One call is approved and one is open, and the model's turn has ended before: the answer ends as stopped, not as an error."""
+    more = {
+        "policies": [{"use": "human_approval", "seconds": 600.0}],
+        "server": {"keep_alive_seconds": 0.1},  # sends the head of an answer whose first event is held
+        "store": {"url": f"sqlite:///{tmp_path}/kept.db"},
+    }
+    with gateway_of(model, tmp_path, **more) as gateway:
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
+        connection.request("POST", "/v1/chat/completions", msgspec.json.encode({**CHAT, **ASKED, "stream": True}))
+        response = connection.getresponse()
+
+        def questions() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = gateway.ask("/approvals").json()["approvals"]
+            return found
+
+        until(lambda: len(questions()) == 2)
+        first = questions()[0]
+        assert gateway.ask(f"/approvals/{first['id']}", {"approved": True}).status == 200
+        until(lambda: len(questions()) == 1)
+        assert gateway.ask(f"/v1/streams/{response.headers['x-streamglot-stream']}/stop", {}).status == 200
+        body = response.read()
+        connection.close()
+        assert b"internal_error" not in body
+        assert body.endswith(b"data: [DONE]\n\n")
+        until(lambda: not questions())

@@ -245,8 +245,9 @@ class StageRunner:
     # --- other ends
 
     def finish(self, events: list[Event], reply: ExchangeEnded, last: StreamEnd | StreamError) -> list[Event]:
-        """Ends the exchange with ``events``, the last of which is its end. Open questions get ``reply`` in place of an answer.
-        If there are any, the answer is not complete, even if the upstream's is: then it ends with ``last``."""
+        """Ends the exchange with ``events``: those that end the model turn, or none if it has ended before. Open questions get
+        ``reply`` in place of an answer. If there are any, the answer is not complete, even if the upstream's is: then it ends with
+        ``last``."""
         is_incomplete = bool(self._asked)
         self._stop_reading()
         self._turn_over = True
@@ -260,7 +261,7 @@ class StageRunner:
         self._over = True
         if not self._end_left:  # a stage that had seen the end of its turn keeps another end to itself
             self._end_left = True
-            ready.append(events[-1])
+            ready.append(events[-1] if events else last)
         if is_incomplete and ready and type(ready[-1]) is StreamEnd:
             ready[-1] = last
         return ready

@@ -41,3 +41,14 @@ class Piece(Struct, frozen=True):
     def arguments(self) -> Any:
         """The decoded arguments of a call. Raises ValueError if they are not valid JSON."""
         return msgspec.json.decode(self.text or "{}")
+
+    def can_run(self) -> bool:
+        """Whether a client may run this call. One that broke off behind its last argument looks complete to clients of dialects
+        that cannot mark it; free text always does."""
+        if self.complete or self.call_kind == "custom":
+            return True
+        try:
+            self.arguments()
+        except ValueError:
+            return False
+        return True

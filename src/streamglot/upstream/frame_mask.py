@@ -41,7 +41,8 @@ class FrameMask(SecretMask):
         if not self._framed:
             return super().feed(chunk)
         self._frames += chunk
-        done, place = [], 0
+        done: list[bytes] = []
+        place = 0
         while len(self._frames) - place >= _LENGTH.size:
             [size] = _LENGTH.unpack_from(self._frames, place)
             if not _MIN_BYTES <= size <= _MAX_BYTES:  # the reader of the frames reports it

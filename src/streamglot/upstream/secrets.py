@@ -131,7 +131,8 @@ class SecretMask:
 def _forms(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
     """What is looked for, the longest first. The cache is for the secrets of upstreams, which each request needs."""
     known = [secret.strip() for secret in secrets]
-    forms = {form for secret in known if len(secret) >= MIN_SECRET_CHARS for form in (secret, json.dumps(secret)[1:-1])}
+    written = {form for secret in known if len(secret) >= MIN_SECRET_CHARS for form in (secret, json.dumps(secret)[1:-1])}
+    forms = written | {form.replace("/", "\\/") for form in written}  # some servers escape the slash too
     return tuple(sorted((form.encode() for form in forms if "\n" not in form), key=len, reverse=True))
 
 

@@ -10,7 +10,7 @@ from ..conditions import any_matches
 from ..needs import Needs, block
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
-from ..verdicts import FORWARD, Ask, Forward
+from ..verdicts import FORWARD, Ask, Forward, Replace
 
 
 class HumanApproval(Policy, frozen=True):
@@ -18,7 +18,7 @@ class HumanApproval(Policy, frozen=True):
     says whom: the ``operator``, through the approvals API, while the stream stays open; or the user of the ``client``, in the
     client's own dialect (AG-UI interrupts, approval requests of Responses and of the Vercel UI stream). The answer then ends
     with the question, and the next request of the client decides. Clients of other dialects, and clients that do not stream,
-    wait for the operator."""
+    wait for the operator. A call that broke off and could be run is withheld."""
 
     tools: Sequence[str] = ("*",)
     message: str = "Allow the call of {tool}?"
@@ -35,8 +35,10 @@ class HumanApproval(Policy, frozen=True):
     def needs(self) -> Needs:
         return block("tool_call")
 
-    def judge(self, piece: Piece, context: JudgeContext) -> Ask | Forward:
-        if not piece.complete or not any_matches(self.tools, piece.name):
-            return FORWARD  # a call that broke off is never run
+    def judge(self, piece: Piece, context: JudgeContext) -> Ask | Forward | Replace:
+        if not any_matches(self.tools, piece.name) or not piece.can_run():
+            return FORWARD
+        if not piece.complete:
+            return Replace(reason=f"the call of {piece.name} broke off before a person could decide")
         message = self.message.replace("{tool}", piece.name)
         return Ask(message=message, client=self.ask == "client", reason=f"the tool {piece.name} needs approval")

@@ -75,8 +75,10 @@ class ToolArguments(Policy, frozen=True):
         return block("tool_call")
 
     def judge(self, piece: Piece, context: JudgeContext) -> Forward | Refuse:
-        if not piece.complete or piece.call_kind == "custom" or not any_matches(self.tools, piece.name):
-            return FORWARD  # a call that broke off is never run, and free text has no arguments
+        if piece.call_kind == "custom" or not any_matches(self.tools, piece.name):
+            return FORWARD  # free text has no arguments
+        if not piece.can_run():
+            return FORWARD
         fault = self._fault(piece, context)
         if not fault:
             return FORWARD
