@@ -107,17 +107,29 @@ class SecretMask:
         held back: that test costs a tenth of ``feed``."""
 
     def feed(self, chunk: bytes) -> bytes:
-        data = self._replaced(self.held + chunk if self.held else chunk)
+        data = self.held + chunk if self.held else chunk
         if data[-1:] == b"\n" or not self._secrets:  # no secret begins like this: a secret has no line end
             self.held = b""
-            return data
-        keep = max(_overlap(data, secret) for secret in self._secrets)
-        self.held = data[len(data) - keep :]
-        return data[: len(data) - keep]
+            return self._replaced(data)
+        cut = self._cut(data)
+        self.held = data[cut:]
+        return self._replaced(data[:cut])
 
     def close(self) -> bytes:
         held, self.held = self.held, b""
-        return held
+        return self._replaced(held)
+
+    def _cut(self, data: bytes) -> int:
+        """Where the bytes begin that must wait: at an incomplete secret, or at a complete one that reaches into it."""
+        cut = len(data) - max(_overlap(data, secret) for secret in self._secrets)
+        moved = cut < len(data)
+        while moved:
+            moved = False
+            for secret in self._secrets:
+                place = data.find(secret, max(0, cut - len(secret) + 1), cut + len(secret) - 1)
+                if 0 <= place < cut:
+                    cut, moved = place, True
+        return cut
 
     def _replaced(self, data: bytes) -> bytes:
         """The data with each complete secret replaced by as many bytes, because the framing of the bytes counts them."""
