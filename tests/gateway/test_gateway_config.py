@@ -158,6 +158,27 @@ def test_options_of_a_dialect_may_be_any_number(tmp_path: Path) -> None:
     assert load(path, {}).config.upstreams["a"].options == {"bias": -1.0}
 
 
+@pytest.mark.parametrize(
+    ("dialect", "options", "reason"),
+    [
+        ("bedrock_converse", 'region = "x"', "upstreams.up.options: the dialect 'bedrock_converse' has no option 'region'"),
+        ("openai_chat", 'max_tokens = ["x"]', "upstreams.up.options: a value has the wrong type"),
+        ("gemini", "ids = false", ""),
+        ("openai_chat", 'max_tokens = "max_completion_tokens"', ""),
+    ],
+)
+def test_options_that_the_dialect_cannot_use_are_refused(tmp_path: Path, dialect: str, options: str, reason: str) -> None:
+    path = tmp_path / "streamglot.toml"
+    place = 'base_url = "http://127.0.0.1:9"'
+    path.write_text(f'[upstreams.up]\ndialect = "{dialect}"\n{place}\nmodels = ["m"]\noptions = {{ {options} }}\n')
+    if not reason:
+        assert Gateway(load(path, {})).pool.routes
+        return
+    with pytest.raises(ConfigError) as refused:
+        Gateway(load(path, {}))
+    assert reason in refused.value.message
+
+
 def test_a_bad_variable_is_named(tmp_path: Path) -> None:
     path = tmp_path / "good.toml"
     path.write_text("[server]\nport = 1\n")

@@ -33,7 +33,7 @@ from .record import ExchangeRecord
 from .services import Services
 from .stage_list import build_observers, build_stages
 from .trace import EngineTracer
-from .upstream_request import UpstreamRequest, WholePost
+from .upstream_request import UpstreamRequest, WholePost, check_options
 from .upstream_stream import EventSource
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ class UpstreamPool:
             upstreams.append(self._local.upstream())
         if REPLAY not in known:
             upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
+        for upstream in upstreams:
+            check_options(upstream)
         default = config.server.default_model or self._default_model(upstreams)
         routes = Routes(upstreams, config.routes, default, self._fallback_model(config, upstreams))
         tools = self._tools_of(config)

@@ -16,8 +16,16 @@ import msgspec
 
 from ..dialects import dialect, faults
 from ..dialects.lenient import clean, loads
-from ..errors import RequestError, StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
-from ..messages import Request
+from ..errors import (
+    ConfigError,
+    RequestError,
+    StreamglotError,
+    Unsupported,
+    UpstreamError,
+    UpstreamProtocolError,
+    UpstreamTimeout,
+)
+from ..messages import Message, Request, TextPart
 from ..tools.own_calls import with_own_calls
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.providers import abilities_of
@@ -236,6 +244,22 @@ class UpstreamRequest:
         if self._traffic is not None:
             self._traffic.answered(upstream, answer.status, answer.headers)
         return answer, pipeline, built.dropped
+
+
+def check_options(upstream: Upstream) -> None:
+    """Raises a ConfigError if the dialect of an upstream cannot use its ``options``. Builds a small request to find out."""
+    if not upstream.options or not upstream.base_url or upstream.base_url.startswith(SCHEME):
+        return
+    wire, request = dialect(upstream.dialect), Request(model="model", messages=[Message("user", [TextPart("Hello")])])
+    try:
+        wire.build_request(request, abilities=abilities_of(upstream), provider=upstream.name, **upstream.options)
+        wire.endpoint(upstream.base_url, request, **upstream.options)
+    except TypeError as error:
+        name = next((name for name in upstream.options if f"'{name}'" in str(error)), "")
+        rule = f"the dialect {upstream.dialect!r} has no option {name!r}" if name else f"a value has the wrong type: {error}"
+        raise ConfigError(f"upstreams.{upstream.name}.options: {rule}; remove it or correct it") from None
+    except StreamglotError:
+        pass  # the fault is in the small request, not in the options
 
 
 class WholePost(Protocol):
