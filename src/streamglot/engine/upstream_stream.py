@@ -12,7 +12,7 @@ from ..events import Event, Extra, KeepAlive, StreamEnd, StreamError, StreamStar
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.frame_mask import mask_for
 from ..upstream.routes import Candidate
-from ..upstream.secrets import SecretMask, hide, hide_in
+from ..upstream.secrets import LINE_END, SecretMask, hide, hide_in
 from .pipeline import Pipeline
 from .trace import AttemptTrace
 
@@ -55,10 +55,6 @@ class EventSource(Protocol):
 
     def close(self) -> None:
         """Releases the connection and the concurrency slot."""
-
-
-LINE_END: Final = 10
-"""The last byte of most reads: no secret goes on behind it."""
 
 
 class UpstreamStream:

@@ -22,7 +22,7 @@ _PRELUDE: Final = struct.Struct(">III")
 _LENGTHS: Final = struct.Struct(">II")
 _CHECKSUM: Final = struct.Struct(">I")
 _SHORT: Final = struct.Struct(">H")
-_MIN_BYTES: Final = 16
+MIN_BYTES: Final = 16
 """Bytes of a message without headers and payload: the prelude and the last checksum."""
 _FIXED: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Bytes of a header value by its type: true, false, byte, short, integer, long, time, uuid."""
@@ -76,7 +76,7 @@ class AwsEventStream:
         start = bytes(self._held[position : position + _PRELUDE.size])
         if crc32(start[: _LENGTHS.size]) != checksum:
             raise UpstreamProtocolError(f"the checksum of a frame's prelude is wrong: {excerpt(start)}", code="bad_checksum")
-        if total < _MIN_BYTES or headers > total - _MIN_BYTES:
+        if total < MIN_BYTES or headers > total - MIN_BYTES:
             raise UpstreamProtocolError(f"a frame of {total} bytes has {headers} bytes of headers", code="bad_frame")
         if total > self._limits.event_bytes:
             raise self._limits.exceeded("event_bytes")
@@ -141,8 +141,13 @@ def _meaning(headers: dict[str, str]) -> tuple[str, Literal["data", "exception"]
 def frame(data: bytes, headers: dict[str, str]) -> bytes:
     """One message with these text headers and this payload."""
     section = b"".join(_header(name.encode(), value.encode()) for name, value in headers.items())
-    lengths = _LENGTHS.pack(_MIN_BYTES + len(section) + len(data), len(section))
+    lengths = _LENGTHS.pack(MIN_BYTES + len(section) + len(data), len(section))
     message = b"".join((lengths, _CHECKSUM.pack(crc32(lengths)), section, data))
+    return with_checksum(message)
+
+
+def with_checksum(message: bytes) -> bytes:
+    """The message followed by its checksum."""
     return message + _CHECKSUM.pack(crc32(message))
 
 

@@ -95,7 +95,7 @@ class ValkeyBuffer:
             raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
         return True
 
-    def has_reader(self, stream_id: str) -> bool:  # noqa: ARG002
+    def has_reader(self, stream_id: str) -> bool:  # noqa: ARG002  # the other buffers need it
         """Always True: the readers are not known here, and the queue collects the chunks anyway."""
         return True
 

@@ -7,15 +7,13 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import Final
-from zlib import crc32
 
+from ..framing.aws_eventstream import MIN_BYTES, with_checksum
 from ..limits import DEFAULT_LIMITS
 from .secrets import SecretMask
 
 MEDIA_TYPE: Final = "application/vnd.amazon.eventstream"
 _LENGTH: Final = struct.Struct(">I")
-_MIN_BYTES: Final = 16
-"""Bytes of a frame without headers and payload."""
 _CHECKSUM_BYTES: Final = 4
 _MAX_BYTES: Final = DEFAULT_LIMITS.event_bytes
 """Bytes of a frame that is held until it is complete: as many as the reader of the frames accepts."""
@@ -45,7 +43,7 @@ class FrameMask(SecretMask):
         place = 0
         while len(self._frames) - place >= _LENGTH.size:
             [size] = _LENGTH.unpack_from(self._frames, place)
-            if not _MIN_BYTES <= size <= _MAX_BYTES:  # the reader of the frames reports it
+            if not MIN_BYTES <= size <= _MAX_BYTES:  # the reader of the frames reports it
                 self._framed, self.mark = False, self._text_mark
                 rest = bytes(self._frames[place:])
                 self._frames.clear()
@@ -71,10 +69,8 @@ class FrameMask(SecretMask):
         masked = self._without(frame)
         if masked == frame:
             return frame
-        before, checksum = frame[:-_CHECKSUM_BYTES], frame[-_CHECKSUM_BYTES:]
-        if _LENGTH.pack(crc32(before)) == checksum:  # a wrong checksum stays wrong
-            masked = masked[:-_CHECKSUM_BYTES]
-            masked += _LENGTH.pack(crc32(masked))
+        if with_checksum(frame[:-_CHECKSUM_BYTES]) == frame:  # a wrong checksum stays wrong
+            masked = with_checksum(masked[:-_CHECKSUM_BYTES])
         return masked
 
     def _without(self, data: bytes) -> bytes:

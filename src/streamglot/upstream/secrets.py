@@ -85,7 +85,8 @@ def _without(text: str, secret: str) -> str:
     return "".join([*pieces, text[done:]])
 
 
-_LINE_END: Final = 10
+LINE_END: Final = 10
+"""The last byte of most reads. No secret contains it."""
 _RARE_FIRST: Final = b"QZXJKVYWUGHBFPNMDRLCOSEATIzqxjkvyw9786543210"
 """Bytes that are rare in answers as they are sent, the rarest first. All others are more frequent."""
 
@@ -152,7 +153,7 @@ def _forms(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
 def _mark(secrets: tuple[bytes, ...]) -> int:
     """The rarest byte that is in all of these; a line end, which ends every chunk, if they have none in common."""
     common = set.intersection(*map(set, secrets)) if secrets else set()
-    return min(common, key=_by_rarity, default=_LINE_END)
+    return min(common, key=_by_rarity, default=LINE_END)
 
 
 def _by_rarity(byte: int) -> int:
