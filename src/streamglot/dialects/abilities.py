@@ -38,6 +38,8 @@ class Abilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
     def over(self, base: Abilities) -> Abilities:
         """These abilities, completed by those of ``base`` where these are None."""
+        if self is UNSPECIFIED:
+            return base
         known = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return structs.replace(base, **known) if known else base
 

@@ -32,17 +32,30 @@ from .parameters import PARAMETERS, drop, is_harmless
 
 _Answerable = TypeVar("_Answerable", ToolCallPart, ToolResultPart)
 _SYSTEM = ("system", "developer")
+_DIALOGUE = ("user", "assistant")
 
 
 def adapt(request: Request, dialect: str, abilities: Abilities) -> tuple[Request, list[str]]:
     """The request for an upstream of this dialect with these abilities, and the names of what was changed."""
     built = Built({})
-    changes = _Tools(dialect, abilities, built).changes(request)
-    messages = _Messages(dialect, abilities, built).adapted(request.messages)
-    if messages is not None:
-        changes["messages"] = messages
+    changes = _Tools(dialect, abilities, built).changes(request) if request.tools else {}
+    if not _is_plain_text(request.messages):
+        messages = _Messages(dialect, abilities, built).adapted(request.messages)
+        if messages is not None:
+            changes["messages"] = messages
     _adapt_fields(request, abilities, built, changes)
     return (structs.replace(request, **changes) if changes else request), built.dropped
+
+
+def _is_plain_text(messages: list[Message]) -> bool:
+    """Whether the messages are a conversation in text that every upstream accepts unchanged. This is the usual case."""
+    for number, message in enumerate(messages):
+        if message.role not in _DIALOGUE and (number or message.role != "system"):
+            return False
+        for part in message.parts:
+            if type(part) is not TextPart or part.cache is not None:
+                return False
+    return True
 
 
 def emulated_tools(request: Request, abilities: Abilities) -> frozenset[str]:

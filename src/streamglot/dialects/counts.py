@@ -27,7 +27,7 @@ def count(raw: dict[str, Any], *names: str) -> int | None:
     """The first of these fields that contains a count. A negative number counts as 0."""
     for name in names:
         value = raw.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value < MAX_TOKENS:
+        if (type(value) is int or type(value) is float) and value < MAX_TOKENS:
             return int(value) if value > 0 else 0
     return None
 
@@ -60,10 +60,7 @@ def totals(counts: dict[str, int | None], before: Usage | None, raw: dict[str, A
 
 def plausible(raw: dict[str, Any], depth: int = 0) -> dict[str, Any]:
     """The usage object for clients of its own dialect: the same object, or a copy in which invalid counts are 0."""
-    for value in raw.values():
-        if (type(value) in (int, float) and not 0 <= value < MAX_TOKENS) or isinstance(value, (dict, list)):
-            break
-    else:
+    if _all_counts_valid(raw, depth):
         return raw
     return {name: _plausible(name, value, depth) for name, value in raw.items()}
 
@@ -75,6 +72,20 @@ def specified(raw: dict[str, Any], fields: Mapping[str, frozenset[str]]) -> dict
         if inner and isinstance(kept.get(name), dict):
             kept[name] = {key: value for key, value in kept[name].items() if key in inner}
     return kept
+
+
+def _all_counts_valid(raw: dict[str, Any], depth: int) -> bool:
+    """Whether every number in this object would be a valid count. This is the usual case, and it needs no copy."""
+    for value in raw.values():
+        kind = type(value)
+        if kind is int or kind is float:
+            if not 0 <= value < MAX_TOKENS:
+                return False
+        elif isinstance(value, list) or (
+            isinstance(value, dict) and (depth >= MAX_DEPTH or not _all_counts_valid(value, depth + 1))
+        ):
+            return False
+    return True
 
 
 def _plausible(name: str, value: Any, depth: int) -> Any:

@@ -23,9 +23,10 @@ Continuation: TypeAlias = Callable[[Mapping[str, Any], str, int], dict[str, Any]
 class Dialect:
     """One wire format. Each package in ``dialects`` has one instance of a subclass.
 
-    A subclass overrides the methods that its wire format supports; the others raise ``ConfigError``. Upstreams speak the dialects
-    with a reader, clients those with a writer. A method imports the module that it needs when it is called, so that a process
-    loads only what it uses.
+    A subclass overrides what its wire format supports; the rest raises ``ConfigError``. Upstreams speak the dialects with a
+    reader, clients those with a writer. The module behind ``reader``, ``writer``, ``parse_request``, ``build_body`` and
+    ``build_response`` is imported when the property is first read, and kept: a process loads only what it uses, and an import
+    statement in a method would cost 1.7 µs in each call.
     """
 
     name: ClassVar[str]
@@ -53,18 +54,21 @@ class Dialect:
 
     # --- streams
 
-    def reader(self, **options: Any) -> Reader:
-        """A new reader: bytes of an upstream's stream to events."""
+    @property
+    def reader(self) -> Callable[..., Reader]:
+        """Makes a reader: bytes of an upstream's stream to events."""
         raise self._missing("reader", "has_reader")
 
-    def writer(self, **options: Any) -> Writer:
-        """A new writer: events to bytes of a client's stream."""
+    @property
+    def writer(self) -> Callable[..., Writer]:
+        """Makes a writer: events to bytes of a client's stream."""
         raise self._missing("writer", "has_writer")
 
     # --- requests
 
-    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
-        """The request of a client."""
+    @property
+    def parse_request(self) -> Callable[..., Request]:
+        """Parses the body of a client's request."""
         raise ConfigError(f"the dialect {self.name!r} cannot parse a request: only upstreams speak it")
 
     def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: Any) -> Built:
@@ -75,11 +79,13 @@ class Dialect:
             options["namespaces"] = False
         adapted, dropped = adapt(request, self.name, known)
         built = self.build_body(adapted, **options)
-        built.dropped = list(dict.fromkeys([*dropped, *built.dropped]))
+        if dropped or built.dropped:
+            built.dropped = list(dict.fromkeys([*dropped, *built.dropped]))
         return built
 
-    def build_body(self, request: Request, **options: Any) -> Built:
-        """The body for a request that has been adapted to the upstream already."""
+    @property
+    def build_body(self) -> Callable[..., Built]:
+        """Builds the body for a request that has been adapted to the upstream already."""
         raise ConfigError(f"the dialect {self.name!r} cannot build a request: only clients speak it; choose another one")
 
     def emulated_tools(self, request: Request, abilities: Abilities = UNSPECIFIED) -> frozenset[str]:
@@ -116,8 +122,9 @@ class Dialect:
             raise self._missing("response", "has_response")
         return collect(self.reader(provider=provider).read_whole(body))
 
-    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
-        """The response object for a client. ``strict`` omits everything outside the dialect's specification."""
+    @property
+    def build_response(self) -> Callable[..., dict[str, Any]]:
+        """Builds the response object for a client. ``strict=True`` omits everything outside the dialect's specification."""
         raise self._missing("response", "has_response")
 
     def error_body(self, error: StreamError) -> dict[str, Any]:

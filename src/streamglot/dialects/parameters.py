@@ -72,13 +72,13 @@ def take(fields: Fields, names: dict[str, str], request: Request) -> None:
 
 def give(request: Request, names: dict[str, str], built: Built) -> None:
     """Puts the plain parameters of the request into the upstream's object, or into the list of dropped ones."""
-    words, meant = list(names), list(names.values())
     for field in compress(PARAMETERS, map(is_not, _values(request), repeat(None))):
         value = getattr(request, field)
         if value == []:
             continue
-        if field in meant:
-            built.body[words[meant.index(field)]] = value
+        name = next((name for name, meant in names.items() if meant == field), None)
+        if name is not None:
+            built.body[name] = value
         elif not is_harmless(field, value):
             parameter = PARAMETERS[field]
             drop(built, field, parameter.absent == "refuse", parameter.meaning)

@@ -13,6 +13,7 @@ import asyncio
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -33,6 +34,8 @@ COLLECT_AT_ONCE: Final = 10
 """Events. Reads with more than this are collected at once, because buffering them would save little."""
 COLLECT_LATER: Final = 100
 """Events. Small reads are buffered up to this many, because collecting them together costs less than one by one."""
+
+_wants_response: Final = attrgetter("wants_response")
 
 
 class Passthrough(Struct):
@@ -85,7 +88,7 @@ class Exchange:
         self._runner: StageRunner | None = None
         self._next: Callable[[], Any] = self._nothing
         self._watchers: list[Callable[[list[Event]], None]] = []
-        self._collect = Collect() if collects or any(observer.wants_response for observer in observers) else None
+        self._collect = Collect() if collects or any(map(_wants_response, observers)) else None
         self._uncollected: list[Event] = []
         self._response: Response | None = None
         self._error: StreamError | None = None
@@ -102,8 +105,9 @@ class Exchange:
     async def start(self) -> None:
         """Runs the request hooks and waits for the first upstream that answers. Raises a failure."""
         self.attach()
-        if any(type(observer).annotated is not Observer.annotated for observer in self._observers):
-            self.context.on_fact = self._annotated
+        for observer in self._observers:
+            if type(observer).annotated is not Observer.annotated:
+                self.context.on_fact = self._annotated
         self.reading = True
         try:
             if self._factories:
@@ -129,8 +133,9 @@ class Exchange:
             self._next = self._runner.read
         else:
             self._next = turn.read
-        for observer in list(self._observers):
-            self._tell(observer, observer.started, self.context)
+        for observer in self._observers.copy():
+            if type(observer).started is not Observer.started:
+                self._tell(observer, observer.started, self.context)
         self._watchers = [observer.events for observer in self._observers if type(observer).events is not Observer.events]
 
     async def _open(self, request: Request) -> EventSource:

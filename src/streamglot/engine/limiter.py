@@ -28,9 +28,15 @@ class ConcurrencyLimit:
         self._limit, self._wait = limit, wait
         self._wake()
 
+    def take_now(self) -> bool:
+        """Takes a slot if one is free. Returns whether it did; if not, the caller awaits ``take``."""
+        if self._limit and (self.taken >= self._limit or self._line):
+            return False
+        self.taken += 1
+        return True
+
     async def take(self) -> None:
-        if not self._limit or (self.taken < self._limit and not self._line):
-            self.taken += 1
+        if self.take_now():
             return
         if len(self._line) >= self._limit:
             raise self._full()

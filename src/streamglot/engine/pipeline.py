@@ -124,7 +124,7 @@ def _through(events: list[Event], box: PerChoice) -> list[Event]:
 
 def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
     """Returns the custom tools that this upstream gets as functions. An upstream that gets tools as text has no others."""
-    if not any(tool.kind == "custom" for tool in request.tools):
+    if not request.tools or not any(tool.kind == "custom" for tool in request.tools):
         return frozenset()
     abilities = abilities_of(upstream)
     if upstream.tools == "prompt":

@@ -240,8 +240,9 @@ class UpstreamPool:
 
     def within(self, seconds: float) -> Deadline:
         """``with pool.within(5): await …`` raises TimeoutError once the time is over."""
-        self._start_ticking()
-        return self._deadlines.within(seconds)
+        if not self._serving:
+            self._start_ticking()
+        return Deadline(self._deadlines, seconds)
 
     def watch(self, exchange: Exchange) -> None:
         """Enforces the time limits of this exchange until ``unwatch``."""

@@ -121,7 +121,7 @@ class ExchangeRecord(Struct):
             if kind is StepEnd:
                 self._earlier = self.usage
             if kind in _BLOCKS and len(self.blocks) < MAX_MARKS:
-                self.blocks.append((round(now - self.began, 6), kind.__name__))
+                self.blocks.append((now - self.began, kind.__name__))
 
     def waited(self, subject: str, label: str, since: float, now: float) -> None:
         """Records a wait for a judge, a tool or a person."""
@@ -146,7 +146,8 @@ class ExchangeRecord(Struct):
 
     def timeline(self) -> dict[str, Any]:
         """Returns the begin and end of blocks, the waits and the failed attempts, in seconds since ``began``."""
-        facts = {"blocks": self.blocks, "waits": self.waits, "failures": self.failures}
+        blocks = [(round(at, 6), name) for at, name in self.blocks]
+        facts: dict[str, Any] = {"blocks": blocks, "waits": self.waits, "failures": self.failures}
         return {name: found for name, found in facts.items() if found}
 
     @property

@@ -157,7 +157,10 @@ class UpstreamRequest:
         key = self._passthrough.key if upstream.pass_key else upstream.key
         errors = ErrorContext(candidate, self._record.request_id, key)
         limit = self._pool.limit(upstream)
-        await (limit.take() if self._traffic is None else self._traffic.take(upstream, limit))
+        if self._traffic is not None:
+            await self._traffic.take(upstream, limit)
+        elif not limit.take_now():
+            await limit.take()
         trace = self._start_trace(candidate)
         try:
             with self._pool.within(upstream.timeouts.first_byte):
@@ -223,7 +226,8 @@ class UpstreamRequest:
         place = wire.endpoint(upstream.base_url, as_text, key=key, **options)
         passed = self._passthrough.headers if upstream.dialect == request.dialect else {}
         context = self._passthrough.trace if trace is None else trace.headers
-        check_headers({**passed, **context, "authorization": self._passthrough.key})
+        if passed or context or self._passthrough.key:
+            check_headers({**passed, **context, "authorization": self._passthrough.key})
         headers = {
             "content-type": "application/json",
             "x-request-id": self._record.request_id,

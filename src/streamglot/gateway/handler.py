@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..dialects import dialect
-from ..dialects.approval import ApprovalAnswer
+from ..dialects.approval import Answers, ApprovalAnswer
+from ..dialects.interface import FindAnswers
 from ..engine.cache import CachingPool
 from ..engine.exchange import Exchange, Passthrough, Upstreams
 from ..engine.record import ExchangeRecord, clean_id
@@ -42,6 +43,7 @@ from .tool_options import hosted_tools, take_tool_options, tools_for
 
 if TYPE_CHECKING:
     from .app import Gateway
+    from .recording import TurnRecorders
 
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
 
@@ -177,7 +179,10 @@ class RequestHandler:
         options, asked = take_tool_options(asked, call.headers)
         self._activity = options.activity
         response.strict = strict_output(gateway.server.output, call.headers)
-        answers, asked = await self._approval_answers(asked)
+        answers: list[ApprovalAnswer] = []
+        find_answers = dialect(self._endpoint.dialect).approval_answers
+        if find_answers is not None:
+            answers, asked = await self._approval_answers(find_answers, asked)
         request = self._endpoint.parse(asked, self._model_in_path)
         model = self.record.model = gateway.pool.routes.named(request.model)
         self.record.stream = request.stream
@@ -195,7 +200,8 @@ class RequestHandler:
         call.watch(self._client_gone)
         async with gateway.slot(caller):
             response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"
-            await self._record_turn(request, body, response_id)
+            if gateway.recorders is not None:
+                await self._record_turn(gateway.recorders, request, body, response_id)
             if answers:  # last, because a call is resumed once
                 self._resumed = await resumed_answer(gateway.approvals, answers, self.record.key)
             if self._reservation is not None:
@@ -219,20 +225,15 @@ class RequestHandler:
                 error.status = self._endpoint.unknown_model_status
             raise
 
-    async def _record_turn(self, request: Request, body: dict[str, Any], response_id: str) -> None:
-        """Begins to record the turn, if turns are recorded."""
-        gateway = self._gateway
-        if gateway.recorders is not None:
-            request.stream = request.stream or self._options.background
-            self._response.recorder = await gateway.recorders.begin(
-                self._endpoint, self._response.call, request, body, self.record, self._options, response_id
-            )
+    async def _record_turn(self, recorders: TurnRecorders, request: Request, body: dict[str, Any], response_id: str) -> None:
+        """Begins to record the turn."""
+        request.stream = request.stream or self._options.background
+        self._response.recorder = await recorders.begin(
+            self._endpoint, self._response.call, request, body, self.record, self._options, response_id
+        )
 
-    async def _approval_answers(self, body: dict[str, Any]) -> tuple[list[ApprovalAnswer], dict[str, Any]]:
+    async def _approval_answers(self, find: FindAnswers, body: dict[str, Any]) -> Answers:
         """Returns the client's decisions about calls of an earlier answer, and the body without them."""
-        find = dialect(self._endpoint.dialect).approval_answers
-        if find is None:
-            return [], body
         named: set[str] = set()
 
         def collect(id: str) -> bool:
@@ -244,10 +245,11 @@ class RequestHandler:
 
     def _make_exchange(self, request: Request) -> Exchange:
         gateway, headers, recorder = self._gateway, self._response.call.headers, self._response.recorder
-        key = presented(headers)
         context = context_of(self.record, headers if self._span is None else self._span.headers, self._tools, self._activity)
         context.can_ask = request.stream and dialect(self._endpoint.dialect).approval_answers is not None
-        pool: Upstreams = CachingPool(gateway.pool, gateway.cache, self.record.key or key) if gateway.caches else gateway.pool
+        pool: Upstreams = gateway.pool
+        if gateway.caches:
+            pool = CachingPool(gateway.pool, gateway.cache, self.record.key or presented(headers))
         if self._resumed is not None:
             response, context.state["approved_calls"] = self._resumed
             pool = ResumedPool(pool, response)
@@ -260,7 +262,7 @@ class RequestHandler:
             context=context,
             conversation=recorder,
             passthrough=Passthrough(
-                "" if gateway.authenticator.admitted_by(headers) else key,
+                gateway.authenticator.passed_key(self._caller, headers),
                 {name: headers[name] for name in self._endpoint.passed if name in headers},
                 context.trace,
             ),

@@ -229,7 +229,9 @@ def _stopped() -> None:
 def strict_output(configured: str, headers: Mapping[str, str]) -> bool:
     """Returns whether an answer has only the fields of its dialect's specification. The request's header goes before the
     configuration."""
-    asked = headers.get(OUTPUT_HEADER, configured).strip().lower()
+    if OUTPUT_HEADER not in headers:
+        return configured == STRICT
+    asked = headers[OUTPUT_HEADER].strip().lower()
     if asked not in _OUTPUTS:
         raise RequestError(
             f"the header {OUTPUT_HEADER} must be {' or '.join(_OUTPUTS)}, not {excerpt(asked)}", detail={"param": OUTPUT_HEADER}

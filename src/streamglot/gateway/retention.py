@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..store import Store
 
 _YES: Final = ("1", "true", "yes")
+_OWN_FIELDS: Final = {"keep": bool, "session_id": str, "extensions": bool}
+"""Fields that only the gateway uses. APIs that do not know a field refuse it."""
 
 
 class RetentionOptions(msgspec.Struct):
@@ -33,16 +35,13 @@ def retention_options(
     endpoint: Endpoint, call: Call, body: dict[str, Any], store: Store | None
 ) -> tuple[RetentionOptions, dict[str, Any]]:
     """Returns the client's options, and the body without them."""
-    rest = dict(body)
     found = RetentionOptions()
-    if isinstance(rest.get("keep"), bool):
-        found.keep = rest.pop("keep")
+    own = {name for name, kind in _OWN_FIELDS.items() if name in body and isinstance(body[name], kind)}
+    rest = {name: value for name, value in body.items() if name not in own} if own else body
+    if "keep" in own:
+        found.keep = body["keep"]
     else:
         found.keep = call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
-    if isinstance(rest.get("session_id"), str):
-        del rest["session_id"]  # only the gateway uses this name; APIs that do not know the field refuse it
-    if isinstance(rest.get("extensions"), bool):
-        del rest["extensions"]  # only the gateway uses this flag; APIs that do not know the field refuse it
     if endpoint.retrievable:
         fields = Fields(rest)
         found.background = fields.take("background", bool, False)

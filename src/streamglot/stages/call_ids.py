@@ -31,7 +31,9 @@ class UniqueCallIds(Stage):
 
     def request(self, request: Request) -> Request:
         for message in request.messages:
-            self.taken.update(part.call_id for part in message.parts if isinstance(part, ToolCallPart))
+            for part in message.parts:
+                if isinstance(part, ToolCallPart):
+                    self.taken.add(part.call_id)
         return request
 
     def feed(self, events: list[Event]) -> list[Output]:

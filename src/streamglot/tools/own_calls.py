@@ -12,6 +12,8 @@ from ..stages import messages_of
 def with_own_calls(request: Request) -> Request:
     """The request as a provider knows its conversation: calls that a loop ran are calls of functions, with their results behind
     them. A request that declares no tools loses them, because some providers refuse calls without declared tools."""
+    if not _has_calls(request.messages):
+        return request
     request = _without_hosted(request)
     if not any(_of_loop(part) for message in request.messages for part in message.parts):
         return request
@@ -39,6 +41,14 @@ def _without_hosted(request: Request) -> Request:
         structs.replace(message, parts=[part for part in message.parts if not _is_hosted(part)]) for message in request.messages
     ]
     return structs.replace(request, messages=[message for message in left if message.parts])
+
+
+def _has_calls(messages: list[Message]) -> bool:
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, (ToolCallPart, ToolResultPart)):
+                return True
+    return False
 
 
 def _is_hosted(part: Part) -> bool:

@@ -80,7 +80,7 @@ class Routes:
     def find(self, model: str, chance: Callable[[], float]) -> list[Candidate]:
         """The candidates for this model, best first. ``chance`` returns a random number from 0 to 1 for weighted targets."""
         weighted, rest = self._candidates(self.named(model))
-        return [*_by_weight(weighted, chance), *rest]
+        return [*_by_weight(weighted, chance), *rest] if weighted else rest.copy()
 
     def _find_candidates(self, model: str) -> tuple[list[tuple[float, Candidate]], list[Candidate]]:
         """The candidates that are chosen by weight, and those that follow in order."""
@@ -113,6 +113,8 @@ class Routes:
 
     def tools(self, model: str) -> list[str]:
         """The globs of the tools that this model's route offers."""
+        if not self._routes:
+            return []
         model = self.named(model)
         route = next((route for route in self._routes if any(fnmatchcase(model, pattern) for pattern in route.models)), None)
         return route.tools if route is not None else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from ...events import StreamError
@@ -15,15 +17,17 @@ class AguiDialect(Dialect):
     title = "AG-UI 1.0"
     activity = True
 
-    def writer(self, **options: Any) -> Writer:
+    @cached_property
+    def writer(self) -> Callable[..., Writer]:
         from .writer import AguiWriter
 
-        return AguiWriter(**options)
+        return AguiWriter
 
-    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+    @cached_property
+    def parse_request(self) -> Callable[..., Request]:
         from .request import parse
 
-        return parse(body, **options)
+        return parse
 
     def error_body(self, error: StreamError) -> dict[str, Any]:
         from .wire import error_body

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
 from msgspec import structs
 
 from ...events import Event, StreamError
-from ...messages import Built, Request, Response
+from ...messages import Built, Request
 from ..abilities import PLAIN
 from ..endpoint import Endpoint, join
 from ..hosted_tools import HostedCall
@@ -24,25 +26,29 @@ class AnthropicDialect(Dialect):
     abilities = structs.replace(PLAIN, cache_control=True, inner_system=False, user_chars=256)
     """System messages inside the conversation are new: servers that are only compatible refuse them."""
 
-    def reader(self, **options: Any) -> Reader:
+    @cached_property
+    def reader(self) -> Callable[..., Reader]:
         from .reader import AnthropicReader
 
-        return AnthropicReader(**options)
+        return AnthropicReader
 
-    def writer(self, **options: Any) -> Writer:
+    @cached_property
+    def writer(self) -> Callable[..., Writer]:
         from .writer import AnthropicWriter
 
-        return AnthropicWriter(**options)
+        return AnthropicWriter
 
-    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+    @cached_property
+    def parse_request(self) -> Callable[..., Request]:
         from .request import parse
 
-        return parse(body, **options)
+        return parse
 
-    def build_body(self, request: Request, **options: Any) -> Built:
+    @cached_property
+    def build_body(self) -> Callable[..., Built]:
         from .request import build
 
-        return build(request, **options)
+        return build
 
     def endpoint(
         self, base_url: str, request: Request, key: str = "", version: str = DEFAULT_VERSION, **options: Any
@@ -54,10 +60,11 @@ class AnthropicDialect(Dialect):
             headers["x-api-key"] = key
         return Endpoint(join(f"{base}{mark}{parameters}", "v1/messages"), headers)
 
-    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+    @cached_property
+    def build_response(self) -> Callable[..., dict[str, Any]]:
         from .response import build
 
-        return build(response, strict=strict, **options)
+        return build
 
     def error_body(self, error: StreamError) -> dict[str, Any]:
         from .wire import error_body

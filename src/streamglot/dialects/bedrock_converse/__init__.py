@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from msgspec import structs
 
 from ...events import StreamError
-from ...messages import Built, Request, Response
+from ...messages import Built, Request
 from ..abilities import PLAIN
 from ..endpoint import Endpoint, bearer, join, path_segment
 from ..interface import Dialect
@@ -20,29 +22,33 @@ class BedrockConverseDialect(Dialect):
     media_type = "application/vnd.amazon.eventstream"
     abilities = structs.replace(PLAIN, cache_control=True)
 
-    def reader(self, **options: Any) -> Reader:
+    @cached_property
+    def reader(self) -> Callable[..., Reader]:
         from .reader import BedrockConverseReader
 
-        return BedrockConverseReader(**options)
+        return BedrockConverseReader
 
-    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+    @cached_property
+    def parse_request(self) -> Callable[..., Request]:
         from .request import parse
 
-        return parse(body, **options)
+        return parse
 
-    def build_body(self, request: Request, **options: Any) -> Built:
+    @cached_property
+    def build_body(self) -> Callable[..., Built]:
         from .request import build
 
-        return build(request, **options)
+        return build
 
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
         verb = "converse-stream" if request.stream else "converse"
         return Endpoint(join(base_url, f"model/{path_segment(request.model)}/{verb}"), bearer(key))
 
-    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+    @cached_property
+    def build_response(self) -> Callable[..., dict[str, Any]]:
         from .response import build
 
-        return build(response, strict=strict, **options)
+        return build
 
     def error_body(self, error: StreamError) -> dict[str, Any]:
         from .wire import error_body

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
-from ...messages import Built, Request, Response
+from ...messages import Built, Request
 from ..abilities import UNSPECIFIED, Abilities
 from ..endpoint import Endpoint, bearer, join, path_segment
 from ..interface import Dialect
@@ -16,15 +18,17 @@ class BedrockInvokeDialect(Dialect):
     title = "Amazon Bedrock InvokeModel"
     media_type = "application/vnd.amazon.eventstream"
 
-    def reader(self, **options: Any) -> Reader:
+    @cached_property
+    def reader(self) -> Callable[..., Reader]:
         from .reader import BedrockInvokeReader
 
-        return BedrockInvokeReader(**options)
+        return BedrockInvokeReader
 
-    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+    @cached_property
+    def parse_request(self) -> Callable[..., Request]:
         from .request import parse
 
-        return parse(body, **options)
+        return parse
 
     def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: Any) -> Built:
         """The builder of the model's family makes the body, with the abilities of that family."""
@@ -36,10 +40,11 @@ class BedrockInvokeDialect(Dialect):
         verb = "invoke-with-response-stream" if request.stream else "invoke"
         return Endpoint(join(base_url, f"model/{path_segment(request.model)}/{verb}"), bearer(key))
 
-    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+    @cached_property
+    def build_response(self) -> Callable[..., dict[str, Any]]:
         from .response import build
 
-        return build(response, strict=strict, **options)
+        return build
 
 
 BEDROCK_INVOKE = BedrockInvokeDialect()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from ...events import StreamError
-from ...messages import Built, Request, Response
+from ...messages import Built, Request
 from ..endpoint import Endpoint, bearer, join
 from ..interface import Dialect
 from ..reader import Reader
@@ -15,28 +17,32 @@ class CohereDialect(Dialect):
     name = "cohere"
     title = "Cohere v2 chat"
 
-    def reader(self, **options: Any) -> Reader:
+    @cached_property
+    def reader(self) -> Callable[..., Reader]:
         from .reader import CohereReader
 
-        return CohereReader(**options)
+        return CohereReader
 
-    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+    @cached_property
+    def parse_request(self) -> Callable[..., Request]:
         from .request import parse
 
-        return parse(body, **options)
+        return parse
 
-    def build_body(self, request: Request, **options: Any) -> Built:
+    @cached_property
+    def build_body(self) -> Callable[..., Built]:
         from .request import build
 
-        return build(request, **options)
+        return build
 
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
         return Endpoint(join(base_url, "v2/chat"), bearer(key))
 
-    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+    @cached_property
+    def build_response(self) -> Callable[..., dict[str, Any]]:
         from .response import build
 
-        return build(response, strict=strict, **options)
+        return build
 
     def error_body(self, error: StreamError) -> dict[str, Any]:
         from .wire import error_body

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from msgspec import structs
@@ -21,33 +23,38 @@ class ResponsesDialect(Dialect):
     title = "OpenAI responses"
     abilities = structs.replace(PLAIN, custom_tools=True, namespaces=True, user_chars=64, call_id_chars=64)
 
-    def reader(self, **options: Any) -> Reader:
+    @cached_property
+    def reader(self) -> Callable[..., Reader]:
         from .reader import ResponsesReader
 
-        return ResponsesReader(**options)
+        return ResponsesReader
 
-    def writer(self, **options: Any) -> Writer:
+    @cached_property
+    def writer(self) -> Callable[..., Writer]:
         from .writer import ResponsesWriter
 
-        return ResponsesWriter(**options)
+        return ResponsesWriter
 
-    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+    @cached_property
+    def parse_request(self) -> Callable[..., Request]:
         from .request import parse
 
-        return parse(body, **options)
+        return parse
 
-    def build_body(self, request: Request, **options: Any) -> Built:
+    @cached_property
+    def build_body(self) -> Callable[..., Built]:
         from .request import build
 
-        return build(request, **options)
+        return build
 
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
         return Endpoint(join(base_url, "responses"), bearer(key))
 
-    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+    @cached_property
+    def build_response(self) -> Callable[..., dict[str, Any]]:
         from .response import build
 
-        return build(response, strict=strict, **options)
+        return build
 
     def error_body(self, error: StreamError) -> dict[str, Any]:
         from .wire import error_body

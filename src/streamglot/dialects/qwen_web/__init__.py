@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from ...messages import Built, Request
@@ -14,15 +16,17 @@ class QwenWebDialect(Dialect):
     name = "qwen_web"
     title = "Qwen web chat"
 
-    def reader(self, **options: Any) -> Reader:
+    @cached_property
+    def reader(self) -> Callable[..., Reader]:
         from .reader import QwenWebReader
 
-        return QwenWebReader(**options)
+        return QwenWebReader
 
-    def build_body(self, request: Request, **options: Any) -> Built:
+    @cached_property
+    def build_body(self) -> Callable[..., Built]:
         from .request import build
 
-        return build(request, **options)
+        return build
 
     @property
     def continued(self) -> Continuation:

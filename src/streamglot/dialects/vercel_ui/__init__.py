@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from ...events import StreamError
@@ -14,15 +16,17 @@ class VercelUiDialect(Dialect):
     name = "vercel_ui"
     title = "Vercel AI SDK UI message stream"
 
-    def writer(self, **options: Any) -> Writer:
+    @cached_property
+    def writer(self) -> Callable[..., Writer]:
         from .writer import VercelUiWriter
 
-        return VercelUiWriter(**options)
+        return VercelUiWriter
 
-    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+    @cached_property
+    def parse_request(self) -> Callable[..., Request]:
         from .request import parse
 
-        return parse(body, **options)
+        return parse
 
     def error_body(self, error: StreamError) -> dict[str, Any]:
         from .wire import error_body

@@ -226,9 +226,10 @@ class Authenticator:
             return server.authentication == "required"
         return bool(self._callers) or stored.ever or not stored.known or server.host not in LOOPBACK
 
-    def admitted_by(self, headers: Mapping[str, str]) -> bool:
-        """Whether the usual header held a key of this gateway. The upstream must then not see it."""
-        return self.asks and not headers.get(OWN_HEADER)
+    def passed_key(self, caller: Caller | None, headers: Mapping[str, str]) -> str:
+        """Returns the key that the client sent for an upstream. The key of an admitted caller is for this gateway alone, unless
+        it came in a header of its own."""
+        return presented(headers) if caller is None or headers.get(OWN_HEADER) else ""
 
     def admit(self, headers: Mapping[str, str], query_key: str = "") -> Caller | None:
         """Returns the caller that these headers name; None if no keys are required."""

@@ -21,6 +21,8 @@ class Slot:
         """Takes the slots. A waiting request already counts for its key, so that other requests of the key cannot overtake it."""
         if self._caller is not None:
             self._caller.enter()
+        if self._limit.take_now():
+            return
         try:
             await self._limit.take()
         except BaseException:

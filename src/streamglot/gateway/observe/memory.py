@@ -32,8 +32,9 @@ LARGE_BYTES: Final = 2**20
 stream."""
 SPARE_BYTES: Final = 8 * 2**20
 """Bytes that each heap may keep at its end for reuse."""
-GC_OBJECTS: Final = 2000
-"""New objects between two garbage collections. An exchange leaves one or two cycles; a much larger value lets memory grow."""
+GC_OBJECTS: Final = 20_000
+"""New objects between two garbage collections: 2 to 4 MB. An exchange leaves no cycles, and some hundred exchanges that run at once
+must not cause a collection with each of their reads."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 """The numbers of these options in glibc's malloc.h."""

@@ -59,7 +59,7 @@ def forget(process: int) -> None:
 
 def trace_id_of(trace: Mapping[str, str]) -> str:
     """The trace id of a W3C trace context; nothing where there is none."""
-    found = _TRACEPARENT.fullmatch(trace.get("traceparent", ""))
+    found = _TRACEPARENT.fullmatch(trace["traceparent"]) if "traceparent" in trace else None
     return found.group(1) if found is not None else ""
 
 
