@@ -13,27 +13,32 @@ from .interface import Dialect
 __all__ = ["DIALECTS", "Dialect", "dialect"]
 
 
+_loaded: dict[str, Dialect] = {}
+"""The dialects that have been looked up."""
+
+
 class _Dialects(Mapping[str, Dialect]):
     """The dialects by name. A package is imported when its dialect is first looked up: twelve packages take 3 ms of CPU, and most
     processes use two. The package ``NAME`` has the object ``NAME`` in capital letters."""
 
     def __init__(self, *names: str) -> None:
-        self._dialects: dict[str, Dialect | None] = dict.fromkeys(names)
+        self._names = dict.fromkeys(names)
 
     def __getitem__(self, name: str) -> Dialect:
-        found = self._dialects[name]
-        if found is None:
-            found = self._dialects[name] = getattr(import_module(f".{name}", __name__), name.upper())
-        return found
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in _loaded:
+            _loaded[name] = getattr(import_module(f".{name}", __name__), name.upper())
+        return _loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._dialects
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._dialects)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._dialects)
+        return len(self._names)
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = _Dialects(
@@ -54,6 +59,9 @@ DIALECTS: Final[Mapping[str, Dialect]] = _Dialects(
 
 def dialect(name: str) -> Dialect:
     """The dialect of this name."""
+    found = _loaded.get(name)
+    if found is not None:
+        return found
     try:
         return DIALECTS[name]
     except KeyError:

@@ -5,6 +5,7 @@ Values from clients enter a URL only through ``encoded``, ``path_segment`` and `
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import quote
 
 from msgspec import Struct, field
@@ -21,6 +22,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
+@lru_cache(1024)
 def join(base_url: str, path: str) -> str:
     """The URL of a path below a base URL. The query parameters of both are kept, those of the base first."""
     base, _, parameters = base_url.partition("#")[0].partition("?")

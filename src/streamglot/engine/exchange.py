@@ -34,7 +34,6 @@ COLLECT_AT_ONCE: Final = 10
 """Events. Reads with more than this are collected at once, because buffering them would save little."""
 COLLECT_LATER: Final = 100
 """Events. Small reads are buffered up to this many, because collecting them together costs less than one by one."""
-
 _wants_response: Final = attrgetter("wants_response")
 
 
@@ -105,9 +104,7 @@ class Exchange:
     async def start(self) -> None:
         """Runs the request hooks and waits for the first upstream that answers. Raises a failure."""
         self.attach()
-        for observer in self._observers:
-            if type(observer).annotated is not Observer.annotated:
-                self.context.on_fact = self._annotated
+        self.context.on_fact = self._annotated
         self.reading = True
         try:
             if self._factories:
@@ -339,7 +336,10 @@ class Exchange:
         seconds = self._pool.clock() - self.record.began
         result = ExchangeResult(self.context, self.record, self.request, response, self._error, model, seconds)
         for observer in self._observers:
-            self._tell(observer, observer.finished, result)
+            try:
+                observer.finished(result)
+            except Exception as error:
+                self._log_fault(error)
 
     async def drain(self) -> None:
         """Lets the upstream finish its response, so that the connection can be used again. An interrupted one is not finished."""
@@ -386,7 +386,7 @@ class Exchange:
         try:
             hook(argument)
         except Exception as error:
-            if observer in self._observers and hook != observer.finished:
+            if observer in self._observers:
                 self._observers.remove(observer)
             self._log_fault(error)
 

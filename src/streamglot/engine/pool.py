@@ -233,7 +233,7 @@ class UpstreamPool:
         self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
     ) -> EventSource:
         """Sends the request to the upstreams for its model until one answers."""
-        candidates = await self.candidates(request.model)
+        candidates = self.routes.find(request.model, random.random) if self._serving else await self.candidates(request.model)
         return await UpstreamRequest(self, request, record, conversation, passthrough).open(candidates)
 
     # --- limits

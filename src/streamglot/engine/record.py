@@ -55,8 +55,8 @@ class ExchangeRecord(Struct):
 
     ``error`` is the code that the client sees, which an upstream may have invented; ``error_kind`` is one of a limited set.
     ``ending`` is the actual one: end, length, …, truncated, client_gone, error. ``usage`` is what the upstream reported; if that
-    is incomplete, ``estimated`` counts against a key. ``session`` is the id of the stored conversation, if there is one. ``blocks``, ``waits`` and ``failures`` are the exchange's timeline, in
-    seconds since ``began``.
+    is incomplete, ``estimated`` counts against a key. ``session`` and ``turn`` are the ids of the stored conversation and turn, if
+    they are stored. ``blocks``, ``waits`` and ``failures`` are the exchange's timeline, in seconds since ``began``.
     """
 
     request_id: str
@@ -66,6 +66,7 @@ class ExchangeRecord(Struct):
     stream: bool = False
     key: str = ""
     session: str = ""
+    turn: str = ""
     upstream: str = ""
     upstream_dialect: str = ""
     attempts: int = 0

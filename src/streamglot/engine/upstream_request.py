@@ -297,7 +297,7 @@ def sent_request(
 def check_headers(headers: Mapping[str, str]) -> None:
     """Refuses client headers that no header may contain: a line end there would begin another header."""
     for name, value in headers.items():
-        if not _HEADER_VALUE.fullmatch(value):
+        if not (value.isascii() and value.isprintable()) and not _HEADER_VALUE.fullmatch(value):
             raise RequestError(
                 f"the header {name} has a control character or a character beyond Latin-1, and cannot be forwarded; correct it",
                 code="invalid_header",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from msgspec import structs
@@ -50,7 +50,7 @@ class EventSource(Protocol):
     def stop(self) -> list[Event]:
         """Ends the turn as cancelled. Returns the events that close what is open."""
 
-    async def drain(self) -> None:
+    def drain(self) -> Awaitable[None]:
         """Lets the upstream finish its response, so that the connection can be used again."""
 
     def close(self) -> None:
@@ -178,8 +178,8 @@ class UpstreamStream:
                     return
         self._primed = primed
 
-    async def drain(self) -> None:
-        await self._answer.drain()
+    def drain(self) -> Awaitable[None]:
+        return self._answer.drain()
 
     def close(self) -> None:
         self._answer.close()

@@ -36,7 +36,7 @@ from .http.hosts import AllowedHosts
 from .http.http_call import HTTPCall
 from .http.reply import Reply
 from .merging_post import MergingPost
-from .observe.live import Live
+from .observe.live import Live, LiveObserver
 from .observe.log import Log
 from .observe.memory import Memory, set_allocator
 from .observe.metrics import Metrics
@@ -116,7 +116,7 @@ class Gateway:
         self.cache.resize(server.cache_bytes)
         self.caches = any(route.cache_seconds for route in loaded.config.routes)
         self._limit.resize(server.concurrent, server.wait)
-        self._observers = [*self.pool.observers, MetricsObserver(self.metrics)]
+        self._observers = [LiveObserver(self.live), *self.pool.observers, MetricsObserver(self.metrics)]
         if content_log is not None:
             self._observers.append(ContentLogger(content_log, self.log))
         if server.log:
@@ -312,7 +312,7 @@ class Gateway:
         return self._cors.preflight(call.method, headers)
 
     def _endpoint(self, call: Call) -> tuple[Endpoint, str] | None:
-        return endpoint_for(call.path, call.query("alt")) if call.method == "POST" else None
+        return endpoint_for(call.path, call.query) if call.method == "POST" else None
 
     def is_public(self, path: str) -> bool:
         """Returns whether this page can be read without a key."""
@@ -350,13 +350,13 @@ class Gateway:
             raise _shutting_down()
         return Slot(self._limit, caller)
 
-    def observers_for(
-        self, recorder: Observer | None, reservation: Reservation | None, span: Observer | None, turn_id: str = ""
-    ) -> list[Observer]:
-        """Returns the observers of one exchange. Usage is settled before the turn is recorded. ``turn_id`` is the stored turn."""
+    def observers_for(self, recorder: Observer | None, reservation: Reservation | None, span: Observer | None) -> list[Observer]:
+        """Returns the observers of one exchange. Usage is settled before the turn is recorded."""
+        if recorder is None and reservation is None and span is None:
+            return self._observers
         own: list[Observer] = [] if reservation is None else [UsageMeter(reservation)]
         own += [observer for observer in (recorder, span) if observer is not None]
-        return [*own, self.live.observer(turn_id), *self._observers]
+        return [*own, *self._observers]
 
     def open_requests(self, caller: Caller | None) -> list[RequestHandler]:
         """The requests that run in this process, as far as this caller may see them."""
@@ -365,7 +365,7 @@ class Gateway:
 
     def notify_observers(self, result: ExchangeResult, span: Observer | None) -> None:
         """Notifies the observers about a request that was not an exchange."""
-        for observer in (*([span] if span is not None else ()), self.live.observer(""), *self._observers):
+        for observer in (*([span] if span is not None else ()), *self._observers):
             observer.finished(result)
 
     def log_fault(self, request_id: str, error: BaseException) -> None:

@@ -196,8 +196,8 @@ def dialect_of(path: str, headers: Mapping[str, str]) -> str:
     return "openai_chat"
 
 
-def endpoint_for(path: str, alt: str = "") -> tuple[Endpoint, str] | None:
-    """Returns the endpoint at this path, and the model if the path names one."""
+def endpoint_for(path: str, query: Callable[[str], str]) -> tuple[Endpoint, str] | None:
+    """Returns the endpoint at this path, and the model if the path names one. ``query`` returns a parameter of the query."""
     endpoint = ENDPOINTS.get(path)
     if endpoint is not None:
         return endpoint, ""
@@ -206,7 +206,7 @@ def endpoint_for(path: str, alt: str = "") -> tuple[Endpoint, str] | None:
         return None
     if found["verb"] == "generateContent":
         return _GEMINI_WHOLE, found["model"]
-    return (_GEMINI_STREAM if alt == "sse" else _GEMINI_ARRAY), found["model"]
+    return (_GEMINI_STREAM if query("alt") == "sse" else _GEMINI_ARRAY), found["model"]
 
 
 def path_of(name: str, model: str) -> str:

@@ -56,6 +56,7 @@ class RequestHandler:
         self.record = ExchangeRecord((clean_id(given) if given else "") or gateway.new_id(), endpoint.dialect, gateway.clock())
         self._gateway = gateway
         self._endpoint = endpoint
+        self._dialect = dialect(endpoint.dialect)
         self._response = ResponseWriter(gateway, endpoint, call, self.record, self.stop)
         self._model_in_path = model_in_path
         self._caller: Caller | None = None
@@ -79,11 +80,6 @@ class RequestHandler:
     def error(self) -> StreamError | None:
         """The error that the client received in place of an answer."""
         return self._error
-
-    @property
-    def turn_id(self) -> str:
-        """The id of the turn in the store; empty if turns are not recorded."""
-        return self._response.recorder.turn_id if self._response.recorder is not None else ""
 
     def interrupt(self, error: StreamglotError) -> None:
         """Ends the exchange with this error, for example because the gateway stops or a budget is used up."""
@@ -120,7 +116,8 @@ class RequestHandler:
         finally:
             attempt = self._gateway.tasks.attempt  # a step that fails does not prevent the next one
             self._response.call.unwatch()
-            attempt("finish", self._finish)
+            if self._exchange is None or not self._exchange.finished:
+                attempt("finish", self._finish)
             if self._exchange is not None:
                 attempt("close", self._exchange.close)
             self._response.release()
@@ -180,7 +177,7 @@ class RequestHandler:
         self._activity = options.activity
         response.strict = strict_output(gateway.server.output, call.headers)
         answers: list[ApprovalAnswer] = []
-        find_answers = dialect(self._endpoint.dialect).approval_answers
+        find_answers = self._dialect.approval_answers
         if find_answers is not None:
             answers, asked = await self._approval_answers(find_answers, asked)
         request = self._endpoint.parse(asked, self._model_in_path)
@@ -228,9 +225,10 @@ class RequestHandler:
     async def _record_turn(self, recorders: TurnRecorders, request: Request, body: dict[str, Any], response_id: str) -> None:
         """Begins to record the turn."""
         request.stream = request.stream or self._options.background
-        self._response.recorder = await recorders.begin(
+        recorder = self._response.recorder = await recorders.begin(
             self._endpoint, self._response.call, request, body, self.record, self._options, response_id
         )
+        self.record.turn = recorder.turn_id
 
     async def _approval_answers(self, find: FindAnswers, body: dict[str, Any]) -> Answers:
         """Returns the client's decisions about calls of an earlier answer, and the body without them."""
@@ -246,7 +244,7 @@ class RequestHandler:
     def _make_exchange(self, request: Request) -> Exchange:
         gateway, headers, recorder = self._gateway, self._response.call.headers, self._response.recorder
         context = context_of(self.record, headers if self._span is None else self._span.headers, self._tools, self._activity)
-        context.can_ask = request.stream and dialect(self._endpoint.dialect).approval_answers is not None
+        context.can_ask = request.stream and self._dialect.approval_answers is not None
         pool: Upstreams = gateway.pool
         if gateway.caches:
             pool = CachingPool(gateway.pool, gateway.cache, self.record.key or presented(headers))
@@ -258,7 +256,7 @@ class RequestHandler:
             pool,
             record=self.record,
             stages=self._stages(request),
-            observers=gateway.observers_for(recorder, self._reservation, self._span, self.turn_id),
+            observers=gateway.observers_for(recorder, self._reservation, self._span),
             context=context,
             conversation=recorder,
             passthrough=Passthrough(
@@ -313,7 +311,7 @@ class RequestHandler:
             built = endpoint.build(collected, self._body)
         else:
             options = endpoint.response(exchange.request, self._body)
-            built = dialect(endpoint.dialect).build_response(collected, strict=self._response.strict, **options)
+            built = self._dialect.build_response(collected, strict=self._response.strict, **options)
         answer = msgspec.json.encode(built)
         await self._response.reply(200, answer)
 

@@ -244,15 +244,18 @@ class ChatReader(Reader):
 
     def _finish_stream(self) -> None:
         """Ends the stream after [DONE], which is an end even without a finish reason, or after the end of all choices."""
-        if any(word.lower() == "error" for word in self._finish.values()):
-            raise UpstreamRefused("the upstream ended its stream with the finish reason 'error' and no explanation")
-        for index, blocks in sorted(self._blocks.items(), reverse=True):
+        for word in self._finish.values():
+            if word.lower() == "error":
+                raise UpstreamRefused("the upstream ended its stream with the finish reason 'error' and no explanation")
+        indexes = sorted(self._blocks, reverse=True)
+        for index in indexes:
+            blocks = self._blocks[index]
             if index not in self._finish and blocks.half_call():
                 raise UpstreamTruncated("the stream has [DONE] inside the arguments of a tool call")
             blocks.finish()
         if not self._finish and not any(blocks.count for blocks in self._blocks.values()):
             raise UpstreamTruncated("the stream ended without an answer and without a finish reason", code="upstream_empty")
-        for index in sorted(self._blocks, reverse=True):
+        for index in indexes:
             if index:
                 reason, raw, sequence = self._reason(index)
                 self.emit(StreamEnd(reason, raw, sequence), index)

@@ -104,7 +104,7 @@ def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
         "operator": caller is None,
         "since": gateway.live.since,
         "open_count": len(running),
-        "open": [open_exchange(one.record, one.turn_id, now) for one in running[:MAX_OPEN]],
+        "open": [open_exchange(one.record, now) for one in running[:MAX_OPEN]],
         **gateway.live.state(key),
         "upstreams": _upstreams(gateway) if caller is None else [],
         "approvals": [asked for asked in gateway.approvals.seen() if key in (None, asked.key)],

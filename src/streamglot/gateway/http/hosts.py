@@ -13,6 +13,8 @@ from typing import Final
 from .reply import Reply, error_reply
 
 ANY: Final = "*"
+KNOWN_HOSTS: Final = 64
+"""Host headers that were found to be allowed and are not checked again: more than one machine has names and ports."""
 _LOOPBACK: Final = re.compile(r"(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|\[::1\]")
 """Names and addresses that always mean this machine (RFC 6761, section 6.3)."""
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d*)?", re.IGNORECASE)
@@ -24,13 +26,17 @@ class AllowedHosts:
     def __init__(self, listed: list[str]) -> None:
         self._any = ANY in listed
         self._names = frozenset(_name(host) for host in listed)
+        self._allowed: set[str] = set()
 
     def allows(self, host: str) -> bool:
         """Returns whether the host is allowed. A missing name is, because browsers always send one."""
-        if self._any or not host:
+        if self._any or not host or host in self._allowed:
             return True
         name = _name(host)
-        return _LOOPBACK.fullmatch(name) is not None or name in self._names
+        allowed = _LOOPBACK.fullmatch(name) is not None or name in self._names
+        if allowed and len(self._allowed) < KNOWN_HOSTS:
+            self._allowed.add(host)
+        return allowed
 
     def refuse(self, host: str) -> Reply:
         message = f"this gateway does not answer to the name {_name(host)[:200]!r}; add it to server.allowed_hosts if it should"

@@ -119,18 +119,14 @@ class Live:
 
     # --- exchanges
 
-    def observer(self, turn_id: str) -> Observer:
-        """Returns the observer of one exchange."""
-        return _LiveObserver(self, turn_id)
-
-    def add(self, result: ExchangeResult, turn_id: str) -> None:
+    def add(self, result: ExchangeResult) -> None:
         record = result.record
         usage = record.estimated or _counts(record)
         first = record.first_event - record.began if record.first_event else None
         shown = FinishedExchange(
             self._time(),
             record.request_id,
-            turn_id,
+            record.turn,
             record.dialect,
             record.model,
             record.upstream,
@@ -213,24 +209,25 @@ async def _happens(event: asyncio.Event, seconds: float) -> bool:
         return False
 
 
-class _LiveObserver(Observer):
-    def __init__(self, live: Live, turn_id: str) -> None:
+class LiveObserver(Observer):
+    """Tells the pages that watch when an exchange starts and ends."""
+
+    def __init__(self, live: Live) -> None:
         self._live = live
-        self._turn_id = turn_id
 
     def started(self, _context: object) -> None:
         self._live.changed()
 
     def finished(self, result: ExchangeResult) -> None:
-        self._live.add(result, self._turn_id)
+        self._live.add(result)
 
 
-def open_exchange(record: ExchangeRecord, turn_id: str, now: float) -> dict[str, Any]:
+def open_exchange(record: ExchangeRecord, now: float) -> dict[str, Any]:
     """Returns a running exchange as a row of the overview."""
     usage = _counts(record)
     return {
         "request_id": record.request_id,
-        "turn_id": turn_id,
+        "turn_id": record.turn,
         "dialect": record.dialect,
         "model": record.model,
         "upstream": record.upstream,
