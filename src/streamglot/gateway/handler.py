@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .recording import TurnRecorders
 
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
+"""The W3C trace context. The second header has no meaning without the first."""
 
 
 class RequestHandler:
@@ -382,5 +383,6 @@ def context_of(
 
     ``tools`` are globs of the gateway's tools that the request may use. ``activity`` says how the client wants to see tool runs.
     """
-    trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
+    known = TRACE_HEADERS[0] in headers
+    trace = {name: headers[name] for name in TRACE_HEADERS if name in headers} if known else {}
     return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tools, activity=activity)
