@@ -133,6 +133,29 @@ def test_what_a_stage_changed_is_told_from_what_came() -> None:
     assert found.head["gaps"][0]["begin"] == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("include_usage", [True, False])
+@pytest.mark.parametrize("writes", [1, 4])
+def test_each_delta_is_linked_to_its_client_frame_however_the_frames_are_written(include_usage: bool, writes: int) -> None:
+    """A fast upstream or a busy gateway gives many events in one write, together with the end of the stream."""
+    words = ["The", " tide", " is", " high"]
+    events: list[Event] = [StreamStart("c", "m"), TextStart(), *map(TextDelta, words), TextEnd(), Usage(3, 4), StreamEnd()]
+    writer = DIALECTS["openai_chat"].writer(include_usage=include_usage)
+    pieces: list[Piece] = []
+    size = -(-len(events) // writes)
+    for begin in range(0, len(events), size):
+        some = events[begin : begin + size]
+        last = writer.close if begin + size >= len(events) else bytes
+        pieces += pieces_of((begin, "events", lines(*some)), (begin, "down", writer.feed(some) + last()))
+    found = of_pieces(Inspection("openai_chat", "openai_chat", has_events=True, has_client=True), pieces)
+    client = found.rows["client"]
+    assert "[DONE]" in client["text"][-1]
+    assert client["link"][-1] == len(events) - 1
+    for row, event in enumerate(events):
+        if isinstance(event, TextDelta):
+            linked = [text for text, link in zip(client["text"], client["link"], strict=True) if link == row]
+            assert [event.text in text for text in linked] == [True]
+
+
 def test_attempts_are_read_apart() -> None:
     def asked(dialect: str) -> bytes:
         return msgspec.json.encode({"dialect": dialect, "upstream": dialect, "model": "m"})

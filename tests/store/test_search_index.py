@@ -14,6 +14,16 @@ from streamglot.store import Filter, Store, StoreSettings, prune_turns, schema
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.search import MAX_BEHIND, Indexing
 
+NEVER = 1e9
+"""Seconds: longer than any test."""
+
+
+@pytest.fixture(autouse=True)
+def no_periodic_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store updates its index periodically, on a busy machine also while a test writes. These tests decide themselves when it
+    is updated."""
+    monkeypatch.setattr("streamglot.store.store.FIRST_SECONDS", NEVER)
+
 
 async def opened(folder: Path) -> Store:
     return await Store.open(StoreSettings(url=f"sqlite:///{folder}/s.db"))
@@ -61,6 +71,7 @@ async def test_what_is_pruned_before_it_was_indexed(tmp_path: Path) -> None:
     first = await say(store, "zebra one", "zebra two")
     assert await found(store, "zebra") == 2
     second = await say(store, "zebra three", "zebra four")
+    assert await indexed(store) == 2
     await make_old(store, [first[0], second[0]])
     assert (await prune_turns(store.database, older_than=3600)).turns == 2
     assert [await found(store, f"zebra {number}") for number in ("one", "two", "three", "four")] == [0, 1, 0, 1]
@@ -112,6 +123,7 @@ async def test_a_busy_process_updates_an_index_that_is_far_behind(tmp_path: Path
 
 @asynchronous
 async def test_the_store_updates_the_index_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamglot.store.store.FIRST_SECONDS", 0.0)
     monkeypatch.setattr("streamglot.store.store.SEEN_SECONDS", 0.01)
     monkeypatch.setattr("streamglot.store.search.IDLE_CPU_SHARE", 2.0)
     store = await opened(tmp_path)
@@ -126,6 +138,7 @@ async def test_the_store_updates_the_index_periodically(tmp_path: Path, monkeypa
 async def test_a_database_that_cannot_be_written_to_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await opened(tmp_path)
     await say(store, "zebra")
+    assert await indexed(store) == 0
 
     async def refused(*_: object) -> None:
         raise OSError("no")

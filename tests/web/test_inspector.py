@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -15,7 +17,7 @@ from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until, streamed
 from recordings import Recording, recordings
 from streamglot.dialects import DIALECTS
-from waiting import WAIT_SECONDS
+from waiting import WAIT_SECONDS, until
 from web.chromium import PHONE, Watched, violations
 from web.injections import INJECTIONS
 from web.scripts import OVERLOADED, THOUGHT, answer, chunk, ending, text_script, words
@@ -37,10 +39,17 @@ def column(page: Page, name: str) -> Locator:
 
 
 def opened(watched: Watched, turn: str, query: str = "") -> Page:
+    """The page of a turn with all its rows. The gateway may still be ending the turn when its client has read the answer."""
     page = watched.open(f"#/inspect/{turn}{query}")
     expect(column(page, "events").get_by_role("option").first).to_be_attached()
-    expect(page.get_by_text("reading…")).to_have_count(0)
+    expect(page.locator(".badges").get_by_text("reading…")).to_have_count(0)
+    expect(page.locator(".badges").get_by_text("running")).to_have_count(0)
     return page
+
+
+def listed(gateway: Running, what: Callable[[dict[str, Any]], object]) -> None:
+    """Waits until the list of turns has such a turn. A page asks for the list once."""
+    until(lambda: any(map(what, msgspec.json.decode(gateway.ask("/turns").body)["data"])))
 
 
 def pasted(watched: Watched, body: bytes, name: str = "stream.bin") -> Page:
@@ -55,7 +64,8 @@ def pasted(watched: Watched, body: bytes, name: str = "stream.bin") -> Page:
 
 
 def test_the_last_turns_are_listed_and_open(watched: Watched, gateway: Running) -> None:
-    asked(gateway, "thinker")
+    turn = asked(gateway, "thinker")
+    listed(gateway, lambda one: one["id"] == turn)
     page = watched.open("#/inspect")
     page.locator(".turn-link").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("How does it work?")
@@ -75,18 +85,44 @@ def test_a_frame_its_events_and_what_the_client_got_are_marked_together(watched:
     expect(page.get_by_label("Client bytes of the moment")).to_contain_text("thinking_delta")
 
 
-def test_keys_move_through_rows_and_columns(watched: Watched, gateway: Running) -> None:
-    page = opened(watched, asked(gateway, "thinker"))
+@pytest.mark.parametrize("reads", ["many", "one"])
+def test_keys_move_through_rows_and_columns(watched: Watched, gateway: Running, upstream: HostileUpstream, reads: str) -> None:
+    """The gateway may read the whole answer at once, and then writes it at once."""
+    upstream.scripts["lab-at-once"] = streamed(
+        b"".join([*words(THOUGHT, "reasoning_content"), chunk({"content": "Yes."}), ending()])
+    )
+    page = opened(watched, asked(gateway, "thinker" if reads == "many" else "lab-at-once"))
     rows = column(page, "events").get_by_role("listbox")
     rows.focus()
-    for _ in range(4):
+    for _ in range(5):
         page.keyboard.press("ArrowDown")
-    expect(column(page, "events").get_by_role("option", selected=True)).to_have_count(1)
+    expect(column(page, "events").get_by_role("option", selected=True)).to_contain_text('" wants"')
     page.keyboard.press("ArrowRight")
-    expect(column(page, "client").get_by_role("option", selected=True)).to_have_count(1)
+    expect(column(page, "client").get_by_role("option", selected=True)).to_contain_text(" wants")
     expect(column(page, "client").get_by_role("listbox")).to_be_focused()
     page.keyboard.press("End")
     expect(column(page, "client").get_by_role("option", selected=True)).to_contain_text("[DONE]")
+
+
+def test_keys_change_the_column_at_a_row_that_has_no_counterpart(watched: Watched, gateway: Running) -> None:
+    page = opened(watched, asked(gateway, "thinker"))
+    column(page, "events").get_by_role("listbox").focus()
+    page.keyboard.press("ArrowDown")
+    expect(column(page, "events").get_by_role("option", selected=True)).to_contain_text("stream_start")
+    expect(column(page, "client").locator(".vrow.linked")).to_have_count(0)
+    page.keyboard.press("ArrowRight")
+    expect(column(page, "client").get_by_role("option", selected=True)).to_have_count(1)
+    expect(column(page, "client").get_by_role("listbox")).to_be_focused()
+
+
+def test_the_first_key_selects_the_first_row_that_is_in_view(watched: Watched, gateway: Running) -> None:
+    page = opened(watched, asked(gateway, "thinker"))
+    rows = column(page, "events").get_by_role("listbox")
+    rows.evaluate("list => { list.scrollTop = 26 * 40; }")
+    expect(rows.get_by_role("option").filter(has=page.locator(".r-number", has_text="41"))).to_be_visible()
+    rows.focus()
+    page.keyboard.press("ArrowDown")
+    expect(rows.get_by_role("option", selected=True).locator(".r-number")).to_have_text("41")
 
 
 def test_the_waterfall_has_a_bar_for_each_block_and_failed_attempt(
@@ -197,6 +233,7 @@ def test_a_running_turn_is_followed(watched: Watched, gateway: Running, upstream
     thread = threading.Thread(target=asked, args=(gateway, "lab-live"))
     thread.start()
     upstream.wait_for("lab-live")
+    listed(gateway, lambda one: not one["ending"])
     page = watched.open("#/inspect")
     page.locator(".turn-link").filter(has_text="running").first.click()
     expect(page.locator(".badges")).to_contain_text("running")

@@ -269,13 +269,16 @@ class Inspection:
         self._client_frames(at, self._down.feed(data))
 
     def _client_frames(self, at: float, frames: list[bytes]) -> None:
-        """Adds the frames of one write, linked to the events since the previous write."""
+        """Adds the frames of one write, linked in their order to the events since the previous write.
+
+        The request may ask for more or fewer frames than our writer writes, such as the usage at the end of a chat. These are
+        the last frames of a write, so the frames before them still belong to their events.
+        """
         expected = [number for number, count in self._moment for _ in range(count)]
         last = self._moment[-1][0] if self._moment else -1
         self._moment.clear()
-        exact = len(expected) == len(frames)
         for place, frame in enumerate(frames):
-            self._client_row(at, expected[place] if exact else last, frame)
+            self._client_row(at, expected[place] if place < len(expected) else last, frame)
 
     def _client_row(self, at: float, event: int, frame: bytes) -> None:
         if self.first_client < 0:

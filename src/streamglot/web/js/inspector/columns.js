@@ -20,10 +20,9 @@ export function Columns({ data, selection, onSelect, shown, onShow, names, follo
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step || !selection || event.target.getAttribute("role") !== "listbox") return;
     const next = COLUMNS[COLUMNS.indexOf(selection.column) + step];
-    const range = next && linked[next];
-    if (!range) return;
+    if (!next || !data[next].length) return;
     event.preventDefault();
-    onSelect({ column: next, row: range[0] });
+    onSelect({ column: next, row: linked[next]?.[0] ?? nearest(data, next, selection) });
     root.current.querySelector(`[data-column="${next}"] .vlist`)?.focus();
   };
   return html`<div class="trace-columns" ref=${root} onKeyDown=${keys}>
@@ -51,7 +50,7 @@ export function Columns({ data, selection, onSelect, shown, onShow, names, follo
 function List({ data, name, range, selection, onSelect, follow }) {
   const column = data[name];
   const active = selection?.column === name ? selection.row : -1;
-  const near = selection && !range && column.length ? column.rowAt(data[selection.column].at[selection.row]) : undefined;
+  const near = selection && !range && column.length ? nearest(data, name, selection) : undefined;
   const row = name === "events" ? (index) => eventRow(data, index) : (index) => byteRow(data, column, index);
   return html`<${VirtualList}
     name=${TITLES[name]}
@@ -64,6 +63,11 @@ function List({ data, name, range, selection, onSelect, follow }) {
     follow=${follow}
     empty=${emptyWords(data, name)}
   />`;
+}
+
+/** The row of a column that was the last one when the selected row came: for a selection that has no linked row in that column. */
+function nearest(data, name, selection) {
+  return data[name].rowAt(data[selection.column].at[selection.row]);
 }
 
 function emptyWords(data, name) {

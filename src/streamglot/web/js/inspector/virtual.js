@@ -4,8 +4,8 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor
 
 const OVERSCAN = 6;
 
-/** ``row(index)`` gives the content of a row, ``label(index)`` what a screen reader says for it. ``selected`` is a range or null,
- *  ``active`` the row that has the keyboard. ``follow`` keeps the end in view while rows are added, unless the user scrolled away from it. */
+/** ``row(index)`` gives the content of a row and ``rowClass(index)`` its classes. ``active`` is the selected row, -1 for none.
+ *  ``reveal`` is a row to scroll to. ``follow`` keeps the end in view while rows are added, unless the user scrolled away from it. */
 export function VirtualList({ name, count, rowHeight = 26, row, rowClass, active = -1, reveal, onSelect, follow = false, empty }) {
   const box = useRef(null);
   const atEnd = useRef(true);
@@ -39,7 +39,9 @@ export function VirtualList({ name, count, rowHeight = 26, row, rowClass, active
     const step = steps[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    onSelect(Math.max(0, Math.min(count - 1, (active < 0 ? first : active) + step)));
+    const begin = Math.ceil(view.top / rowHeight); // the first row that is wholly in view
+    const next = active >= 0 ? active + step : Math.abs(step) === 1 ? begin : begin + step;
+    onSelect(Math.max(0, Math.min(count - 1, next)));
   };
   const scrolled = ({ currentTarget: list }) => {
     atEnd.current = list.scrollTop + list.clientHeight >= list.scrollHeight - 2 * rowHeight;
