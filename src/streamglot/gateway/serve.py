@@ -107,11 +107,12 @@ class _Supervisor:
 
     def _start(self) -> None:
         block_signals()  # a child that cannot handle a signal yet would be ended by it
+        if self._stopping:  # the signal came before it was blocked, and the listener is closed
+            unblock_signals()
+            return
         child = os.fork()
         if child:
             self._children[child] = time.monotonic()
-            if self._stopping:  # the signal came before this child existed
-                os.kill(child, signal.SIGTERM)
             unblock_signals()
             return
         status = 1
@@ -135,6 +136,7 @@ class _Supervisor:
             self._reload()
         else:
             self._stopping = True
+            self._listener.close()  # else clients could connect after the last worker stopped accepting, and would get no answer
         for child in list(self._children):
             with suppress(ProcessLookupError):
                 os.kill(child, number)

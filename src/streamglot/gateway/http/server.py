@@ -120,7 +120,7 @@ class Server:
                 try:
                     await self._stop.wait()
                 finally:
-                    await self._shut_down(server)
+                    await self._shut_down(server, listener)
                     sweep.cancel()
 
     def _stop_signal(self) -> None:
@@ -128,10 +128,13 @@ class Server:
         self._forced = self._stop.is_set()
         self._stop.set()
 
-    async def _shut_down(self, server: asyncio.Server) -> None:
+    async def _shut_down(self, server: asyncio.Server, listener: socket.socket) -> None:
         """Waits ``shutdown_seconds`` for running calls, then lets the application end them, and finally cancels the rest."""
-        await asyncio.sleep(0)  # accepts connections that wait to be accepted
+        waiting = accept_waiting(listener)
         server.close()
+        connects = [self.loop.connect_accepted_socket(lambda: HTTPProtocol(self), sock=client) for client in waiting]
+        await asyncio.gather(*connects, return_exceptions=True)  # fails for clients that are gone
+        await asyncio.sleep(0)  # reads the requests that have come already, so that they are answered
         self.stopping = True
         self.application.stop(self._shutdown_seconds)
         for connection in list(self.connections):
@@ -244,6 +247,21 @@ async def refuse_upgrade(call: HTTPCall, message: str) -> None:
 
 async def _raised(error: Exception) -> None:
     raise error
+
+
+def accept_waiting(listener: socket.socket) -> list[socket.socket]:
+    """Accepts the connections that wait in the listener's queue, because the system resets them when the listener is closed.
+
+    The event loop accepts only one connection per turn.
+    """
+    accepted = []
+    while True:
+        try:
+            accepted.append(listener.accept()[0])
+        except ConnectionAbortedError:  # this client is gone, and others may wait behind it
+            continue
+        except OSError:  # usually BlockingIOError: nobody waits
+            return accepted
 
 
 def connection_limit() -> int:
