@@ -15,6 +15,8 @@ from gateway.raw import RawClient, raw
 from gateway.scenarios import DONE, END, text_chunk
 from gateway.test_gateway_serve import CHAT, Process, children_of, refuses, serving, settings
 from gateway.upstream import HostileUpstream, Until, sse, streamed
+from streamglot.config import Config, LoadedConfig
+from streamglot.gateway.serve import _Supervisor, listen
 from waiting import WAIT_SECONDS, until
 
 CLIENTS = 30
@@ -80,3 +82,37 @@ def test_nobody_can_connect_while_the_last_streams_end(upstream: HostileUpstream
         go_on.set()
         assert b" world" in one.read_until(b"[DONE]")
         assert served.process.wait(WAIT_SECONDS) == 0
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_hang_up_signal_does_not_change_how_a_stopping_gateway_ends(tmp_path: Path, workers: str) -> None:
+    with serving(tmp_path, "", "--workers", workers) as served:
+        processes_of(served, workers)
+        served.process.terminate()
+        while served.process.poll() is None:
+            served.process.send_signal(signal.SIGHUP)
+        assert served.process.returncode == 0
+
+
+def test_the_last_of_several_hang_up_signals_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second signal comes while the supervisor still reads the configuration because of the first."""
+    configs = [LoadedConfig(Config()), LoadedConfig(Config())]
+    read: list[LoadedConfig] = []
+
+    def load(*_: object, **__: object) -> LoadedConfig:
+        found = configs[len(read)]
+        read.append(found)
+        if len(read) == 1:
+            os.kill(os.getpid(), signal.SIGHUP)
+        return found
+
+    monkeypatch.setattr("streamglot.gateway.serve.load", load)
+    with listen("127.0.0.1", 0) as listener:
+        supervisor = _Supervisor(LoadedConfig(Config()), listener)
+        before = signal.signal(signal.SIGHUP, supervisor._pass_on)
+        try:
+            os.kill(os.getpid(), signal.SIGHUP)
+            until(lambda: len(read) == 2)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+    assert supervisor._loaded is configs[1]

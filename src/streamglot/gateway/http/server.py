@@ -296,6 +296,7 @@ class _Signals:
     def __exit__(self, *_: object) -> None:
         if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
             return
+        block_reload()
         loop = asyncio.get_running_loop()
         for number in (*_STOP, signal.SIGHUP):
             loop.remove_signal_handler(number)
@@ -305,6 +306,12 @@ def block_signals() -> None:
     """Defers the signals that a server handles until it has set its handlers."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP, signal.SIGHUP))
+
+
+def block_reload() -> None:
+    """Defers SIGHUP for a process that is about to end: without a handler the signal would end it with another status."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
 
 
 def unblock_signals() -> None:
