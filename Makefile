@@ -17,6 +17,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
 SOAK_STREAMS ?= 2000
+SOAK_WORKERS ?= 2
 
 .PHONY: help run test browser screenshots bench-page check coverage conformance matrix agents bench bench-store bench-batch soak fuzz docs site lock clean
 
@@ -113,8 +114,10 @@ bench-store: $(READY) ## finished turns a second in the store
 bench-batch: $(READY) ## items a second of durable batches, their memory, and live requests beside them (BENCH_ITEMS=, BENCH_MEMORY=)
 	$(BIN)/python -m bench.batch
 
-soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and faults for SOAK_SECONDS=
+soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and faults for SOAK_SECONDS=; then SOAK_WORKERS= and signals
 	cd tests && ../$(BIN)/python -m gateway.soak $(SOAK_SECONDS) $(SOAK_STREAMS)
+	cd tests && ../$(BIN)/python -m gateway.soak $(SOAK_SECONDS) $(SOAK_STREAMS) $(SOAK_WORKERS)
+	cd tests && ../$(BIN)/python -m gateway.soak_signals $(SOAK_SECONDS) $(SOAK_WORKERS)
 	cd tests && ../$(BIN)/python -m gateway.soak_policies $(SOAK_STREAMS) 2
 
 fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=, and FUZZ_SPLITS= random splits through every policy

@@ -1,6 +1,6 @@
 """A soak: many streams at once for minutes, with slow readers, clients that hang up and an upstream full of faults.
 
-    python -m gateway.soak SECONDS STREAMS        (from the folder tests)
+    python -m gateway.soak SECONDS STREAMS [WORKERS]        (from the folder tests)
 
 Some upstreams are hostile: they count tokens below zero, send trailers and chunk extensions without end, or very large answers.
 Every stream must end with its proper end or with the error that the upstream's fault means. At the end nothing may be
@@ -231,16 +231,21 @@ def _parsed(data: bytes) -> Answer:
 
 
 class Watched:
+    """The process of a gateway and its workers, if it has some."""
+
     def __init__(self, process: int, port: int) -> None:
         self._process = process
         self._port = port
 
+    def workers(self) -> list[int]:
+        return [int(word) for word in Path(f"/proc/{self._process}/task/{self._process}/children").read_text().split()]
+
     def megabytes(self) -> float:
-        words = Path(f"/proc/{self._process}/statm").read_text().split()
-        return int(words[1]) * resource.getpagesize() / 2**20
+        statistics = [Path(f"/proc/{process}/statm").read_text().split() for process in (self._process, *self.workers())]
+        return sum(int(words[1]) for words in statistics) * resource.getpagesize() / 2**20
 
     def files(self) -> int:
-        return len(list(Path(f"/proc/{self._process}/fd").iterdir()))
+        return sum(len(list(Path(f"/proc/{process}/fd").iterdir())) for process in (self._process, *self.workers()))
 
     def open_streams(self) -> float:
         page = urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics").read().decode()
@@ -281,14 +286,14 @@ def _listens(port: int) -> bool:
         return trial.connect_ex(("127.0.0.1", port)) == 0
 
 
-async def soak(seconds: float, streams: int) -> int:
+async def soak(seconds: float, streams: int, workers: int = 1) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 20_000), hard), hard))
     port, behind = _free_port(), _free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "streamglot.toml"
         config.write_text(
-            f'[server]\ndiscover = false\nport = {port}\nkeep_alive_seconds = 2.0\n[upstreams.up]\nbase_url = "http://127.0.0.1:{behind}/v1"\n'
+            f'[server]\ndiscover = false\nport = {port}\nworkers = {workers}\nkeep_alive_seconds = 2.0\n[upstreams.up]\nbase_url = "http://127.0.0.1:{behind}/v1"\n'
             f"attempts = 2\npause = 0.05\nbreaker = {{ failures = 1000000 }}\ntimeouts = {{ first_byte = {IDLE}, idle = {IDLE}, connect = 10.0 }}\n"
             f'[store]\nurl = "sqlite:///{folder}/soak.db"\n'
         )
@@ -300,6 +305,8 @@ async def soak(seconds: float, streams: int) -> int:
         try:
             await soon(lambda: _listens(port) and _listens(behind), lambda: "gateway or upstream did not start")
             watched = Watched(gateway.pid, port)
+            await soon(lambda: workers == 1 or len(watched.workers()) == workers, lambda: "a worker did not start")
+            started = watched.workers()
             crowd = LoadClients(port)
             fresh = watched.megabytes()
             await crowd.run(streams, seconds / 4)
@@ -318,6 +325,7 @@ async def soak(seconds: float, streams: int) -> int:
             await watched.settled(SETTLE_SECONDS)
             left, open_files = watched.megabytes(), watched.files()
             still = watched.open_streams()
+            replaced = watched.workers() != started
         finally:
             for process in (gateway, server):
                 process.send_signal(signal.SIGTERM)
@@ -326,7 +334,7 @@ async def soak(seconds: float, streams: int) -> int:
             log.close()
         lines = (Path(folder) / "log").read_text()
         kept = await _turns(f"sqlite:///{folder}/soak.db")
-    print(f"{sum(crowd.outcomes.values())} streams, {streams} at once: {dict(crowd.outcomes)}")
+    print(f"{sum(crowd.outcomes.values())} streams, {streams} at once, {workers} workers: {dict(crowd.outcomes)}")
     print(f"turns kept: {dict(kept)}")
     print(f"memory in MB: fresh {fresh:.0f}, after the first wave {warm:.0f}, at most {most:.0f}, at the end {left:.0f}")
     print(f"open files: {files} after the first wave, {open_files} at the end; open streams: {still:.0f}")
@@ -335,7 +343,7 @@ async def soak(seconds: float, streams: int) -> int:
     for line in [*crowd.wrong[:20], *faults[:5]]:
         print("WRONG:", line[:1700])
     good = not crowd.wrong and not faults and not still and open_files <= files + 5 and left <= warm * 1.15 + 10
-    good = good and not kept["without an ending"] and lines.count('"event":"reloaded"') == RELOADS
+    good = good and not kept["without an ending"] and lines.count('"event":"reloaded"') == RELOADS * workers and not replaced
     print("all right" if good else "NOT right")
     return 0 if good else 1
 
@@ -345,4 +353,4 @@ if __name__ == "__main__":
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
         asyncio.run(upstream(int(sys.argv[2])))
-    sys.exit(asyncio.run(soak(float(sys.argv[1]), int(sys.argv[2]))))
+    sys.exit(asyncio.run(soak(float(sys.argv[1]), *map(int, sys.argv[2:]))))

@@ -293,8 +293,8 @@ class Endpoint:
 
 
 @contextmanager
-def serving(application: Endpoint) -> Iterator[tuple[Server, int]]:
-    server = Server(application, 0.0)
+def serving(application: Endpoint, shutdown_seconds: float = 0.0, max_connections: int = 0) -> Iterator[tuple[Server, int]]:
+    server = Server(application, shutdown_seconds, max_connections)
     listener = listen("127.0.0.1", 0)
     port: int = listener.getsockname()[1]
     thread = threading.Thread(target=server.run, args=[listener], daemon=True)

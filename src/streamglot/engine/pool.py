@@ -147,6 +147,9 @@ class UpstreamPool:
         routes = Routes(upstreams, config.routes, default, self._fallback_model(config, upstreams))
         tools = self._tools_of(config)
         stages, observers = build_stages(config, self._policies, tools), build_observers(config)
+        if tools is not self.tools:
+            self._old_tools.append(self.tools)
+            self._configured_tools = config.tools
         self.loaded, self.routes, self.stages, self.observers, self.tools = loaded, routes, stages, observers, tools
         for upstream in upstreams:
             self.limit(upstream).resize(upstream.concurrent, config.server.wait)
@@ -156,8 +159,6 @@ class UpstreamPool:
         """Returns the tools of a configuration. Tool servers with unchanged settings keep running."""
         if self._configured_tools == config.tools:
             return self.tools
-        self._configured_tools = config.tools
-        self._old_tools.append(self.tools)
         return ToolExecutor(ToolRegistry(config.tools, self._given_tools), approve=self.tools.approve)
 
     def _default_model(self, upstreams: list[Upstream]) -> str:

@@ -234,7 +234,7 @@ class Gateway:
 
     def _interrupt(self) -> None:
         for handler in list(self._live):
-            handler.interrupt(_shutting_down())
+            handler.interrupt(shutting_down())
 
     def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> None:
         """Runs ``work`` in the background; a failure is logged under this name."""
@@ -347,7 +347,7 @@ class Gateway:
     def slot(self, caller: Caller | None) -> Slot:
         """Returns a slot that counts this request towards the limit of concurrent requests."""
         if self.stopping:
-            raise _shutting_down()
+            raise shutting_down()
         return Slot(self._limit, caller)
 
     def observers_for(self, recorder: Observer | None, reservation: Reservation | None, span: Observer | None) -> list[Observer]:
@@ -382,7 +382,7 @@ class Gateway:
         return "failing" if report.failing else "ok"
 
 
-def _shutting_down() -> StreamglotError:
+def shutting_down() -> StreamglotError:
     return StreamglotError(
         "the gateway is shutting down; send the request again", code="shutting_down", status=503, retryable=True
     )

@@ -18,6 +18,7 @@ from msgspec import Raw
 from ..dialects import dialect
 from ..errors import RequestError, StreamglotError, excerpt
 from ..events import StreamEnd, StreamStart
+from .app import shutting_down
 from .endpoints import ENDPOINTS
 from .http.call import json_object
 from .http.http_call import HTTPCall
@@ -247,6 +248,8 @@ async def serve(gateway: Gateway, call: HTTPCall) -> None:
     """Accepts the connection and serves it until it ends."""
     endpoint, server = ENDPOINTS[PATH], gateway.server
     try:
+        if gateway.stopping:
+            raise shutting_down()
         gateway.authenticator.admit(call.headers, call.query("key"))
     except StreamglotError as error:
         body = msgspec.json.encode(dialect(endpoint.dialect).error_body(error.as_event()))

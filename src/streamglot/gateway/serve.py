@@ -22,7 +22,7 @@ from .app import Gateway
 from .auth import ratelimit as ledger
 from .auth.authenticator import Authenticator
 from .auth.stored_keys import StoredCallers
-from .http.server import Server, block_signals, unblock_signals
+from .http.server import Server, block_reload, block_signals, unblock_signals
 from .observe import metrics
 from .observe.log import Log
 
@@ -86,6 +86,8 @@ class _Supervisor:
         self._listener = listener
         self._children: dict[int, float] = {}
         self._stopping = False
+        self._signals: list[int] = []
+        self._handling = False
         self._process = os.getpid()
 
     def run(self, workers: int) -> int:
@@ -103,15 +105,23 @@ class _Supervisor:
                 time.sleep(SHORTEST_LIFE)
             if not self._stopping:
                 self._start()
+        block_reload()
         return 0
 
     def _start(self) -> None:
         block_signals()  # a child that cannot handle a signal yet would be ended by it
+        if self._stopping:  # the signal came before it was blocked, and the listener is closed
+            unblock_signals()
+            return
+        loaded = self._loaded
         child = os.fork()
         if child:
             self._children[child] = time.monotonic()
-            if self._stopping:  # the signal came before this child existed
-                os.kill(child, signal.SIGTERM)
+            # Another thread may have received a signal before the child was known.
+            if self._stopping:
+                self._send(child, signal.SIGTERM)
+            elif self._loaded is not loaded:
+                self._send(child, signal.SIGHUP)
             unblock_signals()
             return
         status = 1
@@ -120,7 +130,7 @@ class _Supervisor:
             os.setpgrp()
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
-            worker(Gateway(self._loaded), self._process).run(self._listener)  # run() also handles the signals that were blocked
+            worker(Gateway(loaded), self._process).run(self._listener)  # run() also handles the signals that were blocked
             status = 0
         except StreamglotError as error:
             print(f"a worker could not start: {error.message}", file=sys.stderr)
@@ -131,13 +141,28 @@ class _Supervisor:
             os._exit(status)
 
     def _pass_on(self, number: int, _: object) -> None:
+        """Handles signals one after the other: one that comes while another is handled waits until that is done."""
+        self._signals.append(number)
+        while self._signals and not self._handling:
+            self._handling = True
+            try:
+                while self._signals:
+                    self._handle(self._signals.pop(0))
+            finally:
+                self._handling = False
+
+    def _handle(self, number: int) -> None:
         if number == signal.SIGHUP:
             self._reload()
         else:
             self._stopping = True
+            self._listener.close()  # else clients could connect after the last worker stopped accepting, and would get no answer
         for child in list(self._children):
-            with suppress(ProcessLookupError):
-                os.kill(child, number)
+            self._send(child, number)
+
+    def _send(self, child: int, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
 
     def _reload(self) -> None:
         """Loads the new configuration for workers that start later, if it is valid. Running workers reload it themselves."""

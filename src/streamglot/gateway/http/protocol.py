@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from .http_call import HTTPCall
 from .parser import ProtocolError, RequestHead, RequestParser
+from .refusals import NotRead, cut_off, headers_too_slow, internal_error, shutting_down, too_many_connections
 from .reply import STATUS_LINES, error_reply, header_lines
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ DISCARD_BYTES: Final = 2**26
 """Bytes that are read and dropped, so that a client gets to read its response: twice the largest body that is allowed."""
 LINGER_SECONDS: Final = 2.0
 """Seconds that a closed connection is still read while the response is being delivered."""
+LAST_REQUEST_SECONDS: Final = 2.0
+"""Seconds that a stopping server waits for the first request of a connection: a lost packet is repeated within one or two."""
 PIPELINED: Final = 32
 """Parsed requests that may wait for their turn: twice what load generators pipeline. Other clients do not pipeline."""
 PIPELINED_BYTES: Final = 65_536
@@ -48,13 +51,6 @@ FLUSH_BYTES: Final = 65_536
 """Bytes that may wait for the end of a turn of the event loop. Above this the transport's own limits apply."""
 NEVER: Final = inf
 Address = tuple[str, int]
-
-
-class _NoMore(ProtocolError):
-    """Too many requests come before this one, or the previous one was the last on this connection. It is not read."""
-
-    def __init__(self) -> None:
-        super().__init__(503, "not_read", "the connection closes before this request; send it again over another connection")
 
 
 class HTTPProtocol(asyncio.Protocol):
@@ -82,6 +78,7 @@ class HTTPProtocol(asyncio.Protocol):
     head_seconds = HEAD_SECONDS
     keep_alive_seconds = KEEP_ALIVE_SECONDS
     discard_seconds = DISCARD_SECONDS
+    last_request_seconds = LAST_REQUEST_SECONDS
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -107,8 +104,9 @@ class HTTPProtocol(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether the connection has been used and waits for another request."""
-        return not self._head_timed and self._call is None and self._receiving is None and not self.closing
+        """Whether the connection has been used and waits for another request, with nothing left to send."""
+        waits = not self._head_timed and self._call is None and self._receiving is None and not self.closing
+        return waits and not self._out and not self._transport.get_write_buffer_size()
 
     @property
     def addresses(self) -> tuple[Address | None, Address | None]:
@@ -122,11 +120,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._transport = transport
         self.deadline = self.server.loop.time() + self.head_seconds
         if not self.server.opened(self):
-            self._refuse(
-                ProtocolError(
-                    503, "too_many_connections", "all connections are in use; try again in a moment, and close unused ones"
-                )
-            )
+            self._refuse(too_many_connections())
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.closing = True
@@ -151,7 +145,7 @@ class HTTPProtocol(asyncio.Protocol):
     def eof_received(self) -> None:
         """The client sends no more, which is the first sign of a disconnect. The transport closes."""
         if self._call is None and self._receiving is None and not self._parser.idle and not self._discarding:
-            self._refuse(ProtocolError(400, "cut_off", "the request ends before its headers do; send it whole"))
+            self._refuse(cut_off())
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -258,7 +252,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def request_started(self, head: RequestHead) -> None:
         if self._discarding or len(self._queue) >= PIPELINED:
-            raise _NoMore
+            raise NotRead
         call = self._receiving = HTTPCall(self, head)
         if self._call is None:
             self._start(call)
@@ -291,7 +285,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._broken(error)
         except Exception as error:
             self.server.application.log_fault("", error)
-            self._broken(ProtocolError(500, "internal_error", "internal error of the gateway; its log has the details"))
+            self._broken(internal_error())
         if self._call is None and not self._head_timed and self._receiving is None and not self._parser.idle and not self.closing:
             self._head_timed = True
             self.deadline = self.server.loop.time() + self.head_seconds
@@ -302,7 +296,7 @@ class HTTPProtocol(asyncio.Protocol):
             return
         self._discarding = True
         call, self._receiving = self._receiving, None
-        if isinstance(error, _NoMore):
+        if isinstance(error, NotRead):
             self._queue[-1].keep_alive = False
         elif call is not None and not call.ended:
             call.fail(error)
@@ -334,6 +328,8 @@ class HTTPProtocol(asyncio.Protocol):
             self._feed(data)
         elif self._error is not None:
             self._refuse(self._error)
+        elif self.server.stopping:
+            self._close()
 
     def _wait_for_request(self) -> None:
         self._head_timed = False
@@ -364,24 +360,26 @@ class HTTPProtocol(asyncio.Protocol):
         elif self._parser.idle:
             self.abort()  # nothing is in transit in either direction
         elif self._call is None:
-            self._refuse(
-                ProtocolError(
-                    408, "headers_too_slow", f"the headers did not come within {self.head_seconds:g} s; send them faster"
-                )
-            )
+            self._refuse(shutting_down() if self.server.stopping else headers_too_slow(self.head_seconds))
 
     def shut_down(self) -> None:
         """Accepts no more requests on this connection, because the server stops."""
+        now = self.server.loop.time()
         if self._call is not None:
-            last = self._queue[-1] if self._queue else self._call
-            last.keep_alive = False
-        else:
-            self.deadline = self.server.loop.time()  # a request that is still unread in the socket is answered
+            if not self._held:  # else the connection closes after the requests that wait
+                (self._queue or [self._call])[-1].keep_alive = False
+        elif self.reusable:
+            self.deadline = now  # a request that is still unread in the socket is answered
+        elif self._receiving is None and not self._head_timed:
+            self._close()  # after the rest of the response has been sent
+        elif not self.closing:
+            self.deadline = min(self.deadline, now + self.last_request_seconds)
 
     def _refuse(self, error: ProtocolError) -> None:
         """Answers bytes that could not be parsed as a request."""
         self._discarding = True
-        reply = error_reply(error.status, error.code, error.message)
+        kind = "server_error" if error.status >= 500 else "invalid_request_error"
+        reply = error_reply(error.status, error.code, error.message, kind)
         fields = {"content-type": reply.media_type, "content-length": str(len(reply.body)), "connection": "close"}
         self.write(f"{STATUS_LINES[error.status]}{header_lines(fields)}\r\n".encode() + reply.body)
         self._close()

@@ -120,7 +120,7 @@ class Server:
                 try:
                     await self._stop.wait()
                 finally:
-                    await self._shut_down(server)
+                    await self._shut_down(server, listener)
                     sweep.cancel()
 
     def _stop_signal(self) -> None:
@@ -128,10 +128,13 @@ class Server:
         self._forced = self._stop.is_set()
         self._stop.set()
 
-    async def _shut_down(self, server: asyncio.Server) -> None:
+    async def _shut_down(self, server: asyncio.Server, listener: socket.socket) -> None:
         """Waits ``shutdown_seconds`` for running calls, then lets the application end them, and finally cancels the rest."""
-        await asyncio.sleep(0)  # accepts connections that wait to be accepted
+        waiting = accept_waiting(listener)
         server.close()
+        connects = [self.loop.connect_accepted_socket(lambda: HTTPProtocol(self), sock=client) for client in waiting]
+        await asyncio.gather(*connects, return_exceptions=True)  # fails for clients that are gone
+        await asyncio.sleep(0)  # reads the requests that have come already, so that they are answered
         self.stopping = True
         self.application.stop(self._shutdown_seconds)
         for connection in list(self.connections):
@@ -246,6 +249,21 @@ async def _raised(error: Exception) -> None:
     raise error
 
 
+def accept_waiting(listener: socket.socket) -> list[socket.socket]:
+    """Accepts the connections that wait in the listener's queue, because the system resets them when the listener is closed.
+
+    The event loop accepts only one connection per turn.
+    """
+    accepted = []
+    while True:
+        try:
+            accepted.append(listener.accept()[0])
+        except ConnectionAbortedError:  # this client is gone, and others may wait behind it
+            continue
+        except OSError:  # usually BlockingIOError: nobody waits
+            return accepted
+
+
 def connection_limit() -> int:
     """Returns the number of connections that the limit of open files allows. Each may need a second file for its upstream."""
     try:
@@ -278,6 +296,7 @@ class _Signals:
     def __exit__(self, *_: object) -> None:
         if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
             return
+        block_reload()
         loop = asyncio.get_running_loop()
         for number in (*_STOP, signal.SIGHUP):
             loop.remove_signal_handler(number)
@@ -287,6 +306,12 @@ def block_signals() -> None:
     """Defers the signals that a server handles until it has set its handlers."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP, signal.SIGHUP))
+
+
+def block_reload() -> None:
+    """Defers SIGHUP for a process that is about to end: without a handler the signal would end it with another status."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP,))
 
 
 def unblock_signals() -> None:

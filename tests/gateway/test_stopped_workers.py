@@ -1,0 +1,118 @@
+"""``streamglot serve`` with several workers: what happens to connections when processes are signalled, stopped or killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from gateway.dialect_clients import body_of
+from gateway.raw import RawClient, raw
+from gateway.scenarios import DONE, END, text_chunk
+from gateway.test_gateway_serve import CHAT, Process, children_of, refuses, serving, settings
+from gateway.upstream import HostileUpstream, Until, sse, streamed
+from streamglot.config import Config, LoadedConfig
+from streamglot.gateway.serve import _Supervisor, listen
+from waiting import WAIT_SECONDS, until
+
+CLIENTS = 30
+WORKERS = ["1", "2", "3"]
+
+
+def processes_of(served: Process, workers: str) -> list[int]:
+    """The processes that answer requests."""
+    if workers == "1":
+        return [served.process.pid]
+    until(lambda: len(children_of(served.process.pid)) == int(workers))
+    return children_of(served.process.pid)
+
+
+def accepting(process: int) -> bool:
+    """Whether this process has its event loop: it watches the listening socket."""
+    return any("eventpoll" in link for link in links(process))
+
+
+def links(process: int) -> list[str]:
+    return [os.readlink(path) for path in Path(f"/proc/{process}/fd").iterdir() if path.is_symlink()]
+
+
+def status_of(client: RawClient) -> bytes:
+    """The status of the answer; empty where the connection ended without one."""
+    try:
+        return client.read_until(b"}]").partition(b"\r\n")[0][9:12]
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_connections_that_no_worker_has_accepted_yet_are_answered(tmp_path: Path, workers: str, number: signal.Signals) -> None:
+    with serving(tmp_path, "", "--workers", workers) as served, ExitStack() as opened:
+        processes = processes_of(served, workers)
+        until(lambda: all(map(accepting, processes)))
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        clients = [opened.enter_context(raw(served.port)) for _ in range(CLIENTS)]
+        for client in clients:
+            client.post(CHAT, body_of("openai_chat", "replay", False))
+        served.process.send_signal(number)
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+        statuses = {status_of(client) for client in clients}
+    assert statuses <= {b"200", b"503"}
+    assert number == signal.SIGTERM or statuses == {b"200"}
+
+
+def test_nobody_can_connect_while_the_last_streams_end(upstream: HostileUpstream, tmp_path: Path) -> None:
+    """The supervisor has the listening socket, too. A connection that no worker accepts would wait and then be reset."""
+    go_on = threading.Event()
+    upstream.scripts["last-stream"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
+    config = settings(upstream, server="shutdown_seconds = 600")
+    with serving(tmp_path, config, "--workers", "2") as served, raw(served.port) as one:
+        processes_of(served, "2")
+        one.post(CHAT, body_of("openai_chat", "last-stream"))
+        one.read_until(b"Hello")
+        served.process.terminate()
+        until(lambda: refuses(served.port))
+        assert served.process.poll() is None
+        go_on.set()
+        assert b" world" in one.read_until(b"[DONE]")
+        assert served.process.wait(WAIT_SECONDS) == 0
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_hang_up_signal_does_not_change_how_a_stopping_gateway_ends(tmp_path: Path, workers: str) -> None:
+    with serving(tmp_path, "", "--workers", workers) as served:
+        processes_of(served, workers)
+        served.process.terminate()
+        while served.process.poll() is None:
+            served.process.send_signal(signal.SIGHUP)
+        assert served.process.returncode == 0
+
+
+def test_the_last_of_several_hang_up_signals_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second signal comes while the supervisor still reads the configuration because of the first."""
+    configs = [LoadedConfig(Config()), LoadedConfig(Config())]
+    read: list[LoadedConfig] = []
+
+    def load(*_: object, **__: object) -> LoadedConfig:
+        found = configs[len(read)]
+        read.append(found)
+        if len(read) == 1:
+            os.kill(os.getpid(), signal.SIGHUP)
+        return found
+
+    monkeypatch.setattr("streamglot.gateway.serve.load", load)
+    with listen("127.0.0.1", 0) as listener:
+        supervisor = _Supervisor(LoadedConfig(Config()), listener)
+        before = signal.signal(signal.SIGHUP, supervisor._pass_on)
+        try:
+            os.kill(os.getpid(), signal.SIGHUP)
+            until(lambda: len(read) == 2)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+    assert supervisor._loaded is configs[1]
