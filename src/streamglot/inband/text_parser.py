@@ -280,7 +280,7 @@ class TextParser:
         if self.reader.mode == "reasoning" and any_call:
             self.reader.mode = "text"
         if started:
-            # What was delivered belongs to the broken call; the rest of what was read, and what follows, is text.
+            # The part that was delivered belongs to the broken call; the rest of what was read, and what follows, is text.
             self._put_back(trail if reason.rest is None else reason.rest)
             return
         if any_call:

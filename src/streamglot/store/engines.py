@@ -232,7 +232,7 @@ class PostgresEngine:
         await self.read(lambda connection: connection.exec_driver_sql(f"SELECT 1 FROM {PROBED[0]} LIMIT 1").all())
 
     async def release_space(self) -> None:
-        """Does nothing: PostgreSQL does it by itself."""
+        """Does nothing: PostgreSQL does this automatically."""
 
     def version(self) -> None:
         return None

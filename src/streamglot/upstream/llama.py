@@ -1,7 +1,8 @@
 """The process that runs a local model: its parameters, its first line of output, and how it is started. The only module that
 uses llama.cpp's Python package, whose names change between releases.
 
-The process ends when its standard input does. So it never outlives the process that started it, however that one dies.
+The process ends when its standard input does. It therefore never outlives the process that started it, even if that one is
+killed.
 """
 
 from __future__ import annotations
