@@ -56,7 +56,7 @@ def test_choices_have_a_state_of_their_own() -> None:
         ([START, Choice(1, TextStart()), END], r"before its choices \[1\]"),
     ],
 )
-def test_what_the_table_does_not_allow(events: list[Event], says: str) -> None:
+def test_events_that_the_table_does_not_allow(events: list[Event], says: str) -> None:
     with pytest.raises(GrammarError, match=says):
         check(events)
 

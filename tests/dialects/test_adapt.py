@@ -338,7 +338,7 @@ def test_a_builder_knows_where_its_dialect_has_more_than_the_upstream() -> None:
     assert build(request, abilities=Abilities(namespaces=False)).body["tools"][0]["name"] == "a__b"
 
 
-def test_what_is_dropped_is_named_once() -> None:
+def test_a_dropped_field_is_reported_once() -> None:
     parts: list[Part] = [TextPart("a", cache=""), TextPart("b", cache="")]
     built = DIALECTS["gemini"].build_request(Request("m", [Message("user", parts)], [ToolSpec("f", cache="")]))
     assert built.dropped == ["cache_control"]

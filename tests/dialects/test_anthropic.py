@@ -256,7 +256,7 @@ def test_blocks_of_this_dialect_only_are_kept() -> None:
     ]
 
 
-def test_what_the_message_says_beside_its_blocks() -> None:
+def test_fields_of_the_message_beside_its_blocks() -> None:
     details, container = {"type": "refusal", "category": None}, {"id": "c"}
     end = {**ending("refusal", stop_details=details, container=container), "context_management": {"applied_edits": []}}
     assert inside(end=end) == [

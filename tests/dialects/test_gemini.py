@@ -369,7 +369,7 @@ def test_a_path_that_goes_back_in_the_stream() -> None:
     assert json.loads(written) == {"a": {"b": 1, "d": 3}, "c": 2}
 
 
-def test_a_path_of_the_wrong_kind_says_the_argument_again() -> None:
+def test_a_path_of_the_wrong_kind_repeats_the_argument() -> None:
     box = PartialArgs()
     written = box.add(("a", 0), 1) + box.add(("a", "b"), 2) + box.close()
     assert json.loads(written) == {"a": {"0": 1, "b": 2}}

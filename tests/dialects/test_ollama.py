@@ -236,7 +236,7 @@ def test_an_error_with_a_status() -> None:
         (lines(message_line(tool_calls=[call("", {})])), "tool_call_without_name"),
     ],
 )
-def test_what_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
+def test_a_body_that_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
     event = read(data)[-1]
     assert isinstance(event, StreamError)
     assert event.code == code
@@ -352,7 +352,7 @@ def test_written_generate_lines() -> None:
     assert dict(writer.lost) == {"ToolCallStart": 1}
 
 
-def test_what_the_dialect_cannot_express_is_counted() -> None:
+def test_events_that_the_dialect_cannot_express_are_counted() -> None:
     writer = OllamaWriter()
     writer.feed(
         [

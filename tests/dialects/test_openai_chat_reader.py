@@ -450,7 +450,7 @@ def test_extras_of_this_dialect_are_emitted_once() -> None:
     ]
 
 
-def test_what_comes_before_the_first_choice_waits_for_the_start() -> None:
+def test_events_before_the_first_choice_wait_for_the_start() -> None:
     early = frame({"id": "", "model": "", "choices": [], "prompt_filter_results": [{"a": 1}]})
     assert read(early, chunk({"content": "a"}, "stop"))[:2] == [
         START,

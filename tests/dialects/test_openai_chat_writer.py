@@ -331,7 +331,7 @@ def test_several_choices_start_at_zero_and_end_each() -> None:
     assert places == [(0, None), (1, None), (2, None), (2, None), (2, "length"), (0, None), (0, "stop"), (1, "stop")]
 
 
-def test_what_is_written_is_read_as_it_was() -> None:
+def test_written_events_are_read_back_unchanged() -> None:
     events: list[Event] = [
         START,
         ReasoningStart(),

@@ -413,7 +413,7 @@ def test_a_call_is_whole_wherever_it_stands(events: list[dict[str, Any]]) -> Non
     assert got[-1] == ToolCallEnd()
 
 
-def test_calls_of_the_same_kind_are_told_apart_by_their_call_ids() -> None:
+def test_calls_of_the_same_kind_are_distinguished_by_their_ids() -> None:
     one, two = call('{"a":1}', call_id="c1"), call('{"a":2}', call_id="c2")
     assert len([event for event in body(done(one), done(two)) if isinstance(event, ToolCallStart)]) == 2
     assert len([event for event in body(done(one, 0), end(output=[two, one])) if isinstance(event, ToolCallStart)]) == 2

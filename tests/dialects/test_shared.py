@@ -33,7 +33,7 @@ class Outer(msgspec.Struct):
     renamed: int = msgspec.field(default=0, name="other")
 
 
-def test_what_fits_is_kept() -> None:
+def test_fields_with_valid_types_are_kept() -> None:
     odd = {
         "name": 5,
         "maybe": None,
@@ -97,7 +97,7 @@ def test_the_registry() -> None:
         ("cohere", lambda entry: entry.input_items(Request(), "r", False), "no stored responses"),
     ],
 )
-def test_what_a_dialect_does_not_support_is_a_config_error(name: str, call: Callable[[Dialect], object], message: str) -> None:
+def test_an_unsupported_method_is_a_config_error(name: str, call: Callable[[Dialect], object], message: str) -> None:
     with pytest.raises(ConfigError, match=f"the dialect '{name}' .*{message}"):
         call(DIALECTS[name])
 

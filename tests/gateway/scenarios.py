@@ -229,7 +229,7 @@ SCENARIOS: dict[str, Scenario] = {
     "after_done": Scenario(streamed(sse(text_chunk("Hello"), END, DONE, text_chunk("ghost"))), "Hello"),
     "open_after_done": Scenario([head(connection="close"), sse(text_chunk("Hello"), END, DONE), Hang()], "Hello"),
     "silent_after_finish": Scenario(
-        [head(connection="close"), sse(text_chunk("Hello"), END), Hang()], "Hello", via="restless_openai_chat"
+        [head(connection="close"), sse(text_chunk("Hello"), END), Hang()], "Hello", via="short_idle_openai_chat"
     ),
     "length": Scenario(streamed(sse(text_chunk("Hello"), chunk({}, "length"), DONE)), "Hello", finish="length"),
     "filtered": Scenario(streamed(sse(text_chunk("Hello"), chunk({}, "content_filter"), DONE)), "Hello", finish="content_filter"),
@@ -410,7 +410,7 @@ SCENARIOS: dict[str, Scenario] = {
         error="on fire",
     ),
     "silent_in_the_middle": Scenario(
-        [head(connection="close"), sse(text_chunk("Hello")), Hang()], "Hello", error="silent", via="restless_openai_chat"
+        [head(connection="close"), sse(text_chunk("Hello")), Hang()], "Hello", error="silent", via="short_idle_openai_chat"
     ),
     "not_json": Scenario(streamed(sse(text_chunk("Hello"), "{nonsense")), "Hello", error="JSON"),
     "done_in_arguments": Scenario(
@@ -427,8 +427,8 @@ SCENARIOS: dict[str, Scenario] = {
     "only_done": Scenario(streamed(sse(DONE)), error="without an answer", status=502),
     "only_comments": Scenario(streamed(b": hello\n\n"), error="ended without the end", status=502),
     "html": Scenario(whole(b"<html>Sign in</html>", media_type="text/html"), error="Sign in", status=502),
-    "never_answers": Scenario([Hang()], error="did not begin", status=504, via="hasty_openai_chat"),
-    "only_headers": Scenario([head(), Hang()], error="did not begin", status=504, via="hasty_openai_chat"),
+    "never_answers": Scenario([Hang()], error="did not begin", status=504, via="short_first_byte_openai_chat"),
+    "only_headers": Scenario([head(), Hang()], error="did not begin", status=504, via="short_first_byte_openai_chat"),
     "hangs_up": Scenario([Cut()], error="closed before", status=502),
     "resets": Scenario([Reset()], error="before an answer came", status=502),
     "no_http": Scenario([b"SSH-2.0-OpenSSH\r\n\r\n", Cut()], error="not HTTP", status=502),

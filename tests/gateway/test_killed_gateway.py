@@ -33,7 +33,7 @@ def body_for(question: str, model: str = "told") -> dict[str, Any]:
 
 
 @pytest.fixture
-def speaking(upstream: HostileUpstream) -> HostileUpstream:
+def answering(upstream: HostileUpstream) -> HostileUpstream:
     """Answers in the words of the question: ``told`` to the end, ``held`` only half of it."""
 
     def answer(seen: Seen, *held: Hang) -> Script:
@@ -97,7 +97,7 @@ def text_of(turn: TurnDetail) -> str:
     return turn.response.choices[0].text if turn.response is not None and turn.response.choices else ""
 
 
-def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, tmp_path: Path) -> None:
+def test_kill_in_the_middle_of_200_streams(answering: HostileUpstream, url: str, tmp_path: Path) -> None:
     whole = [Client(f"whole-{number}") for number in range(WHOLE)]
     held = [Client(f"held-{number}") for number in range(HELD)]
     markers = [Client(f"marker-{number}") for number in range(MARKERS)]
@@ -106,7 +106,7 @@ def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, 
 
     async def drive() -> None:
         nonlocal due
-        with serving(tmp_path, speaking.url, url) as served:
+        with serving(tmp_path, answering.url, url) as served:
 
             async def keep_busy(number: int) -> None:
                 """One stream after the other, up to the last moment."""
@@ -134,7 +134,7 @@ def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, 
     assert all(0 < client.ended <= due for client in whole)
     assert not any(client.ended for client in held)
 
-    with serving(tmp_path, speaking.url, url) as served:
+    with serving(tmp_path, answering.url, url) as served:
         assert served.log_line("store_recovered")["interrupted"] >= HELD
         found = asyncio.run(kept(url))
         assert [turns for turns in found.values() if len(turns) > 1] == [], "twice"
@@ -162,13 +162,13 @@ def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, 
         assert b"word 19" in body
 
 
-def test_sigterm_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, tmp_path: Path) -> None:
+def test_sigterm_in_the_middle_of_200_streams(answering: HostileUpstream, url: str, tmp_path: Path) -> None:
     """Nothing is lost at all: the unfinished streams end with an error in their own dialect, and are kept as far as they came."""
     whole = [Client(f"whole-{number}") for number in range(WHOLE)]
     held = [Client(f"held-{number}") for number in range(HELD + BUSY)]
 
     async def drive() -> None:
-        with serving(tmp_path, speaking.url, url) as served:
+        with serving(tmp_path, answering.url, url) as served:
 
             async def one(client: Client, model: str) -> None:
                 await client.ask(await Line.to(served.port), model)
@@ -194,6 +194,6 @@ def test_sigterm_in_the_middle_of_200_streams(speaking: HostileUpstream, url: st
         assert turn.error.code == "shutting_down"
         assert b"shutting down" in client.data
         assert client.data.endswith(b"data: [DONE]\n\n")
-    with serving(tmp_path, speaking.url, url) as served:
+    with serving(tmp_path, answering.url, url) as served:
         for client in (*whole[:10], *held[:10]):
             assert served.ask(f"/v1/streams/{client.turn}") == (200, client.data)

@@ -239,7 +239,7 @@ def test_doubled_braces_fences_and_bare_json() -> None:
         '<tool_call>{"name": "get_wea',
     ],
 )
-def test_what_is_not_a_call_is_text_with_nothing_lost(text: str) -> None:
+def test_markup_that_is_not_a_call_is_text_with_nothing_lost(text: str) -> None:
     found = read_all_ways(text, "hermes")
     assert found["text"] == text
     assert found["calls"] == []

@@ -83,7 +83,7 @@ def test_values_become_json(text: str, notation: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{1: 2}", '{"a" 1}', '{"a": oops}', '["a"}', "[1 2]"])
-def test_what_is_not_a_value(text: str) -> None:
+def test_text_that_is_not_a_value(text: str) -> None:
     with pytest.raises(Malformed):
         written(text)
 

@@ -81,7 +81,7 @@ def test_thinking_that_is_not_wanted_is_text() -> None:
     assert (found["reasoning"], found["text"], len(found["calls"])) == ("", "<think>a</think>", 1)
 
 
-def test_what_is_not_a_call_in_the_thinking_stays_thinking() -> None:
+def test_text_in_the_thinking_that_is_not_a_call_stays_thinking() -> None:
     found = read_all_ways("<think>The <tool_call> tag</think>So.", "qwen3_coder", bad_call="error")
     assert (found["reasoning"], found["text"], found["end"]) == ("The <tool_call> tag", "So.", "end")
     long = f'<|content_invoke_tool_json|>{{"args": {{"a": "{"x" * 3000}"}}, "name": "other"}}'

@@ -135,7 +135,7 @@ def test_a_policy_for_some_tools_sees_their_calls_and_results_only() -> None:
     assert [event for event in after if isinstance(event, ToolResult)] == [ToolResult("call_ls", "a")]
 
 
-def test_where_no_policy_applies_there_is_no_stage() -> None:
+def test_there_is_no_stage_if_no_policy_applies() -> None:
     factory = policy_stage([appending("a", when=When(models=["x"]))])
     assert factory(ExchangeContext(model="y")) is None
     assert policy_stage([])(ExchangeContext()) is None

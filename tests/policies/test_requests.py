@@ -132,7 +132,7 @@ def test_parts_are_rewritten_and_their_signatures_dropped() -> None:
     assert CONVERSATION.messages[2].echo == ECHO
 
 
-def test_what_is_not_changed_stays_the_same_object() -> None:
+def test_an_unchanged_event_stays_the_same_object() -> None:
     changed = apply_to_request(CONVERSATION, [Judge(by=lambda piece: rewrite("x") if piece.text == "new" else FORWARD)])
     assert [new is old for new, old in zip(changed.messages, CONVERSATION.messages, strict=True)] == [True] * 4 + [False]
     assert changed.tools == CONVERSATION.tools

@@ -44,8 +44,8 @@ def model() -> Iterator[DialectModel]:
 @pytest.fixture(scope="module")
 def gateways(model: DialectModel) -> Iterator[dict[float, Running]]:
     """One for each time limit of a tool."""
-    with gateway_of(model, LIMITS) as patient, gateway_of(model, SHORT_LIMITS) as hasty:
-        yield {LIMITS.seconds: patient, SHORT_LIMITS.seconds: hasty}
+    with gateway_of(model, LIMITS) as long, gateway_of(model, SHORT_LIMITS) as short:
+        yield {LIMITS.seconds: long, SHORT_LIMITS.seconds: short}
 
 
 @contextmanager
