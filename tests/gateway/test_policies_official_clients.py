@@ -160,7 +160,7 @@ def responses_texts(url: str) -> Iterator[str]:
             yield event.delta if event.type == "response.output_text.delta" else ""
             if event.type == "response.failed":
                 error = event.response.error
-                raise openai.APIError(error.message if error is not None else "", None, body=None)  # type: ignore[arg-type]
+                raise openai.APIError(error.message if error is not None else "", None, body=None)  # type: ignore[arg-type]  # no request is at hand
 
 
 def anthropic_texts(url: str) -> Iterator[str]:

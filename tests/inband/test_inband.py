@@ -270,7 +270,7 @@ def test_a_bad_call_can_be_an_error() -> None:
     assert last.message.startswith("Tool call parsing failed: ")
     assert put_together(events)["text"].strip() == "Look:"
     with pytest.raises(ConfigError, match="bad_call"):
-        inband("hermes", bad_call="ignore")  # type: ignore[arg-type]
+        inband("hermes", bad_call="ignore")  # type: ignore[arg-type]  # a wrong value
 
 
 # --- tags named after tools

@@ -158,7 +158,7 @@ def test_pieces_by_sentence_and_by_block() -> None:
     events = parse_text(pieces, "hermes", buffering=Buffering(text="sentence", reasoning="whole"))
     check(events)
     deltas = [event for event in events if type(event).__name__.endswith("Delta")]
-    assert [event.text for event in deltas] == ["One. Two, three.", "Four five!", " Six"]  # type: ignore[union-attr]
+    assert [event.text for event in deltas] == ["One. Two, three.", "Four five!", " Six"]  # type: ignore[union-attr]  # text deltas
 
 
 # --- the base
@@ -208,7 +208,7 @@ def test_complete_calls() -> None:
     assert FORMATS["none"].write([Call("f", "")]) == '{"name": "f", "arguments": {}}'
     assert Engine().write([]) is None
     with pytest.raises(NotImplementedError):
-        Engine().read(None, "")  # type: ignore[arg-type]
+        Engine().read(None, "")  # type: ignore[arg-type]  # it raises before it reads
 
 
 def test_prose_after_a_call_is_read_like_any_other() -> None:

@@ -168,6 +168,6 @@ def test_accepted_forms_of_a_tool() -> None:
     assert Declared().resolve("a b") is None
     assert Declared([{"name": "a", "parameters": {"properties": []}}]).properties("a") == {}
     with pytest.raises(ConfigError, match="OpenAI-style"):
-        Declared(["a"])  # type: ignore[list-item]
+        Declared(["a"])  # type: ignore[list-item]  # a wrong tool
     with pytest.raises(ConfigError, match="no name"):
         Declared([{"function": {"parameters": {}}}])

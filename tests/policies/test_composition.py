@@ -215,7 +215,7 @@ def test_each_judge_in_parallel_fails_for_itself() -> None:
     async def scenario() -> None:
         for on_error, expected in (("refuse", []), ("forward", [("f", "{}")])):
             calls = block("tool_call")
-            group = Parallel(policies=[Waiting(of=calls, on_error=on_error), always(forward(), of=calls)])  # type: ignore[arg-type]
+            group = Parallel(policies=[Waiting(of=calls, on_error=on_error), always(forward(), of=calls)])  # type: ignore[arg-type]  # on_error is one of the two words
             driver = Driver(group)
             driver.feed(stream(call("f", "{}"), reason="tool_calls"))
             assert calls_of(await driver.settled()) == expected

@@ -471,7 +471,7 @@ def test_a_stream_that_breaks_off_inside_a_call_keeps_the_call_unfinished() -> N
 
 
 def test_a_policy_that_fails_refuses_unless_on_error_is_forward() -> None:
-    def failing(piece: Piece) -> Verdict:  # noqa: ARG001
+    def failing(_piece: Piece) -> Verdict:
         raise ValueError("broken")
 
     context = ExchangeContext()

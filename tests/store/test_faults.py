@@ -297,7 +297,7 @@ async def test_sessions_are_found_in_memory_while_the_database_is_gone(tmp_path:
     named = await take(store, ask(user("a")), answer("b", ident="resp_1"), caller="me", name="s")
     plain = await take(store, ask(user("c")), answer("d"), caller="me")
     await store.writer.flush()
-    silent = Sessions(Silent(), store.sessions._recent)  # type: ignore[arg-type]
+    silent = Sessions(Silent(), store.sessions._recent)  # type: ignore[arg-type]  # stands for a database
 
     async def found(**want: Any) -> Session:
         return await silent.find(SessionHints(caller="me", **want), ask(user("c"), assistant("d"), user("e")))

@@ -313,7 +313,7 @@ class _Silent(Writer):
 
     dialect = ""
 
-    def feed(self, events: object) -> bytes:  # noqa: ARG002
+    def feed(self, events: object) -> bytes:  # noqa: ARG002  # they are not written
         return b""
 
     def close(self) -> bytes:

@@ -105,7 +105,7 @@ class Policy(Options, frozen=True, kw_only=True):
         """The state of the policy during one answer."""
         return None
 
-    def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:  # noqa: ARG002
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:
         """The verdict on a piece, or DEFER."""
         return DEFER if self.waits else FORWARD
 
@@ -113,7 +113,7 @@ class Policy(Options, frozen=True, kw_only=True):
         """The verdict on a piece that was deferred."""
         raise NotImplementedError
 
-    def request(self, request: Request, context: JudgeContext) -> Request:  # noqa: ARG002
+    def request(self, request: Request, context: JudgeContext) -> Request:
         """Changes the request as a whole, before its parts are judged."""
         return request
 

@@ -116,7 +116,7 @@ class Stage:
         """The events of one read, never empty."""
         return list(events)
 
-    def answer(self, question: Question, reply: Any) -> list[Output]:  # noqa: ARG002
+    def answer(self, question: Question, reply: Any) -> list[Output]:  # noqa: ARG002  # for subclasses
         """The reply to a question of this stage: a value, or the exception that resolving it raised."""
         raise AssertionError(f"{type(self).__name__} asked {type(question).__name__} and does not handle its reply")
 
