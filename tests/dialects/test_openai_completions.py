@@ -248,6 +248,11 @@ def test_written_chunks() -> None:
     assert write(ANSWER, include_usage=False) == text + finish + b"data: [DONE]\n\n"
 
 
+def test_tokens_written_to_a_cache_are_part_of_the_usage() -> None:
+    written = write([START, TextStart(), TextDelta("a"), TextEnd(), Usage(9, 2, None, 4), StreamEnd()])
+    assert b'"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":4}' in written
+
+
 def test_several_answers_are_written_with_their_index() -> None:
     events: list[Event] = [
         START, Choice(2, TextStart()), Choice(2, TextDelta("x")), Choice(2, StepEnd(0)), Choice(2, TextEnd()),
