@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gateway.process import serving
+from gateway.process import serving, stored_turns
 from gateway.stored_turns import USAGE, chunk
 from gateway.upstream import Hang, HostileUpstream, Script, Seen, sse, streamed
 from gateway.worker_client import Line, at_once
-from streamglot.store import Database, Filter, Queries, TurnDetail
+from streamglot.store import Database, Queries, TurnDetail
 from streamglot.store.writer import COMMIT_SECONDS
 from waiting import soon
 
@@ -76,23 +76,6 @@ async def commit_seconds(url: str, markers: list[Client], port: int) -> float:
     return 2 * longest + 0.5
 
 
-async def kept(url: str) -> dict[str, list[TurnDetail]]:
-    """All turns by the request that they answer."""
-    database = await Database.open(url)
-    found: dict[str, list[TurnDetail]] = {}
-    try:
-        queries, before = Queries(database), ""
-        while page := await queries.turns(Filter(limit=1000, before=before)):
-            before = page[-1].id
-            for one in page:
-                turn = await queries.turn(one.id)
-                assert turn is not None
-                found.setdefault(one.request_id, []).append(turn)
-    finally:
-        await database.close()
-    return found
-
-
 def text_of(turn: TurnDetail) -> str:
     return turn.response.choices[0].text if turn.response is not None and turn.response.choices else ""
 
@@ -136,7 +119,7 @@ def test_kill_in_the_middle_of_200_streams(answering: HostileUpstream, url: str,
 
     with serving(tmp_path, answering.url, url) as served:
         assert served.log_line("store_recovered")["interrupted"] >= HELD
-        found = asyncio.run(kept(url))
+        found = asyncio.run(stored_turns(url))
         assert [turns for turns in found.values() if len(turns) > 1] == [], "twice"
         for client in [*whole, *(one for one in busy if 0 < one.ended < due)]:
             (turn,) = found[client.question]
@@ -182,7 +165,7 @@ def test_sigterm_in_the_middle_of_200_streams(answering: HostileUpstream, url: s
             assert [line["event"] for line in served.events()] == []
 
     at_once(drive)
-    found = asyncio.run(kept(url))
+    found = asyncio.run(stored_turns(url))
     assert set(found) == {client.question for client in (*whole, *held)}
     for client in whole:
         (turn,) = found[client.question]

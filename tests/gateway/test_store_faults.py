@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from gateway.process import Served, serving
+from gateway.process import Served, serving, stored_turns
 from gateway.stored_turns import USAGE, chunk
 from gateway.upstream import HostileUpstream, Pause, Script, Seen, sse, streamed
 from gateway.worker_client import Line, at_once
 from store.servers import Postgres, nobody
-from streamglot.store import Database, Filter, Queries
 from waiting import soon, until
 
 CHAT = "/v1/chat/completions"
@@ -118,20 +117,12 @@ async def written(served: Served, url: str, traffic: Traffic) -> None:
 
 async def texts(url: str) -> dict[str, list[str]]:
     """The stored answer to each question."""
-    database = await Database.open(url)
     found: dict[str, list[str]] = {}
-    try:
-        queries, before = Queries(database), ""
-        while page := await queries.turns(Filter(limit=1000, before=before)):
-            before = page[-1].id
-            for one in page:
-                turn = await queries.turn(one.id)
-                assert turn is not None
-                assert turn.ending == "end", one
-                assert turn.response is not None
-                found.setdefault(one.request_id, []).append(turn.response.choices[0].text)
-    finally:
-        await database.close()
+    for question, turns in (await stored_turns(url)).items():
+        for turn in turns:
+            assert turn.ending == "end", turn
+            assert turn.response is not None
+            found.setdefault(question, []).append(turn.response.choices[0].text)
     return found
 
 

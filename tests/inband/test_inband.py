@@ -6,37 +6,21 @@ from typing import Any
 
 import pytest
 
-from inband.readings import READ, WEATHER, arguments, put_together, read, read_all_ways
+from inband.readings import CALL, READ, WEATHER, arguments, put_together, read, read_all_ways, run, stream
 from streamglot.errors import ConfigError
 from streamglot.events import (
-    BareEvent,
     StreamEnd,
     StreamError,
     StreamStart,
     TextDelta,
-    TextEnd,
     TextStart,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
 )
 from streamglot.grammar import check
-from streamglot.inband import FORMATS, Buffering, InBand, inband, parse_text
+from streamglot.inband import FORMATS, Buffering, inband, parse_text
 from streamglot.messages import ToolSpec
-
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-
-
-def run(box: InBand, events: list[BareEvent]) -> list[BareEvent]:
-    out: list[BareEvent] = []
-    for event in events:
-        out += box.feed(event)
-    return out + box.close()
-
-
-def stream(*texts: str, end: BareEvent | None = None) -> list[BareEvent]:
-    return [StreamStart(), TextStart(), *map(TextDelta, texts), TextEnd(), end or StreamEnd("end", "stop")]
-
 
 # --- live
 

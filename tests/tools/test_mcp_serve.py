@@ -11,7 +11,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from cli.shell import PROGRAM, Shell, text_answer
-from waiting import until
+from waiting import listens, until
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +54,7 @@ async def test_the_official_client_over_http(shell: Shell) -> None:
         [PROGRAM, "mcp", "--port", str(port)], env=shell.environment, cwd=shell.home, stderr=subprocess.DEVNULL
     )
     try:
-        until(lambda: _listens(port), lambda: "the MCP server did not start")
+        until(lambda: listens(port), lambda: "the MCP server did not start")
         async with Client(f"http://127.0.0.1:{port}/mcp", read_timeout_seconds=60) as client:
             await _use_tools(client)
     finally:
@@ -66,11 +66,6 @@ async def test_tools_serve_offers_the_tools_alone(shell: Shell) -> None:
     server = StdioServerParameters(command=PROGRAM, args=["tools", "serve"], env=shell.environment, cwd=shell.home)
     async with Client(server, read_timeout_seconds=60) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["calculator"]
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_terminal_shows_the_purpose_and_ctrl_c_ends_it(shell: Shell) -> None:

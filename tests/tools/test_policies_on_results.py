@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +84,6 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SHOWING = [name for name in CLIENTS if name not in ("chat", "chat, stream", "gemini", "ollama")]
 """Clients that see the results themselves, beside the answer of the model, which repeats them."""
-
-
-@pytest.fixture
-def model() -> Iterator[ChatModel]:
-    model = ChatModel()
-    yield model
-    model.close()
 
 
 def _config(model: ChatModel, folder: Path, policy: Mapping[str, Any]) -> dict[str, Any]:
