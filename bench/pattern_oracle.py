@@ -41,7 +41,7 @@ class Oracle:
             yield end, matched, bool(open_states)
             if following is None:
                 return
-            states = {state.rest for state in settled if accepts(state.node.written, following)}  # type: ignore[union-attr,misc]
+            states = {state.rest for state in settled if accepts(state.node.written, following)}  # type: ignore[union-attr,misc]  # only characters are settled
             accepted = None in states
             states.discard(None)
             if accepted:

@@ -145,7 +145,7 @@ def of_a_pair(port: int) -> dict[str, list[tuple[float, float]]]:
                 gateway.program.wait_for(gateway.port)
             for repeat in range(REPEATS + 1):  # the first one is for warming up
                 for load, options in LOADS.items():
-                    off, on = pool.map(lambda gateway: cost_of_chunk(gateway, *options), gateways)  # noqa: B023
+                    off, on = pool.map(lambda gateway: cost_of_chunk(gateway, *options), gateways)  # noqa: B023  # it runs before the next round
                     spent[load] += [(off, on)] if repeat else []
         finally:
             for gateway in gateways:

@@ -104,12 +104,12 @@ class Clients:
                 elif self._only in (None, client):
                     waiting.append((writer, client, url, oracle))
         for writer, client, url, oracle in waiting:
-            faults = judged(lambda oracle=oracle, url=url: oracle(url), expected(response, reader, writer, client))  # type: ignore[misc]
+            faults = judged(lambda oracle=oracle, url=url: oracle(url), expected(response, reader, writer, client))  # type: ignore[misc]  # a default binds the variable
             matrix.note(reader, writer, client, file, faults)
         for writer, client in asked:
             assert self._process is not None
             answer = self._process.answer()
-            faults = judged(lambda answer=answer: node_reading(answer), expected(response, reader, writer, client))  # type: ignore[misc]
+            faults = judged(lambda answer=answer: node_reading(answer), expected(response, reader, writer, client))  # type: ignore[misc]  # a default binds the variable
             matrix.note(reader, writer, client, file, faults)
         self._server.forget()
 

@@ -65,7 +65,7 @@ def parsed(arguments: str | None) -> Any:
 
 
 def joined(choice: ResponseChoice, kind: type) -> str:
-    return "".join(part.text for part in choice.parts if type(part) is kind)  # type: ignore[union-attr]
+    return "".join(part.text for part in choice.parts if type(part) is kind)  # type: ignore[union-attr]  # a kind with text
 
 
 def compare(response: Response, wanted: dict[str, Any], refused: bool = False) -> list[str]:

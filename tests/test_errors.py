@@ -63,7 +63,7 @@ def test_any_error_object(error: Any, code: str, status: int, retryable: bool, m
     assert refused.retry_after is None
 
 
-def test_what_is_an_error() -> None:
+def test_values_that_are_errors() -> None:
     assert is_error({"a": 1})
     assert is_error("x")
     nothing: list[Any] = [None, {}, "", [], 0, 1, True]

@@ -34,7 +34,7 @@ def test_a_whole_stream() -> None:
 
 
 def test_choices_have_a_state_of_their_own() -> None:
-    other: list[Event] = [Choice(1, event) for event in TEXT]  # type: ignore[arg-type]
+    other: list[Event] = [Choice(1, event) for event in TEXT]  # type: ignore[arg-type]  # none of them is a Choice
     check([START, TEXT[0], other[0], TEXT[1], other[1], other[4], Choice(1, END), TEXT[4], END])
     check([START, other[0], StreamError("x", "y")])
 
@@ -56,7 +56,7 @@ def test_choices_have_a_state_of_their_own() -> None:
         ([START, Choice(1, TextStart()), END], r"before its choices \[1\]"),
     ],
 )
-def test_what_the_table_does_not_allow(events: list[Event], says: str) -> None:
+def test_events_that_the_table_does_not_allow(events: list[Event], says: str) -> None:
     with pytest.raises(GrammarError, match=says):
         check(events)
 

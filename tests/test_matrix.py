@@ -38,7 +38,7 @@ def test_limits_name_clients_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_read_is_understood_by_every_client_of_every_writer(clients: Clients, reader: str) -> None:
+def test_every_client_of_every_writer_understands_every_stream(clients: Clients, reader: str) -> None:
     wrong: list[str] = []
     matrix = Matrix(wrong.append)
     for recording in recordings():

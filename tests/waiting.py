@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -23,3 +25,20 @@ async def soon(what: Callable[[], object], otherwise: Callable[[], str] = lambda
     while not what():
         assert time.monotonic() < end, otherwise()
         await asyncio.sleep(0.002)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that still runs; one that does not end is killed, and is a failure."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(WAIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -175,7 +175,7 @@ class KeepAlive(_Event, frozen=True, gc=False, tag="keep_alive"):
 
 
 class Extra(_Event, frozen=True, tag="extra"):
-    """What only one dialect can express. Its own writer writes it, the others count it as lost."""
+    """A piece that only one dialect can express. Its own writer writes it, the others count it as lost."""
 
     dialect: str
     data: dict[str, Any]

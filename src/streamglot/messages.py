@@ -1,7 +1,7 @@
 """Requests, their messages and parts, and the response that a stream adds up to.
 
-They are the same for every dialect. What only one dialect knows travels in ``Request.extra`` or in a ``NativePart`` and is sent
-only to an upstream of that dialect.
+They are the same for every dialect. Fields that only one dialect has are in ``Request.extra`` or in a ``NativePart``. They are
+sent only to an upstream of that dialect.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def drive_twice(cell: Cell, modules: Path, folder: Path) -> Outcome:
     return second
 
 
-def _tell(outcome: Outcome, verbose: bool) -> None:
+def _print_outcome(outcome: Outcome, verbose: bool) -> None:
     found = outcome.found
     cell = found.cell
     state = ("ok" if not found.faults else "; ".join(found.faults)) + (" (second run)" if found.again else "")
@@ -107,7 +107,7 @@ def main() -> None:
             )  # what the control explains is enough once
             outcome = drive_cell(cell, given.modules, Path(folder) / str(number))
             results[cell] = outcome.found
-            _tell(outcome, given.verbose)
+            _print_outcome(outcome, given.verbose)
             if given.results is not None:
                 given.results.write_bytes(msgspec.json.encode(list(results.values())))
     found = [results[cell] for cell in wanted]

@@ -146,7 +146,7 @@ def test_items_run_at_once_within_the_limit(upstream: MockUpstream, tmp_path: Pa
     assert upstream.most == 3
 
 
-def test_what_may_pass_is_retried_alone(gateway: Running, upstream: MockUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_failure_is_retried_alone(gateway: Running, upstream: MockUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "RETRY", RetryPolicy(retries=2, first=0.001))
     upstream.fails = lambda prompt, times: {"flaky": 503 if times < 3 else 0, "bad": 400, "down": 503}.get(prompt, 0)
     got = ask(gateway, [chat(name, name) for name in ("fine", "flaky", "bad", "down")]).json()["responses"]
@@ -194,7 +194,7 @@ def test_a_named_batch_goes_on_without_its_client_and_another_one_does_not(gatew
     for body in ({"batch_id": "left", "requests": [chat(1, "named")]}, {"requests": [chat(n, f"un{n}") for n in range(40)]}):
         connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
         connection.request("POST", "/v1/batch", msgspec.json.encode(body))
-        until(lambda prompt=body["requests"][0]["payload"]["prompt"]: upstream.asked[prompt])  # type: ignore[misc, index]
+        until(lambda prompt=body["requests"][0]["payload"]["prompt"]: upstream.asked[prompt])  # type: ignore[misc, index]  # a default binds the variable
         connection.close()
     gateway.log_line(lambda line: line.get("ending") == "client_gone")
     upstream.hold.set()
@@ -337,7 +337,7 @@ def test_the_answer_of_a_gateway_that_stops_is_not_kept(upstream: MockUpstream, 
         assert [one["result"] for one in again] == ["re: a", "re: b"]
 
 
-def test_a_fault_of_ours_is_an_honest_end(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_not_a_proper_end(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that cannot be finished ends with an error, and never with ``done``."""
 
     def broken(*_: object) -> bytes:

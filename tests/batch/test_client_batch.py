@@ -32,7 +32,7 @@ def test_results_come_for_every_kind_of_request(upstream: MockUpstream) -> None:
                 {"prompt": 5},
                 7,
             ]
-            return [one async for one in client.batch(requests, model="m", system="short", ordered=True)]  # type: ignore[arg-type]
+            return [one async for one in client.batch(requests, model="m", system="short", ordered=True)]  # type: ignore[arg-type]  # requests of every form
 
     results = asyncio.run(run())
     assert [result.index for result in results] == [0, 1, 2, 3, 4, 5]

@@ -52,7 +52,7 @@ def test_tokens_are_texts_too() -> None:
 
 
 @pytest.mark.parametrize("given", [None, 5, [], [True], ["a", 1], [[]], ["x"] * 9, "x" * 20_000, {"a": 1}])
-def test_what_is_no_small_list_of_texts_goes_alone(given: object) -> None:
+def test_a_request_without_a_small_list_of_texts_is_sent_alone(given: object) -> None:
     assert mergeable(EMBEDDINGS, {"model": "m", "input": given}) is None
 
 

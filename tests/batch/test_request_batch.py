@@ -267,7 +267,7 @@ def test_items_run_so_many_at_once_and_the_source_is_read_no_faster() -> None:
     asyncio.run(run(False))
 
 
-def test_what_is_raised_ends_all_and_leaves_nothing_running() -> None:
+def test_an_exception_ends_the_batch_and_leaves_nothing_running() -> None:
     async def run() -> None:
         async def one(number: int) -> int:
             if number == 3:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from waiting import WAIT_SECONDS, until
+from waiting import WAIT_SECONDS, end, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
 WORKS = re.compile(r"streamglot runs the batches")
@@ -108,13 +108,7 @@ def _running(process: Process) -> Iterator[Process]:
     try:
         yield process
     finally:
-        if process.process.poll() is None:
-            process.process.terminate()
-            try:
-                process.process.wait(WAIT_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.process.kill()
-                raise
+        end(process.process)
 
 
 def input_lines(questions: Iterable[tuple[str, str]], model: str = "m") -> bytes:

@@ -25,7 +25,7 @@ class S3Server:
     """The server, from outside."""
 
     def __init__(self, address: str, key: str, secret: str) -> None:
-        import boto3  # type: ignore[import-untyped]
+        import boto3  # type: ignore[import-untyped]  # it ships no types
 
         self.address, self.key, self.secret = address, key, secret
         # Any: the classes of boto3 are made while it runs

@@ -149,7 +149,7 @@ def test_no_more_calls_run_than_are_allowed() -> None:
         {"x-ratelimit-remaining-tokens": "1000", "x-ratelimit-reset-tokens": "20"},
     ],
 )
-def test_what_is_left_of_a_limit_is_spread_over_its_time(headers: dict[str, str]) -> None:
+def test_the_rest_of_a_limit_is_spread_over_its_time(headers: dict[str, str]) -> None:
     pace = UpstreamPace(100)
     pace.succeeded(100)
     pace.learn(50.0, headers, wall_clock=980.0)

@@ -66,7 +66,7 @@ def test_policies_hold_before_a_request_leaves_and_after_its_answer_comes(tmp_pa
             assert "swordfish" not in str(texts(client, done))
 
 
-def test_what_the_provider_did_not_run_is_reported(tmp_path: Path) -> None:
+def test_items_that_the_provider_did_not_run_are_reported(tmp_path: Path) -> None:
     with provider() as remote, running(configured(remote, f"sqlite:///{tmp_path}/s.db", tmp_path)) as gateway:
         client = client_of(gateway, "one")
         batch = submitted(client, asking("this ran", "this was lost"))

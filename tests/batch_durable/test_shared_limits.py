@@ -279,12 +279,12 @@ async def test_a_lost_cancellation_does_not_delay_the_end(valkey_url: str, monke
     one = Counted(valkey_url, "one", "cancelled")
     waiting = asyncio.Event()
 
-    async def deaf() -> None:
+    async def ignoring_cancellation() -> None:
         waiting.set()
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(one.limits, "exchange", deaf)
+    monkeypatch.setattr(one.limits, "exchange", ignoring_cancellation)
     tasks = TaskSupervisor(one.lines.append)
     tasks.start("rate limits", one.limits.run)
     one.pace.delay(time.monotonic())

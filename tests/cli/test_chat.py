@@ -47,7 +47,7 @@ def test_commands(shell: Shell) -> None:
 
 
 def call(id: str, kind: str = "function") -> ToolCallPart:
-    return ToolCallPart(id, f"tool_{id}", "{}", kind)  # type: ignore[arg-type]
+    return ToolCallPart(id, f"tool_{id}", "{}", kind)  # type: ignore[arg-type]  # one of the kinds
 
 
 def words(text: str) -> Message:

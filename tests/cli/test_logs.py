@@ -65,7 +65,7 @@ def test_turns_of_a_dead_process_are_not_shown_as_running(shell: Shell) -> None:
         await store.writer.flush()
         gone = {"pid": 2**22 + 1, "born": "0"}
         await store.database.execute(schema.processes.update().values(**gone))
-        store.process.end = nothing  # type: ignore[method-assign]
+        store.process.end = nothing  # type: ignore[method-assign]  # the process never ends
 
     async def nothing() -> None: ...
 

@@ -243,7 +243,7 @@ def test_bash_completes_commands_and_values(shell: Shell) -> None:
     assert "openai_responses" in shell.completions("streamglot", "translate", "--to", "open")
 
 
-def test_a_newcomer_talks_to_a_real_model(shell: Shell) -> None:
+def test_a_new_user_queries_a_real_model(shell: Shell) -> None:
     with real_model():
         pass  # it can be had
     shell.environment.pop("STREAMGLOT_CONFIG")

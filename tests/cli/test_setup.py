@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml  # type: ignore[import-untyped]  # it ships no types
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -252,7 +252,7 @@ def test_a_directory_is_refused(shell: Shell) -> None:
     assert "cannot be written: Is a directory" in words
 
 
-def test_what_a_terminal_shows_is_harmless(shell: Shell) -> None:
+def test_terminal_output_has_no_control_sequences(shell: Shell) -> None:
     (shell.home / ".aider.conf.yml").write_text("model: \x1b[31mred\n")
     status, words = write(shell, "aider")
     assert status == 0

@@ -59,7 +59,7 @@ def test_a_query_is_stored(shell: Shell) -> None:
     assert database(shell).stat().st_mode & 0o077 == 0
 
 
-def test_what_an_answer_cost_is_a_number(shell: Shell) -> None:
+def test_the_cost_of_an_answer_is_a_number(shell: Shell) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
     shell.tape("gpt-4o", [chunk(content="la"), chunk("stop", usage), DONE])
     (shell.home / "streamglot.toml").write_text(

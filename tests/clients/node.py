@@ -10,6 +10,22 @@ from types import TracebackType
 from typing import Any, Self
 
 FOLDER = Path(__file__).parent
+PATHS = {"ag-ui": "/agui", "ai-6": "/ui", "ai-7": "/ui"}
+"""The endpoints of the clients that do not add one to the address themselves."""
+CLIENTS = (
+    *PATHS,
+    "openai-chat",
+    "ai-sdk-openai-compatible-6",
+    "ai-sdk-openai-compatible-7",
+    "openai-responses",
+    "ai-sdk-openai-responses",
+    "anthropic",
+    "ai-sdk-anthropic",
+    "google-genai",
+    "ollama",
+)
+SUMMARIES_ONLY = ("ai-sdk-openai-responses",)
+"""These show a summary of the reasoning, and have no place for the reasoning itself."""
 
 
 def missing() -> str | None:

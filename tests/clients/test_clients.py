@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from clients.node import FOLDER, NodeClients, missing
+from clients.node import FOLDER, SUMMARIES_ONLY, NodeClients
 from clients.server import StreamServer
 from streamglot import (
     Citation,
@@ -57,8 +56,6 @@ CHAT_CLIENTS = (
     ("anthropic", "ai-sdk-anthropic"),
     ("gemini", "google-genai"),
 )
-SUMMARIES_ONLY = ("ai-sdk-openai-responses",)
-"""Shows a summary of the reasoning, and has no place for the reasoning itself."""
 THOUGHT: list[Event] = [ReasoningStart(), ReasoningDelta("Let me "), ReasoningDelta("see"), ReasoningEnd(SIGNED)]
 TEXT: list[Event] = [TextStart(), TextDelta("Hé"), KeepAlive(), TextDelta("llo \u2028 😀"), TextEnd()]
 CALL: list[Event] = [
@@ -68,16 +65,6 @@ CALL: list[Event] = [
     ToolCallEnd(SIGNED),
 ]
 USAGE = Usage(10, 5, 2, 0, 3)
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[NodeClients]:
-    reason = missing()
-    if reason is not None:
-        warnings.warn(f"NOT CHECKED with the real clients: {reason}", stacklevel=1)
-        pytest.skip(reason)
-    with NodeClients() as clients:
-        yield clients
 
 
 @pytest.fixture(scope="module")

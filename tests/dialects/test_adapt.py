@@ -49,7 +49,7 @@ def adapted_texts(*messages: Message, **abilities: Any) -> tuple[list[tuple[str,
 
 def messages_from(*words: str) -> list[Message]:
     """Messages from ``role: text``."""
-    return [Message(role, [TextPart(text)]) for role, text in (word.split(": ") for word in words)]  # type: ignore[arg-type]
+    return [Message(role, [TextPart(text)]) for role, text in (word.split(": ") for word in words)]  # type: ignore[arg-type]  # each word names a role
 
 
 def test_a_request_that_needs_no_change_comes_back_itself() -> None:
@@ -245,7 +245,7 @@ def test_ids_of_calls_that_are_too_long() -> None:
     ]
     results: list[Part] = [ToolResultPart("short", [])]
     request, dropped = adapted(Request("m", [Message("assistant", parts), Message("tool", results)]), call_id_chars=64)
-    ids = [part.call_id for message in request.messages for part in message.parts if not isinstance(part, TextPart)]  # type: ignore[union-attr]
+    ids = [part.call_id for message in request.messages for part in message.parts if not isinstance(part, TextPart)]  # type: ignore[union-attr]  # calls and results
     assert [len(call_id) for call_id in ids] == [64, 5, 86, 5]
     assert dropped == []
 
@@ -256,7 +256,7 @@ def test_ids_of_a_fixed_length() -> None:
     request, _ = adapted(
         Request("m", [Message("assistant", calls), Message("tool", results)]), call_id_chars=9, call_id_fixed=True
     )
-    called, answered = ([part.call_id for part in message.parts] for message in request.messages)  # type: ignore[union-attr]
+    called, answered = ([part.call_id for part in message.parts] for message in request.messages)  # type: ignore[union-attr]  # calls and results
     assert called == answered
     assert called[1] == "abcDEF123"
     assert all(len(call_id) == 9 and call_id.isalnum() for call_id in called)
@@ -338,7 +338,7 @@ def test_a_builder_knows_where_its_dialect_has_more_than_the_upstream() -> None:
     assert build(request, abilities=Abilities(namespaces=False)).body["tools"][0]["name"] == "a__b"
 
 
-def test_what_is_dropped_is_named_once() -> None:
+def test_a_dropped_field_is_reported_once() -> None:
     parts: list[Part] = [TextPart("a", cache=""), TextPart("b", cache="")]
     built = DIALECTS["gemini"].build_request(Request("m", [Message("user", parts)], [ToolSpec("f", cache="")]))
     assert built.dropped == ["cache_control"]

@@ -389,7 +389,7 @@ class TestActivityEvents:
             Extra("agui", {"type": "CUSTOM", "name": "big", "value": "x" * MAX_EVENT_BYTES}),
         ],
     )
-    def test_what_the_client_would_reject_is_counted(self, event: Extra) -> None:
+    def test_events_that_the_client_would_reject_are_counted(self, event: Extra) -> None:
         box = make()
         assert len(read(box.feed([START, event]))) == 1
         assert box.lost == {"Extra": 1}
@@ -519,7 +519,7 @@ class TestRunAgentInput:
         assert (request.stream, request.dialect, request.messages) == (True, "agui", [])
         assert request.extra == {"threadId": "t", "runId": "r"}
 
-    def test_what_the_run_needs_is_kept(self) -> None:
+    def test_fields_that_the_run_needs_are_kept(self) -> None:
         resume = [{"interruptId": "q", "status": "resolved", "payload": {"approved": True}, "metadata": None}]
         request = parse({**INPUT, "state": {"a": 1}, "resume": resume, "protocolVersion": "1.0", "parentRunId": "p"})
         assert request.extra["state"] == {"a": 1}
@@ -690,7 +690,7 @@ class TestRunAgentInput:
             MediaPart("image/png", "DDDD", filename="b.png"),
         ]
 
-    def test_what_was_written_comes_back(self) -> None:
+    def test_written_messages_are_read_back(self) -> None:
         """A snapshot of a turn that comes back with the next request becomes the same turn, with the state of its provider."""
         native = Echo("elsewhere", {"n": 1})
         events = [

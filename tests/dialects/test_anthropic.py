@@ -180,7 +180,7 @@ def test_a_call_that_is_not_json_is_an_error_although_the_stop_reason_says_tool_
 )
 def test_the_reason_follows_the_blocks(word: str | None, calls: bool, reason: str) -> None:
     last = read(wire(START, *(call_block(0, "{}") if calls else []), ending(word), STOP))[-1]
-    assert last == StreamEnd(reason, word)  # type: ignore[arg-type]
+    assert last == StreamEnd(reason, word)  # type: ignore[arg-type]  # a reason of the table above
 
 
 def test_a_stop_sequence() -> None:
@@ -256,7 +256,7 @@ def test_blocks_of_this_dialect_only_are_kept() -> None:
     ]
 
 
-def test_what_the_message_says_beside_its_blocks() -> None:
+def test_fields_of_the_message_beside_its_blocks() -> None:
     details, container = {"type": "refusal", "category": None}, {"id": "c"}
     end = {**ending("refusal", stop_details=details, container=container), "context_management": {"applied_edits": []}}
     assert inside(end=end) == [

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from dialects.anthropic_events import START, call, text, write
 from streamglot import check, collect, reader
-from streamglot.dialects.anthropic.writer import AnthropicWriter
 from streamglot.dialects.echo import pack
 from streamglot.events import (
     Citation,
@@ -24,31 +24,12 @@ from streamglot.events import (
     ReasoningStart,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
-    ToolCallDelta,
     ToolCallEnd,
-    ToolCallStart,
     Usage,
 )
-
-START = StreamStart("msg_1", "m")
-BROKEN = StreamError("upstream_truncated", "cut")
-
-
-def call(*pieces: str, call_id: str = "toolu_1", kind: Any = "function", end: ToolCallEnd | None = None) -> list[Event]:
-    return [ToolCallStart(call_id, "look", kind), *map(ToolCallDelta, pieces), end or ToolCallEnd()]
-
-
-def text(*pieces: str) -> list[Event]:
-    return [TextStart(), *map(TextDelta, pieces), TextEnd()]
-
-
-def write(*events: Event, strict: bool = False) -> tuple[bytes, AnthropicWriter]:
-    made = AnthropicWriter(strict=strict)
-    return made.feed(events) + made.close(), made
 
 
 @pytest.fixture(scope="module")

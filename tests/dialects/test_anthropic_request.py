@@ -235,7 +235,7 @@ def test_tool_choices() -> None:
     assert asked(tools=[{"type": "bash_20250124"}]).tools[0].name == "bash_20250124"
 
 
-def test_what_changes_the_answer_is_named() -> None:
+def test_parameters_that_change_the_answer_are_reported() -> None:
     request = asked(mcp_servers=[{"url": "u"}], speed="fast")
     assert request.essential == ["mcp_servers"]
     assert build(request).body["mcp_servers"] == [{"url": "u"}]

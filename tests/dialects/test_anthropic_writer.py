@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from dialects.anthropic_events import BROKEN, START, call, text, write
 from streamglot import writer
 from streamglot.dialects.anthropic.state import LATE_TEXT, own_id, packed, packed_beside, wire_id
 from streamglot.dialects.anthropic.wire import arguments_object, error_body, write_usage
-from streamglot.dialects.anthropic.writer import AnthropicWriter
 from streamglot.dialects.echo import pack
 from streamglot.events import (
     Choice,
@@ -26,7 +26,6 @@ from streamglot.events import (
     StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
@@ -36,22 +35,6 @@ from streamglot.events import (
     ToolResult,
     Usage,
 )
-
-START = StreamStart("msg_1", "m")
-BROKEN = StreamError("upstream_truncated", "cut")
-
-
-def call(*pieces: str, call_id: str = "toolu_1", kind: Any = "function", end: ToolCallEnd | None = None) -> list[Event]:
-    return [ToolCallStart(call_id, "look", kind), *map(ToolCallDelta, pieces), end or ToolCallEnd()]
-
-
-def text(*pieces: str) -> list[Event]:
-    return [TextStart(), *map(TextDelta, pieces), TextEnd()]
-
-
-def write(*events: Event, strict: bool = False) -> tuple[bytes, AnthropicWriter]:
-    made = AnthropicWriter(strict=strict)
-    return made.feed(events) + made.close(), made
 
 
 def frames(*events: Event) -> list[dict[str, Any]]:

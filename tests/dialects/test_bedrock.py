@@ -314,7 +314,7 @@ def test_a_block_may_change_its_kind() -> None:
     ],
 )
 def test_stop_reasons(raw: str, reason: str) -> None:
-    assert read(START, ("messageStop", {"stopReason": raw}), META)[-1] == StreamEnd(reason, raw)  # type: ignore[arg-type]
+    assert read(START, ("messageStop", {"stopReason": raw}), META)[-1] == StreamEnd(reason, raw)  # type: ignore[arg-type]  # a reason of the table above
 
 
 def test_malformed_model_output_is_an_error() -> None:
@@ -643,7 +643,7 @@ def test_a_request_survives_a_round_trip() -> None:
     assert built.body == ASKED
 
 
-def test_what_the_service_does_not_name_is_refused_or_reported() -> None:
+def test_parameters_unknown_to_the_service_are_refused_or_reported() -> None:
     request = Request("m", [Message("user", [TextPart("a")])], seed=4, user="me", metadata={"a": 1}, service_tier="scale", n=1)
     built = CONVERSE.build_request(request)
     assert sorted(built.dropped) == ["metadata", "seed", "service_tier", "user"]

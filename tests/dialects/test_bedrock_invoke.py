@@ -297,7 +297,7 @@ def test_chat_chunks_are_read_by_their_own_dialect() -> None:
     assert read(both)[-1] == StreamEnd("end", "stop")
 
 
-def test_chat_chunks_that_call_the_finish_otherwise() -> None:
+def test_chat_chunks_with_another_name_for_the_finish() -> None:
     def other(content: str, reason: str | None) -> dict[str, Any]:
         return {"choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "stop_reason": reason}, 3]}
 
@@ -546,7 +546,7 @@ def test_a_prompt_with_the_marks_of_its_family() -> None:
         Request("meta.llama3", stop=["END"]),
     ],
 )
-def test_what_a_prompt_cannot_express_is_refused(request_: Request) -> None:
+def test_requests_that_a_prompt_cannot_express_are_refused(request_: Request) -> None:
     with pytest.raises(Unsupported):
         INVOKE.build_request(request_)
 

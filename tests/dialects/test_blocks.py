@@ -400,7 +400,7 @@ def test_limits_are_enforced(limit: str, value: int, use: Callable[[Blocks], obj
     assert raised.value.code == f"limit_{limit}"
 
 
-def test_what_was_held_and_released_is_not_counted_for_ever() -> None:
+def test_released_calls_no_longer_count_for_the_limit() -> None:
     def use(blocks: Blocks) -> None:
         for number in range(20):
             blocks.call(2 * number, f"a{number}", "f", "{")

@@ -432,7 +432,7 @@ def test_a_request_survives_a_round_trip() -> None:
     assert (built.body, built.dropped) == (ASKED, [])
 
 
-def test_what_the_upstream_does_not_name_is_refused_or_reported() -> None:
+def test_parameters_unknown_to_the_upstream_are_refused_or_reported() -> None:
     assert COHERE.build_request(Request("m", user="me", n=1)).dropped == ["user"]
     with pytest.raises(Unsupported):
         COHERE.build_request(Request("m", n=2))

@@ -53,7 +53,7 @@ def test_no_key_is_no_header(name: str) -> None:
     assert not any("key" in header or header == "authorization" for header in headers)
 
 
-def test_what_stands_in_the_address_is_quoted() -> None:
+def test_values_in_the_address_are_quoted() -> None:
     assert dialect("gemini").endpoint("http://a", Request("models/a b")).url == "http://a/models/a%20b:generateContent"
     assert dialect("bedrock_converse").endpoint("http://a", Request("arn:aws/x")).url == "http://a/model/arn%3Aaws%2Fx/converse"
     assert (

@@ -186,7 +186,7 @@ def test_both_casings() -> None:
         Usage(3, 2, raw={"promptTokenCount": 3, "candidatesTokenCount": 2}),
         StreamEnd("tool_calls", "STOP"),
     ]
-    assert read(b'{"finish_reason": "STOP", oops')[-1].code == "not_json"  # type: ignore[union-attr]
+    assert read(b'{"finish_reason": "STOP", oops')[-1].code == "not_json"  # type: ignore[union-attr]  # a StreamError
 
 
 # --- signatures
@@ -271,7 +271,7 @@ def test_an_unknown_finish_with_calls_means_the_calls() -> None:
 
 def test_a_call_without_a_name() -> None:
     events = read(chunk({"functionCall": {"args": {"a": 1}}}, finish="STOP"))
-    assert events[-1].code == "tool_call_without_name"  # type: ignore[union-attr]
+    assert events[-1].code == "tool_call_without_name"  # type: ignore[union-attr]  # a StreamError
     assert body(chunk({"functionCall": {}}, {"text": "a"}, finish="STOP")) == text("a")
 
 
@@ -369,7 +369,7 @@ def test_a_path_that_goes_back_in_the_stream() -> None:
     assert json.loads(written) == {"a": {"b": 1, "d": 3}, "c": 2}
 
 
-def test_a_path_of_the_wrong_kind_says_the_argument_again() -> None:
+def test_a_path_of_the_wrong_kind_repeats_the_argument() -> None:
     box = PartialArgs()
     written = box.add(("a", 0), 1) + box.add(("a", "b"), 2) + box.close()
     assert json.loads(written) == {"a": {"0": 1, "b": 2}}
@@ -436,7 +436,7 @@ def test_only_a_later_candidate_has_content() -> None:
 
 
 def test_an_index_out_of_reason() -> None:
-    assert read(chunk({"text": "a"}, index=-1))[-1].code == "bad_candidate_index"  # type: ignore[union-attr]
+    assert read(chunk({"text": "a"}, index=-1))[-1].code == "bad_candidate_index"  # type: ignore[union-attr]  # a StreamError
 
 
 # --- usage
@@ -652,7 +652,7 @@ def test_one_object_instead_of_a_stream() -> None:
 def test_scenarios_are_answered_without_streaming() -> None:
     assert collect(GeminiReader().read_whole(chunk({"text": "a"}))).choices[0].text == "a"
     assert GeminiReader().read_whole({"promptFeedback": {"blockReason": "OTHER"}})[-1] == StreamEnd("content_filter", "OTHER")
-    assert "has no candidates" in GeminiReader().read_whole({"x": 1})[-1].message  # type: ignore[union-attr]
+    assert "has no candidates" in GeminiReader().read_whole({"x": 1})[-1].message  # type: ignore[union-attr]  # a StreamError
 
 
 def test_errors_in_the_stream() -> None:
@@ -680,8 +680,8 @@ def test_frames_that_are_not_an_object() -> None:
     assert read(b'"[DONE]"', good) == read(good)
     assert read([good, {}]) == read(good)
     for wrong in (b"[1]", b"true"):
-        assert read(wrong)[-1].code == "upstream_protocol_error"  # type: ignore[union-attr]
-    assert read(b"oops")[-1].code == "not_json"  # type: ignore[union-attr]
+        assert read(wrong)[-1].code == "upstream_protocol_error"  # type: ignore[union-attr]  # a StreamError
+    assert read(b"oops")[-1].code == "not_json"  # type: ignore[union-attr]  # a StreamError
 
 
 def test_comments_and_blank_chunks() -> None:

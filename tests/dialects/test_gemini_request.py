@@ -249,7 +249,7 @@ def test_calls_and_results_are_matched_by_id_or_by_name_and_order() -> None:
     assert parsed[4].parts == [ToolResultPart("x", [TextPart('{"y":1}')], name="k")]
 
 
-def test_what_the_provider_ran_goes_back_as_it_came() -> None:
+def test_calls_that_the_provider_ran_are_returned_unchanged() -> None:
     contents = [
         model(
             {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": "UzE="},
@@ -379,7 +379,7 @@ def test_state_goes_to_the_provider_that_made_it_only() -> None:
     assert build(Request(messages=[Message("assistant", lost)])).body["contents"] == []
 
 
-def test_what_a_conversation_cannot_express() -> None:
+def test_parts_that_a_conversation_cannot_express() -> None:
     with pytest.raises(RequestError, match="names no tool"):
         build(Request(messages=[Message("tool", [ToolResultPart("c", [])])]))
     with pytest.raises(Unsupported, match="another_dialect"):
@@ -411,7 +411,7 @@ def test_endlessly_nested_bodies() -> None:
         deep = {"a": deep}
     with pytest.raises(RequestError, match="too deeply"):
         parse(deep)
-    assert "too deeply" in GeminiReader().read_whole(deep)[-1].message  # type: ignore[union-attr]
+    assert "too deeply" in GeminiReader().read_whole(deep)[-1].message  # type: ignore[union-attr]  # a StreamError
 
 
 # --- tools, reasoning, output

@@ -254,7 +254,7 @@ def test_metadata_waits_for_the_last_chunk() -> None:
     }
 
 
-def test_what_cannot_be_expressed_is_counted() -> None:
+def test_events_that_cannot_be_expressed_are_counted() -> None:
     box, _ = write(
         START, Extra("other", {"candidate": {}}), Extra("gemini", {"what": 1}), Citation(cited_text="x"),
         ToolCallStart("s", "search", "server"), ToolCallDelta("{}"), ToolCallEnd(), ToolResult("s", "found"),

@@ -81,7 +81,7 @@ def test_sources_are_found_in_json_and_in_links() -> None:
     assert len(sources_of(str([{"url": f"u{n}"} for n in range(99)]).replace("'", '"'))) == 50
 
 
-def test_what_a_call_asked_for_is_found_under_many_names() -> None:
+def test_the_input_of_a_call_is_found_under_many_names() -> None:
     def call(**arguments: Any) -> HostedCall:
         return HostedCall(declared={}, name="x", call_id="c", arguments=arguments)
 

@@ -154,7 +154,7 @@ class Nested(msgspec.Struct):
     many: list[Numbers] | None = None
 
 
-def test_what_spells_infinity_is_no_number() -> None:
+def test_infinity_is_not_a_number() -> None:
     assert fit(Numbers, {"number": "inf", "text": "inf"}) == Numbers(None, "inf")
     assert fit(Numbers, {"number": "1.5"}) == Numbers(1.5)
     odd = {"one": {"number": "nan", "text": "a"}, "many": [{"number": "-Infinity", "text": "b"}, {"number": "2"}]}

@@ -167,7 +167,7 @@ def test_text_calls_and_the_end_on_one_line() -> None:
     ("word", "reason"), [("stop", "end"), ("length", "length"), ("load", "other"), ("", "other"), (None, "end"), ("STOP", "end")]
 )
 def test_done_reasons(word: str | None, reason: str) -> None:
-    assert read(lines(message_line("x"), last(word)))[-1] == StreamEnd(reason, word)  # type: ignore[arg-type]
+    assert read(lines(message_line("x"), last(word)))[-1] == StreamEnd(reason, word)  # type: ignore[arg-type]  # a reason of the table above
 
 
 def test_a_limit_inside_an_answer_with_calls_is_still_a_limit() -> None:
@@ -236,7 +236,7 @@ def test_an_error_with_a_status() -> None:
         (lines(message_line(tool_calls=[call("", {})])), "tool_call_without_name"),
     ],
 )
-def test_what_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
+def test_a_body_that_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
     event = read(data)[-1]
     assert isinstance(event, StreamError)
     assert event.code == code
@@ -352,7 +352,7 @@ def test_written_generate_lines() -> None:
     assert dict(writer.lost) == {"ToolCallStart": 1}
 
 
-def test_what_the_dialect_cannot_express_is_counted() -> None:
+def test_events_that_the_dialect_cannot_express_are_counted() -> None:
     writer = OllamaWriter()
     writer.feed(
         [

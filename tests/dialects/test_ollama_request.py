@@ -229,7 +229,7 @@ def test_results_find_their_calls_by_name_and_by_order() -> None:
         ({"options": {"num_predict": "x"}}, "options.num_predict"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_named(body: dict[str, Any], where: str) -> None:
+def test_the_error_names_the_fault_of_a_request(body: dict[str, Any], where: str) -> None:
     with pytest.raises(RequestError) as caught:
         parse(body)
     assert where in caught.value.message
@@ -342,7 +342,7 @@ def test_no_tools_where_none_may_be_called_and_own_tools_as_they_came() -> None:
         (Request(logit_bias={"1": 1.0}), "logit_bias"),
     ],
 )
-def test_what_this_upstream_cannot_do_is_refused(request_: Request, words: str) -> None:
+def test_unsupported_requests_are_refused(request_: Request, words: str) -> None:
     with pytest.raises(Unsupported, match=words):
         build(request_)
 

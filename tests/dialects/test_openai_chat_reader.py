@@ -114,7 +114,7 @@ def test_done_may_be_missing_quoted_or_followed(end: bytes) -> None:
     ],
 )
 def test_finish_words(word: str, reason: str) -> None:
-    assert read(chunk({"content": "a"}, word), DONE)[-1] == StreamEnd(reason, word)  # type: ignore[arg-type]
+    assert read(chunk({"content": "a"}, word), DONE)[-1] == StreamEnd(reason, word)  # type: ignore[arg-type]  # a reason of the table above
 
 
 def test_a_call_that_ends_with_stop_is_a_tool_call_all_the_same() -> None:
@@ -210,11 +210,11 @@ def test_not_json() -> None:
 def test_limits_of_the_wire() -> None:
     box = reader("openai_chat", limits=Limits(response_bytes=300))
     events = [event for _ in range(9) for event in box.feed(chunk({"content": "a"}))]
-    assert events[-1].code == "limit_response_bytes"  # type: ignore[union-attr]
+    assert events[-1].code == "limit_response_bytes"  # type: ignore[union-attr]  # a StreamError
     box = reader("openai_chat", limits=Limits(line_bytes=200))
     events = box.feed(chunk({"content": "a"}) + chunk({"content": "b" * 500}))
     assert events[2] == TextDelta("a")
-    assert events[-1].code == "limit_line_bytes"  # type: ignore[union-attr]
+    assert events[-1].code == "limit_line_bytes"  # type: ignore[union-attr]  # a StreamError
     assert box.feed(DONE) == box.close() == []
 
 
@@ -450,7 +450,7 @@ def test_extras_of_this_dialect_are_emitted_once() -> None:
     ]
 
 
-def test_what_comes_before_the_first_choice_waits_for_the_start() -> None:
+def test_events_before_the_first_choice_wait_for_the_start() -> None:
     early = frame({"id": "", "model": "", "choices": [], "prompt_filter_results": [{"a": 1}]})
     assert read(early, chunk({"content": "a"}, "stop"))[:2] == [
         START,

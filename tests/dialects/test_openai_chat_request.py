@@ -120,7 +120,7 @@ def test_bad_requests_name_the_field_and_the_value(body: dict[str, Any], says: s
     with pytest.raises(RequestError, match=says):
         parse(**body)
     with pytest.raises(RequestError, match="the body must be an object"):
-        CHAT.parse_request([])  # type: ignore[arg-type]
+        CHAT.parse_request([])  # type: ignore[arg-type]  # a wrong body
 
 
 # --- messages
@@ -485,7 +485,7 @@ def test_log_probabilities_of_a_stream_are_joined_by_choice() -> None:
 
 
 @pytest.mark.parametrize("extra", [{"choice": {"logprobs": -0.5}}, {"choice": {"logprobs": {"content": 5}}}, {"choice": 5}, {}])
-def test_what_is_no_log_probability_is_none(extra: dict[str, Any]) -> None:
+def test_an_invalid_log_probability_is_none(extra: dict[str, Any]) -> None:
     own, other = Extra("openai_chat", extra), Extra("other", {"choice": {"logprobs": {"content": [token("a")]}}})
     response = Response("c1", "m", 7, [ResponseChoice(0, [TextPart("a")], "end")], extras=[own, other])
     assert CHAT.build_response(response)["choices"][0]["logprobs"] is None

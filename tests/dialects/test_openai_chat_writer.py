@@ -331,7 +331,7 @@ def test_several_choices_start_at_zero_and_end_each() -> None:
     assert places == [(0, None), (1, None), (2, None), (2, None), (2, "length"), (0, None), (0, "stop"), (1, "stop")]
 
 
-def test_what_is_written_is_read_as_it_was() -> None:
+def test_written_events_are_read_back_unchanged() -> None:
     events: list[Event] = [
         START,
         ReasoningStart(),
@@ -345,5 +345,5 @@ def test_what_is_written_is_read_as_it_was() -> None:
     box, back = writer("openai_chat"), reader("openai_chat")
     again = collect(back.feed(box.feed(events)) + back.close())
     wanted = collect(events)
-    again.choices[0].parts[0].echo = None  # type: ignore[union-attr]
+    again.choices[0].parts[0].echo = None  # type: ignore[union-attr]  # a part with an echo
     assert again == wanted

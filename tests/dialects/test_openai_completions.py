@@ -191,7 +191,7 @@ def test_the_last_usage_counts_and_keeps_what_it_does_not_say() -> None:
         (b'{"data":[]}', "upstream_protocol_error"),
     ],
 )
-def test_what_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
+def test_a_body_that_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
     event = read(data)[-1]
     assert isinstance(event, StreamError)
     assert event.code == code
@@ -248,6 +248,11 @@ def test_written_chunks() -> None:
     assert write(ANSWER, include_usage=False) == text + finish + b"data: [DONE]\n\n"
 
 
+def test_tokens_written_to_a_cache_are_part_of_the_usage() -> None:
+    written = write([START, TextStart(), TextDelta("a"), TextEnd(), Usage(9, 2, None, 4), StreamEnd()])
+    assert b'"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":4}' in written
+
+
 def test_several_answers_are_written_with_their_index() -> None:
     events: list[Event] = [
         START, Choice(2, TextStart()), Choice(2, TextDelta("x")), Choice(2, StepEnd(0)), Choice(2, TextEnd()),
@@ -279,7 +284,7 @@ def test_extras_of_this_dialect_are_written() -> None:
     assert only.count(b"data: ") == 2
 
 
-def test_what_the_dialect_cannot_express_is_counted() -> None:
+def test_events_that_the_dialect_cannot_express_are_counted() -> None:
     writer = CompletionsWriter()
     writer.feed(
         [
@@ -464,7 +469,7 @@ def test_a_conversation_as_one_prompt() -> None:
         (Request(dialect="other", extra={"web": {}}, essential=["web"]), "web"),
     ],
 )
-def test_what_this_upstream_cannot_do_is_refused(request_: Request, words: str) -> None:
+def test_unsupported_requests_are_refused(request_: Request, words: str) -> None:
     with pytest.raises(Unsupported, match=words):
         build(request_)
 

@@ -114,7 +114,7 @@ def test_a_whole_lifecycle() -> None:
         "total_tokens": 8,
     }
     events = read(
-        {"type": "response.created", "response": {**CREATED["response"], "tools": []}},  # type: ignore[dict-item]
+        {"type": "response.created", "response": {**CREATED["response"], "tools": []}},  # type: ignore[dict-item]  # the value is a dict
         {"type": "response.in_progress", "response": {"id": "resp_1", "tools": []}},
         added({"type": "message", "id": "msg_1", "content": []}),
         {"type": "response.content_part.added", "output_index": 0, "content_index": 0, "part": {**part, "text": ""}},
@@ -413,7 +413,7 @@ def test_a_call_is_whole_wherever_it_stands(events: list[dict[str, Any]]) -> Non
     assert got[-1] == ToolCallEnd()
 
 
-def test_calls_of_the_same_kind_are_told_apart_by_their_call_ids() -> None:
+def test_calls_of_the_same_kind_are_distinguished_by_their_ids() -> None:
     one, two = call('{"a":1}', call_id="c1"), call('{"a":2}', call_id="c2")
     assert len([event for event in body(done(one), done(two)) if isinstance(event, ToolCallStart)]) == 2
     assert len([event for event in body(done(one, 0), end(output=[two, one])) if isinstance(event, ToolCallStart)]) == 2
@@ -560,7 +560,7 @@ def test_keep_alives_and_unknown_events() -> None:
 def test_empty_and_mistyped_things_are_skipped() -> None:
     assert body(
         text(""),
-        text(5),  # type: ignore[arg-type]
+        text(5),  # type: ignore[arg-type]  # a wrong type
         added({}),
         done({}),
         {"type": "response.output_item.added"},
@@ -634,7 +634,7 @@ def test_a_pair_of_surrogates_cut_between_two_deltas() -> None:
 
 
 def test_a_body_instead_of_a_stream() -> None:
-    whole = {**CREATED["response"], "status": "completed", "output": [message("Hi")]}  # type: ignore[dict-item]
+    whole = {**CREATED["response"], "status": "completed", "output": [message("Hi")]}  # type: ignore[dict-item]  # the value is a dict
     data = json.dumps(whole).encode()
     assert [event for event in every_cut(ResponsesReader, data) if not isinstance(event, Extra)] == [
         START,

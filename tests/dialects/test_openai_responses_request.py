@@ -337,7 +337,7 @@ def test_calls_and_results() -> None:
     ]
 
 
-def test_what_cannot_be_expressed() -> None:
+def test_events_that_cannot_be_expressed() -> None:
     with pytest.raises(Unsupported, match="the type 'media' cannot"):
         items(MediaPart("image/png", "QUJD"))
     with pytest.raises(Unsupported, match="which only other has, cannot"):

@@ -24,7 +24,7 @@ def user(text: str) -> Message:
     return Message("user", [TextPart(text)])
 
 
-def test_what_was_asked_is_repeated_without_its_input() -> None:
+def test_the_response_repeats_the_request_without_its_input() -> None:
     request = Request(
         model="m",
         messages=[Message("system", [TextPart("Be kind.")]), user("Hi")],

@@ -110,7 +110,7 @@ def test_an_upstream_of_this_dialect_without_namespaces_knows_the_flat_names() -
 def test_a_search_that_found_nothing_says_so() -> None:
     nothing = {"type": "tool_search_output", "call_id": "s", "execution": "client", "tools": []}
     request = parse(input=[INPUT[1], nothing])
-    assert request.messages[-1].parts[0].text == "no tool was found"  # type: ignore[union-attr]
+    assert request.messages[-1].parts[0].text == "no tool was found"  # type: ignore[union-attr]  # a TextPart
     assert len(request.tools) == 5
 
 

@@ -143,7 +143,7 @@ def test_a_response_before_its_stream() -> None:
     assert looked.feed(events) == plain.feed(events)
 
 
-def test_what_the_response_repeats() -> None:
+def test_fields_that_the_response_repeats() -> None:
     writer = ResponsesWriter(mirror={"instructions": "Be kind", "status": "odd", "conversation": "c1"})
     written = payloads(writer.feed([START, Extra(NAME, {"response": {"tools": [1], "output": 5}})]))
     assert written[0]["response"]["instructions"] == "Be kind"
@@ -411,7 +411,7 @@ def test_sound() -> None:
     assert kinds(written)[2:-1] == ["audio.delta", "audio.transcript.delta", "audio.done", "audio.transcript.done"]
 
 
-def test_what_cannot_be_expressed_is_counted() -> None:
+def test_events_that_cannot_be_expressed_are_counted() -> None:
     assert lost(Extra("other", {"x": 1}), Choice(1, TextStart())) == {"Extra": 1, "TextStart": 1}
     odd = Extra(NAME, {"event": {"note": 1}})
     assert payloads_of(odd)[2] == {"type": "response.extra", "note": 1, "sequence_number": 2}

@@ -275,7 +275,7 @@ def test_another_phase_with_text_ends_the_answer_too() -> None:
         (b'{"ret":["punish"]}', "upstream_protocol_error", 502),
     ],
 )
-def test_what_is_not_an_answer_is_an_error(data: bytes, code: str, status: int) -> None:
+def test_a_body_that_is_not_an_answer_is_an_error(data: bytes, code: str, status: int) -> None:
     event = read(data)[-1]
     assert isinstance(event, StreamError)
     assert (event.code, event.status) == (code, status)
@@ -484,7 +484,7 @@ def test_thinking(reasoning: Reasoning | None, thinks: bool, dropped: list[str])
         (Request(stop=["x"]), "stop"),
     ],
 )
-def test_what_this_upstream_cannot_do_is_refused(request_: Request, words: str) -> None:
+def test_unsupported_requests_are_refused(request_: Request, words: str) -> None:
     with pytest.raises(Unsupported, match=words):
         build(request_)
 

@@ -33,7 +33,7 @@ class Outer(msgspec.Struct):
     renamed: int = msgspec.field(default=0, name="other")
 
 
-def test_what_fits_is_kept() -> None:
+def test_fields_with_valid_types_are_kept() -> None:
     odd = {
         "name": 5,
         "maybe": None,
@@ -97,7 +97,7 @@ def test_the_registry() -> None:
         ("cohere", lambda entry: entry.input_items(Request(), "r", False), "no stored responses"),
     ],
 )
-def test_what_a_dialect_does_not_support_is_a_config_error(name: str, call: Callable[[Dialect], object], message: str) -> None:
+def test_an_unsupported_method_is_a_config_error(name: str, call: Callable[[Dialect], object], message: str) -> None:
     with pytest.raises(ConfigError, match=f"the dialect '{name}' .*{message}"):
         call(DIALECTS[name])
 
@@ -111,12 +111,12 @@ def test_the_base_reader_takes_no_body() -> None:
         dialect = "plain"
 
     events = Plain().read_whole({"a": 1})
-    assert events[0].code == "upstream_protocol_error"  # type: ignore[union-attr]
+    assert events[0].code == "upstream_protocol_error"  # type: ignore[union-attr]  # a StreamError
     box = Plain()
     assert box.feed(b": hello\n\n") == [streamglot.KeepAlive("hello")]
     box.comments = False
     assert box.feed(b": hello\n\n") == [streamglot.KeepAlive()]
-    assert box.close()[-1].code == "upstream_truncated"  # type: ignore[union-attr]
+    assert box.close()[-1].code == "upstream_truncated"  # type: ignore[union-attr]  # a StreamError
 
 
 def test_translate_writes_as_it_reads() -> None:

@@ -367,7 +367,7 @@ class TestOwnParts:
             Extra("elsewhere", {"type": "data-x", "data": 1}),
         ],
     )
-    def test_what_the_client_would_reject_is_counted(self, event: Extra) -> None:
+    def test_events_that_the_client_would_reject_are_counted(self, event: Extra) -> None:
         box = make()
         box.feed([START, event])
         assert box.lost == {"Extra": 1}
@@ -447,7 +447,7 @@ class TestRequest:
         assert request.messages == [Message("user", [TextPart("q")])]
         assert (request.stream, request.extra) == (True, {"id": "chat", "trigger": "submit-message"})
 
-    def test_what_an_application_adds(self) -> None:
+    def test_fields_that_an_application_adds(self) -> None:
         body = {"model": "m", "system": "Be kind", "temperature": 1, "maxOutputTokens": 9, "stopSequences": ["x"], "mine": 1}
         request = parse({**body, "messages": [user({"type": "text", "text": "q"})], "toolChoice": "none"})
         assert (request.model, request.temperature, request.max_tokens, request.stop) == ("m", 1.0, 9, ["x"])

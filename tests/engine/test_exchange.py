@@ -224,7 +224,7 @@ async def test_a_foreign_cancellation_stays_one() -> None:
         await starting
 
 
-async def test_a_refusal_is_raised_and_told_to_the_observers() -> None:
+async def test_a_refusal_is_raised_and_reported_to_the_observers() -> None:
     exchange = exchange_of(Pool(RequestError("no such model", code="model_not_found")), watch := Watch())
     with pytest.raises(RequestError, match="no such model"):
         await _all(exchange)

@@ -247,7 +247,7 @@ async def test_a_stage_asks_for_another_turn_and_the_stages_before_it_are_built_
     assert first.closed
 
 
-async def test_a_turn_that_cannot_be_opened_is_told_to_the_stage_that_asked() -> None:
+async def test_a_turn_that_cannot_be_opened_is_reported_to_the_stage() -> None:
     async def refuse(_request: Request) -> Turn:
         raise RequestError("no")
 

@@ -74,7 +74,7 @@ def test_depth_knows_when_it_is_not(text: str) -> None:
     assert not depth.complete
 
 
-def test_depth_tells_where_a_value_ends() -> None:
+def test_the_depth_shows_where_a_value_ends() -> None:
     assert JsonDepth().feed('{"a": "\\"}"} {') == 12
     assert JsonDepth().feed('x{"a": 1}y', 1) == 9
     assert JsonDepth().feed("12") == -1

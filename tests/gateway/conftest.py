@@ -46,8 +46,8 @@ def gateway(upstream: HostileUpstream) -> Iterator[Running]:
     """The circuit breaker never opens: the tests make them fail all the time."""
     upstreams = upstreams_at(upstream.url, breaker={"failures": 1_000_000})
     for name in UPSTREAM_DIALECTS:
-        upstreams[f"hasty_{name}"] = {**upstreams[name], "timeouts": SHORT_FIRST_BYTE}
-        upstreams[f"restless_{name}"] = {**upstreams[name], "timeouts": SHORT_IDLE}
+        upstreams[f"short_first_byte_{name}"] = {**upstreams[name], "timeouts": SHORT_FIRST_BYTE}
+        upstreams[f"short_idle_{name}"] = {**upstreams[name], "timeouts": SHORT_IDLE}
     upstreams["hermes"] = {**upstreams["openai_chat"], "inband": "hermes"}
     upstreams["gone"] = {**upstreams["openai_chat"], "base_url": "http://127.0.0.1:9/v1"}
     upstreams["whole"] = {**upstreams["openai_chat"], "stream": "never"}

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.worker_client import asked
-from waiting import WAIT_SECONDS, until
+from streamglot.store import Database, Filter, Queries, TurnDetail
+from waiting import WAIT_SECONDS, end, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
 COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
@@ -110,10 +111,21 @@ def serving(
     try:
         yield served
     finally:
-        if served.process.poll() is None:
-            served.process.terminate()
-            try:
-                served.process.wait(WAIT_SECONDS)
-            except subprocess.TimeoutExpired:
-                served.process.kill()
-                raise
+        end(served.process)
+
+
+async def stored_turns(url: str) -> dict[str, list[TurnDetail]]:
+    """All turns by the request that they answer."""
+    database = await Database.open(url)
+    found: dict[str, list[TurnDetail]] = {}
+    try:
+        queries, before = Queries(database), ""
+        while page := await queries.turns(Filter(limit=1000, before=before)):
+            before = page[-1].id
+            for one in page:
+                turn = await queries.turn(one.id)
+                assert turn is not None
+                found.setdefault(one.request_id, []).append(turn)
+    finally:
+        await database.close()
+    return found

@@ -193,6 +193,13 @@ COMPLETED = ("response.completed", {"response": RESPONSE})
 
 CALL = [("weather", PARIS)]
 BOTH = [("weather", PARIS), ("time", UTC)]
+
+
+def with_calls(*chunks: dict[str, Any], found: list[tuple[str, Any]] = CALL) -> Scenario:
+    """A chat stream whose chunks are these calls."""
+    return Scenario(streamed(sse(*chunks, chunk({}, "tool_calls"), DONE)), calls=found, finish="tool_calls")
+
+
 REFUSED = {"error": {"message": "the model is on fire", "type": "server_error", "code": None}}
 
 SCENARIOS: dict[str, Scenario] = {
@@ -229,7 +236,7 @@ SCENARIOS: dict[str, Scenario] = {
     "after_done": Scenario(streamed(sse(text_chunk("Hello"), END, DONE, text_chunk("ghost"))), "Hello"),
     "open_after_done": Scenario([head(connection="close"), sse(text_chunk("Hello"), END, DONE), Hang()], "Hello"),
     "silent_after_finish": Scenario(
-        [head(connection="close"), sse(text_chunk("Hello"), END), Hang()], "Hello", via="restless_openai_chat"
+        [head(connection="close"), sse(text_chunk("Hello"), END), Hang()], "Hello", via="short_idle_openai_chat"
     ),
     "length": Scenario(streamed(sse(text_chunk("Hello"), chunk({}, "length"), DONE)), "Hello", finish="length"),
     "filtered": Scenario(streamed(sse(text_chunk("Hello"), chunk({}, "content_filter"), DONE)), "Hello", finish="content_filter"),
@@ -242,92 +249,31 @@ SCENARIOS: dict[str, Scenario] = {
     "object_for_a_stream": Scenario(whole(answer(content="Hello")), "Hello", usage=(5, 2, None)),
     "object_with_call": Scenario(whole(answer(content=None, tool_calls=[WEATHER])), calls=CALL, finish="tool_calls"),
     # --- calls
-    "whole_arguments": Scenario(streamed(sse(calls(WEATHER), chunk({}, "tool_calls"), DONE)), calls=CALL, finish="tool_calls"),
+    "whole_arguments": with_calls(calls(WEATHER)),
     "whole_call_and_finish": Scenario(streamed(sse(calls(WEATHER, finish="tool_calls"), DONE)), calls=CALL, finish="tool_calls"),
-    "interleaved": Scenario(
-        streamed(
-            sse(
-                calls(called(0, "call_a", "weather", ""), called(1, "call_b", "time", "")),
-                calls(called(0, arguments='{"city":')),
-                calls(called(1, arguments='{"tz": ')),
-                calls(called(0, arguments='"Paris"}')),
-                calls(called(1, arguments='"UTC"}')),
-                chunk({}, "tool_calls"),
-                DONE,
-            )
-        ),
-        calls=BOTH,
-        finish="tool_calls",
+    "interleaved": with_calls(
+        calls(called(0, "call_a", "weather", ""), called(1, "call_b", "time", "")),
+        calls(called(0, arguments='{"city":')),
+        calls(called(1, arguments='{"tz": ')),
+        calls(called(0, arguments='"Paris"}')),
+        calls(called(1, arguments='"UTC"}')),
+        found=BOTH,
     ),
-    "equal_indexes": Scenario(
-        streamed(sse(calls(WEATHER), calls(called(0, "call_b", "time", '{"tz":"UTC"}')), chunk({}, "tool_calls"), DONE)),
-        calls=BOTH,
-        finish="tool_calls",
+    "equal_indexes": with_calls(calls(WEATHER), calls(called(0, "call_b", "time", '{"tz":"UTC"}')), found=BOTH),
+    "no_index": with_calls(
+        calls(called(None, "call_a", "weather", '{"city":"Paris"}'), called(None, "call_b", "time", '{"tz":"UTC"}')), found=BOTH
     ),
-    "no_index": Scenario(
-        streamed(
-            sse(
-                calls(called(None, "call_a", "weather", '{"city":"Paris"}'), called(None, "call_b", "time", '{"tz":"UTC"}')),
-                chunk({}, "tool_calls"),
-                DONE,
-            )
-        ),
-        calls=BOTH,
-        finish="tool_calls",
+    "first_index_one": with_calls(calls(called(1, "call_a", "weather", '{"city":')), calls(called(1, arguments='"Paris"}'))),
+    "negative_index": with_calls(calls(called(-1, "call_a", "weather", '{"city":"Paris"}'))),
+    "repeated_id_and_name": with_calls(
+        calls(called(0, "call_a", "weather", '{"ci')),
+        calls(called(0, "call_a", "weather", 'ty":"Par')),
+        calls(called(0, "call_a", "weather", 'is"}')),
     ),
-    "first_index_one": Scenario(
-        streamed(
-            sse(
-                calls(called(1, "call_a", "weather", '{"city":')),
-                calls(called(1, arguments='"Paris"}')),
-                chunk({}, "tool_calls"),
-                DONE,
-            )
-        ),
-        calls=CALL,
-        finish="tool_calls",
-    ),
-    "negative_index": Scenario(
-        streamed(sse(calls(called(-1, "call_a", "weather", '{"city":"Paris"}')), chunk({}, "tool_calls"), DONE)),
-        calls=CALL,
-        finish="tool_calls",
-    ),
-    "repeated_id_and_name": Scenario(
-        streamed(
-            sse(
-                calls(called(0, "call_a", "weather", '{"ci')),
-                calls(called(0, "call_a", "weather", 'ty":"Par')),
-                calls(called(0, "call_a", "weather", 'is"}')),
-                chunk({}, "tool_calls"),
-                DONE,
-            )
-        ),
-        calls=CALL,
-        finish="tool_calls",
-    ),
-    "empty_ids_later": Scenario(
-        streamed(
-            sse(
-                calls(called(0, "call_a", "weather", '{"city":')),
-                calls(called(0, "", "", '"Paris"}')),
-                chunk({}, "tool_calls"),
-                DONE,
-            )
-        ),
-        calls=CALL,
-        finish="tool_calls",
-    ),
-    "arguments_as_object": Scenario(
-        streamed(sse(calls(called(0, "call_a", "weather", PARIS)), chunk({}, "tool_calls"), DONE)),
-        calls=CALL,
-        finish="tool_calls",
-    ),
+    "empty_ids_later": with_calls(calls(called(0, "call_a", "weather", '{"city":')), calls(called(0, "", "", '"Paris"}'))),
+    "arguments_as_object": with_calls(calls(called(0, "call_a", "weather", PARIS))),
     "call_with_stop": Scenario(streamed(sse(calls(WEATHER), END, DONE)), calls=CALL, finish="tool_calls"),
-    "no_arguments": Scenario(
-        streamed(sse(calls(called(0, "call_p", "ping", "")), chunk({}, "tool_calls"), DONE)),
-        calls=[("ping", {})],
-        finish="tool_calls",
-    ),
+    "no_arguments": with_calls(calls(called(0, "call_p", "ping", "")), found=[("ping", {})]),
     "text_after_call": Scenario(
         streamed(sse(calls(WEATHER), text_chunk("I asked."), chunk({}, "tool_calls"), DONE)),
         "I asked.",
@@ -410,7 +356,7 @@ SCENARIOS: dict[str, Scenario] = {
         error="on fire",
     ),
     "silent_in_the_middle": Scenario(
-        [head(connection="close"), sse(text_chunk("Hello")), Hang()], "Hello", error="silent", via="restless_openai_chat"
+        [head(connection="close"), sse(text_chunk("Hello")), Hang()], "Hello", error="silent", via="short_idle_openai_chat"
     ),
     "not_json": Scenario(streamed(sse(text_chunk("Hello"), "{nonsense")), "Hello", error="JSON"),
     "done_in_arguments": Scenario(
@@ -427,8 +373,8 @@ SCENARIOS: dict[str, Scenario] = {
     "only_done": Scenario(streamed(sse(DONE)), error="without an answer", status=502),
     "only_comments": Scenario(streamed(b": hello\n\n"), error="ended without the end", status=502),
     "html": Scenario(whole(b"<html>Sign in</html>", media_type="text/html"), error="Sign in", status=502),
-    "never_answers": Scenario([Hang()], error="did not begin", status=504, via="hasty_openai_chat"),
-    "only_headers": Scenario([head(), Hang()], error="did not begin", status=504, via="hasty_openai_chat"),
+    "never_answers": Scenario([Hang()], error="did not begin", status=504, via="short_first_byte_openai_chat"),
+    "only_headers": Scenario([head(), Hang()], error="did not begin", status=504, via="short_first_byte_openai_chat"),
     "hangs_up": Scenario([Cut()], error="closed before", status=502),
     "resets": Scenario([Reset()], error="before an answer came", status=502),
     "no_http": Scenario([b"SSH-2.0-OpenSSH\r\n\r\n", Cut()], error="not HTTP", status=502),

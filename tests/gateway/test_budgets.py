@@ -174,7 +174,7 @@ def test_a_whole_answer_is_stopped_too(upstream: HostileUpstream, url: str) -> N
     assert turn.response.choices[0].text.startswith("word 0 word 1 ")
 
 
-def test_what_others_of_the_key_use_stops_a_stream(upstream: HostileUpstream, url: str) -> None:
+def test_usage_of_other_requests_of_the_key_stops_a_stream(upstream: HostileUpstream, url: str) -> None:
     model = fresh(upstream, text_script("first", Hang()))
     secret = key(url, budget_tokens=2_000)
     with keeping(upstream, url) as gateway:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gateway.process import serving
+from gateway.process import serving, stored_turns
 from gateway.stored_turns import USAGE, chunk
 from gateway.upstream import Hang, HostileUpstream, Script, Seen, sse, streamed
 from gateway.worker_client import Line, at_once
-from streamglot.store import Database, Filter, Queries, TurnDetail
+from streamglot.store import Database, Queries, TurnDetail
 from streamglot.store.writer import COMMIT_SECONDS
 from waiting import soon
 
@@ -33,7 +33,7 @@ def body_for(question: str, model: str = "told") -> dict[str, Any]:
 
 
 @pytest.fixture
-def speaking(upstream: HostileUpstream) -> HostileUpstream:
+def answering(upstream: HostileUpstream) -> HostileUpstream:
     """Answers in the words of the question: ``told`` to the end, ``held`` only half of it."""
 
     def answer(seen: Seen, *held: Hang) -> Script:
@@ -76,28 +76,11 @@ async def commit_seconds(url: str, markers: list[Client], port: int) -> float:
     return 2 * longest + 0.5
 
 
-async def kept(url: str) -> dict[str, list[TurnDetail]]:
-    """All turns by the request that they answer."""
-    database = await Database.open(url)
-    found: dict[str, list[TurnDetail]] = {}
-    try:
-        queries, before = Queries(database), ""
-        while page := await queries.turns(Filter(limit=1000, before=before)):
-            before = page[-1].id
-            for one in page:
-                turn = await queries.turn(one.id)
-                assert turn is not None
-                found.setdefault(one.request_id, []).append(turn)
-    finally:
-        await database.close()
-    return found
-
-
 def text_of(turn: TurnDetail) -> str:
     return turn.response.choices[0].text if turn.response is not None and turn.response.choices else ""
 
 
-def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, tmp_path: Path) -> None:
+def test_kill_in_the_middle_of_200_streams(answering: HostileUpstream, url: str, tmp_path: Path) -> None:
     whole = [Client(f"whole-{number}") for number in range(WHOLE)]
     held = [Client(f"held-{number}") for number in range(HELD)]
     markers = [Client(f"marker-{number}") for number in range(MARKERS)]
@@ -106,7 +89,7 @@ def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, 
 
     async def drive() -> None:
         nonlocal due
-        with serving(tmp_path, speaking.url, url) as served:
+        with serving(tmp_path, answering.url, url) as served:
 
             async def keep_busy(number: int) -> None:
                 """One stream after the other, up to the last moment."""
@@ -134,9 +117,9 @@ def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, 
     assert all(0 < client.ended <= due for client in whole)
     assert not any(client.ended for client in held)
 
-    with serving(tmp_path, speaking.url, url) as served:
+    with serving(tmp_path, answering.url, url) as served:
         assert served.log_line("store_recovered")["interrupted"] >= HELD
-        found = asyncio.run(kept(url))
+        found = asyncio.run(stored_turns(url))
         assert [turns for turns in found.values() if len(turns) > 1] == [], "twice"
         for client in [*whole, *(one for one in busy if 0 < one.ended < due)]:
             (turn,) = found[client.question]
@@ -162,13 +145,13 @@ def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, 
         assert b"word 19" in body
 
 
-def test_sigterm_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, tmp_path: Path) -> None:
+def test_sigterm_in_the_middle_of_200_streams(answering: HostileUpstream, url: str, tmp_path: Path) -> None:
     """Nothing is lost at all: the unfinished streams end with an error in their own dialect, and are kept as far as they came."""
     whole = [Client(f"whole-{number}") for number in range(WHOLE)]
     held = [Client(f"held-{number}") for number in range(HELD + BUSY)]
 
     async def drive() -> None:
-        with serving(tmp_path, speaking.url, url) as served:
+        with serving(tmp_path, answering.url, url) as served:
 
             async def one(client: Client, model: str) -> None:
                 await client.ask(await Line.to(served.port), model)
@@ -182,7 +165,7 @@ def test_sigterm_in_the_middle_of_200_streams(speaking: HostileUpstream, url: st
             assert [line["event"] for line in served.events()] == []
 
     at_once(drive)
-    found = asyncio.run(kept(url))
+    found = asyncio.run(stored_turns(url))
     assert set(found) == {client.question for client in (*whole, *held)}
     for client in whole:
         (turn,) = found[client.question]
@@ -194,6 +177,6 @@ def test_sigterm_in_the_middle_of_200_streams(speaking: HostileUpstream, url: st
         assert turn.error.code == "shutting_down"
         assert b"shutting down" in client.data
         assert client.data.endswith(b"data: [DONE]\n\n")
-    with serving(tmp_path, speaking.url, url) as served:
+    with serving(tmp_path, answering.url, url) as served:
         for client in (*whole[:10], *held[:10]):
             assert served.ask(f"/v1/streams/{client.turn}") == (200, client.data)

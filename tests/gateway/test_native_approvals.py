@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from clients.node import NodeClients, missing
+from clients.node import PATHS, NodeClients
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import SCHEMA, body_of, path_of, understood
 from gateway.official import openai_client
@@ -33,7 +32,6 @@ TWO_CALLS = streamed(
         DONE,
     )
 )
-PATHS = {"ag-ui": "/agui", "ai-6": "/ui", "ai-7": "/ui"}
 REASON = " Not today."
 TOOLS: Any = [{"type": "function", "name": "weather", "parameters": SCHEMA, "strict": False}]
 
@@ -45,16 +43,6 @@ def asking(upstream: HostileUpstream) -> Iterator[Running]:
     policies = [{"use": "human_approval", "ask": "client"}]
     with running({"server": {"default_model": "m"}, "upstreams": upstreams, "policies": policies}) as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[NodeClients]:
-    reason = missing()
-    if reason is not None:
-        warnings.warn(f"NOT CHECKED with the real clients: {reason}", stacklevel=1)
-        pytest.skip(reason)
-    with NodeClients() as clients:
-        yield clients
 
 
 @pytest.mark.parametrize("client", PATHS)

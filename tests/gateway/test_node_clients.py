@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from clients.node import NodeClients, missing
+from clients.node import CLIENTS, PATHS, SUMMARIES_ONLY, NodeClients
 from gateway.conftest import upstreams_at
 from gateway.running import Running, running
 from gateway.scenarios import PARIS, SCENARIOS, text_chunk
 from gateway.upstream import HostileUpstream, Script, sse, streamed, unfinished, whole
 
-PATHS = {"ag-ui": "/agui", "ai-6": "/ui", "ai-7": "/ui"}
-CLIENTS = (
-    *PATHS,
-    "openai-chat",
-    "ai-sdk-openai-compatible-6",
-    "ai-sdk-openai-compatible-7",
-    "openai-responses",
-    "ai-sdk-openai-responses",
-    "anthropic",
-    "ai-sdk-anthropic",
-    "google-genai",
-    "ollama",
-)
 WIRES = {
     "openai_chat": "reasoning_text_call",
     "anthropic": "anthropic_all",
     "gemini": "gemini_all",
     "ollama": "ollama_all",
 }
-SUMMARIES_ONLY = ("ai-sdk-openai-responses",)
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[NodeClients]:
-    reason = missing()
-    if reason is not None:
-        warnings.warn(f"NOT CHECKED with the real clients: {reason}", stacklevel=1)
-        pytest.skip(reason)
-    with NodeClients() as clients:
-        yield clients
 
 
 @pytest.fixture(scope="module")

@@ -162,7 +162,7 @@ def test_a_fault_before_the_first_byte(
     model = f"before-{fault}"
     upstream.scripts[model] = script
     with pytest.raises(RAISED[family(client)][status]) as raised:
-        OFFICIAL[client](gateway.url, f"{'hasty_' * (fault == 'timeout')}{wire}/{model}", stream)
+        OFFICIAL[client](gateway.url, f"{'short_first_byte_' * (fault == 'timeout')}{wire}/{model}", stream)
     assert status_of(raised.value) == status
 
 
@@ -181,7 +181,7 @@ MIDDLE: dict[str, dict[str, Script]] = {
         ),
         "ollama": streamed(lines(message(content="Hello"), {"error": "on fire"}), media_type="application/x-ndjson"),
     },
-    "silence": {"restless_openai_chat": [head(), sse(text_chunk("Hello")), Hang()]},
+    "silence": {"short_idle_openai_chat": [head(), sse(text_chunk("Hello")), Hang()]},
 }
 IN_STREAM: dict[str, tuple[type[Exception], ...]] = {
     "openai": (openai.APIError,),
@@ -279,6 +279,6 @@ def test_embeddings_are_passed_on(gateway: Running, upstream: HostileUpstream) -
     assert raised.value.response.headers["retry-after"] == "7"
     upstream.scripts["hang-embed"] = [Hang()]
     with pytest.raises(openai.InternalServerError):
-        openai_client(gateway.url).embeddings.create(model="hasty_openai_chat/hang-embed", input="q")
+        openai_client(gateway.url).embeddings.create(model="short_first_byte_openai_chat/hang-embed", input="q")
     with pytest.raises(openai.BadRequestError):
         openai_client(gateway.url).embeddings.create(model="anthropic/embed", input="q")

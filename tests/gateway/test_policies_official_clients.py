@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.request import Request, urlopen
@@ -12,7 +11,7 @@ import openai
 import pytest
 from msgspec import Struct, field
 
-from clients.node import NodeClients, missing
+from clients.node import CLIENTS, PATHS, SUMMARIES_ONLY, NodeClients
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import SCHEMA, body_of, path_of
 from gateway.judges import REFUSAL, SCRIPTED, judged
@@ -27,7 +26,6 @@ from gateway.official import (
 )
 from gateway.running import Running, running
 from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, text_chunk, usage
-from gateway.test_node_clients import CLIENTS, PATHS, SUMMARIES_ONLY
 from gateway.test_official_clients import IN_STREAM, arguments, family
 from gateway.upstream import Cut, Hang, HostileUpstream, head, piece, sse, streamed
 from streamglot.policies import refuse, rewrite
@@ -97,16 +95,6 @@ def gateways(upstream: HostileUpstream) -> Iterator[dict[str, Running]]:
         yield {"scripted": scripted, "judge_is_silent": unanswered}
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[NodeClients]:
-    reason = missing()
-    if reason is not None:
-        warnings.warn(f"NOT CHECKED with the real clients: {reason}", stacklevel=1)
-        pytest.skip(reason)
-    with NodeClients() as clients:
-        yield clients
-
-
 # --- verdicts
 
 
@@ -160,7 +148,7 @@ def responses_texts(url: str) -> Iterator[str]:
             yield event.delta if event.type == "response.output_text.delta" else ""
             if event.type == "response.failed":
                 error = event.response.error
-                raise openai.APIError(error.message if error is not None else "", None, body=None)  # type: ignore[arg-type]
+                raise openai.APIError(error.message if error is not None else "", None, body=None)  # type: ignore[arg-type]  # no request is at hand
 
 
 def anthropic_texts(url: str) -> Iterator[str]:

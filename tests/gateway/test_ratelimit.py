@@ -73,7 +73,7 @@ def test_totals_are_those_of_all_processes() -> None:
 
 
 @pytest.mark.usefixtures("shared")
-def test_what_a_killed_process_held_is_free_for_the_next() -> None:
+def test_numbers_of_a_killed_process_are_free_for_the_next() -> None:
     def work() -> None:
         account = Account("key")
         for field, amount in ((OPEN, 3), (HELD_TOKENS, 50), (USED_TOKENS, 20), (WRITTEN_TOKENS, 15)):

@@ -252,7 +252,7 @@ def test_reasoning_is_kept_too(upstream: HostileUpstream, url: str) -> None:
         gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/thinks"))
         (turn,) = kept(url)
     assert turn.response is not None
-    assert [(type(part), part.text) for part in turn.response.choices[0].parts] == [  # type: ignore[union-attr]
+    assert [(type(part), part.text) for part in turn.response.choices[0].parts] == [  # type: ignore[union-attr]  # reasoning and text
         (ReasoningPart, "Hm."),
         (TextPart, "Yes."),
     ]

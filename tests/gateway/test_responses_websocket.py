@@ -206,7 +206,7 @@ def test_lanes_and_what_waits_in_them_have_limits(gateway: Running, upstream: Ho
         assert error["status"] == 429
 
 
-def test_what_is_remembered_and_what_waits_have_limits_in_bytes(upstream: HostileUpstream) -> None:
+def test_remembered_responses_and_waiting_requests_have_byte_limits(upstream: HostileUpstream) -> None:
     upstream.scripts["m"] = FINE
     upstream.scripts["hang"] = unfinished(sse(text_chunk("x")), end=Hang())
     with running(config(upstream.url, max_body_bytes=10_000)) as gateway, websocket(gateway.port) as client:

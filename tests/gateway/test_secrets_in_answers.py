@@ -58,7 +58,7 @@ def test_the_key_is_recognised_however_the_network_cuts_it(upstream: HostileUpst
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["in one piece", "in several"])
-def test_what_is_stored_and_exported_has_no_key(upstream: HostileUpstream, url: str, split: bool) -> None:
+def test_stored_and_exported_turns_have_no_key(upstream: HostileUpstream, url: str, split: bool) -> None:
     if split:
         pieces = [text_chunk(letters) for letters in ("my key is ", KEY[:9], KEY[9:17], KEY[17:], ", yes")]
         upstream.scripts["stores-key"] = streamed(sse(*pieces, END, DONE))

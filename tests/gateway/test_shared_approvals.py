@@ -130,7 +130,7 @@ def test_a_decision_on_the_other_worker_resumes_the_stream(
         assert b"Paris" not in database
 
 
-def test_of_two_decisions_at_once_the_first_counts(calling: HostileUpstream, tmp_path: Path) -> None:
+def test_the_first_of_two_decisions_at_once_counts(calling: HostileUpstream, tmp_path: Path) -> None:
     async def drive() -> None:
         async with two_workers(calling, tmp_path, f"sqlite:///{tmp_path}/s.db", POLICY) as lines:
             for number in range(10):

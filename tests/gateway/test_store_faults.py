@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from gateway.process import Served, serving
+from gateway.process import Served, serving, stored_turns
 from gateway.stored_turns import USAGE, chunk
 from gateway.upstream import HostileUpstream, Pause, Script, Seen, sse, streamed
 from gateway.worker_client import Line, at_once
 from store.servers import Postgres, nobody
-from streamglot.store import Database, Filter, Queries
 from waiting import soon, until
 
 CHAT = "/v1/chat/completions"
@@ -32,7 +31,7 @@ def words(question: str) -> str:
 
 
 @pytest.fixture
-def speaking(upstream: HostileUpstream) -> HostileUpstream:
+def answering(upstream: HostileUpstream) -> HostileUpstream:
     """Answers in the words of the question, in a fifth of a second."""
 
     def answer(seen: Seen) -> Script:
@@ -40,7 +39,7 @@ def speaking(upstream: HostileUpstream) -> HostileUpstream:
         steps = [step for word in lines for step in (chunk({"content": word}), Pause(0.02))]
         return streamed(*steps, chunk({}, "stop", usage=USAGE), sse("[DONE]"))
 
-    upstream.scripts["spoken"] = answer
+    upstream.scripts["answering"] = answer
     return upstream
 
 
@@ -60,7 +59,7 @@ class Traffic:
             if self._over:
                 return
             question = f"{self.now}-{number}-{step}"
-            body = {"model": "up/spoken", "messages": [{"role": "user", "content": question}], "stream": True}
+            body = {"model": "up/answering", "messages": [{"role": "user", "content": question}], "stream": True}
             answer = await line.ask(CHAT, body, {"x-request-id": question})
             assert line.status == 200, answer
             assert answer.count(b'"content":') >= WORDS, answer
@@ -118,26 +117,18 @@ async def written(served: Served, url: str, traffic: Traffic) -> None:
 
 async def texts(url: str) -> dict[str, list[str]]:
     """The stored answer to each question."""
-    database = await Database.open(url)
     found: dict[str, list[str]] = {}
-    try:
-        queries, before = Queries(database), ""
-        while page := await queries.turns(Filter(limit=1000, before=before)):
-            before = page[-1].id
-            for one in page:
-                turn = await queries.turn(one.id)
-                assert turn is not None
-                assert turn.ending == "end", one
-                assert turn.response is not None
-                found.setdefault(one.request_id, []).append(turn.response.choices[0].text)
-    finally:
-        await database.close()
+    for question, turns in (await stored_turns(url)).items():
+        for turn in turns:
+            assert turn.ending == "end", turn
+            assert turn.response is not None
+            found.setdefault(question, []).append(turn.response.choices[0].text)
     return found
 
 
-def run(speaking: HostileUpstream, tmp_path: Path, url: str, outage: Any, seconds: float = 0.0) -> None:
+def run(answering: HostileUpstream, tmp_path: Path, url: str, outage: Any, seconds: float = 0.0) -> None:
     async def drive() -> None:
-        with serving(tmp_path, speaking.url, url) as served:
+        with serving(tmp_path, answering.url, url) as served:
             traffic = await through(served, outage(served), seconds)
             await written(served, url, traffic)
 
@@ -153,11 +144,11 @@ async def locked(path: Path) -> AsyncIterator[None]:
     locker.close()
 
 
-def test_a_locked_database_delays_writes(speaking: HostileUpstream, tmp_path: Path) -> None:
-    run(speaking, tmp_path, f"sqlite:///{tmp_path}/s.db", lambda served: locked(tmp_path / "s.db"))
+def test_a_locked_database_delays_writes(answering: HostileUpstream, tmp_path: Path) -> None:
+    run(answering, tmp_path, f"sqlite:///{tmp_path}/s.db", lambda served: locked(tmp_path / "s.db"))
 
 
-def test_a_full_disk_drops_content_and_counts_it(speaking: HostileUpstream, tmp_path: Path) -> None:
+def test_a_full_disk_drops_content_and_counts_it(answering: HostileUpstream, tmp_path: Path) -> None:
     """No file of the process may grow any more, but for its log, which is far smaller."""
 
     @asynccontextmanager
@@ -170,20 +161,20 @@ def test_a_full_disk_drops_content_and_counts_it(speaking: HostileUpstream, tmp_
         yield
         resource.prlimit(served.process.pid, kind, before)
 
-    run(speaking, tmp_path, f"sqlite:///{tmp_path}/s.db", full)
+    run(answering, tmp_path, f"sqlite:///{tmp_path}/s.db", full)
 
 
-def test_a_file_that_is_gone_for_ten_seconds(speaking: HostileUpstream, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_for_ten_seconds(answering: HostileUpstream, tmp_path: Path) -> None:
     @asynccontextmanager
     async def gone(_: Served) -> AsyncIterator[None]:
         (tmp_path / "here").rename(tmp_path / "there")
         yield
         (tmp_path / "there").rename(tmp_path / "here")
 
-    run(speaking, tmp_path, f"sqlite:///{tmp_path}/here/s.db", gone, OUTAGE_SECONDS)
+    run(answering, tmp_path, f"sqlite:///{tmp_path}/here/s.db", gone, OUTAGE_SECONDS)
 
 
-def test_postgresql_is_gone_for_ten_seconds(speaking: HostileUpstream, postgres: Postgres, tmp_path: Path) -> None:
+def test_postgresql_is_gone_for_ten_seconds(answering: HostileUpstream, postgres: Postgres, tmp_path: Path) -> None:
     if not postgres.own:
         pytest.skip("the configured server must not be stopped")
 
@@ -197,21 +188,21 @@ def test_postgresql_is_gone_for_ten_seconds(speaking: HostileUpstream, postgres:
         finally:
             await asyncio.to_thread(postgres.start)
 
-    run(speaking, tmp_path, asyncio.run(postgres.database()), gone, OUTAGE_SECONDS)
+    run(answering, tmp_path, asyncio.run(postgres.database()), gone, OUTAGE_SECONDS)
 
 
-def test_losses_at_shutdown_are_reported(speaking: HostileUpstream, tmp_path: Path) -> None:
+def test_losses_at_shutdown_are_reported(answering: HostileUpstream, tmp_path: Path) -> None:
     """A gateway that stops while the database is locked gives up after a time and reports the losses."""
 
     async def drive() -> None:
-        with serving(tmp_path, speaking.url, f"sqlite:///{tmp_path}/s.db") as served:
+        with serving(tmp_path, answering.url, f"sqlite:///{tmp_path}/s.db") as served:
             traffic = Traffic(served.port)
             async with traffic.running():
                 pass
             await asyncio.to_thread(settle, served)
             async with locked(tmp_path / "s.db"):
                 line = await Line.to(served.port)
-                body = {"model": "up/spoken", "messages": [{"role": "user", "content": "lost"}], "stream": True}
+                body = {"model": "up/answering", "messages": [{"role": "user", "content": "lost"}], "stream": True}
                 assert (await line.ask(CHAT, body)).endswith(b"data: [DONE]\n\n")
                 assert await asyncio.to_thread(served.stop) in (0, -15, 128 + 15)
             lost = served.events()[-1]
@@ -221,13 +212,13 @@ def test_losses_at_shutdown_are_reported(speaking: HostileUpstream, tmp_path: Pa
     at_once(drive)
 
 
-def test_an_unreachable_valkey_is_reported(speaking: HostileUpstream, tmp_path: Path) -> None:
+def test_an_unreachable_valkey_is_reported(answering: HostileUpstream, tmp_path: Path) -> None:
     """Clients do not notice it; the log reports the fault and the losses."""
 
     async def drive(valkey: str) -> None:
-        with serving(tmp_path, speaking.url, f"sqlite:///{tmp_path}/s.db", valkey=valkey) as served:
+        with serving(tmp_path, answering.url, f"sqlite:///{tmp_path}/s.db", valkey=valkey) as served:
             line = await Line.to(served.port)
-            body = {"model": "up/spoken", "messages": [{"role": "user", "content": "lost"}], "stream": True}
+            body = {"model": "up/answering", "messages": [{"role": "user", "content": "lost"}], "stream": True}
             assert (await line.ask(CHAT, body)).endswith(b"data: [DONE]\n\n")
             assert (await asyncio.to_thread(served.log_line, "store_failing"))["where"] == "valkey"
             assert b'"store":"failing"' in (await asyncio.to_thread(served.ask, "/ready"))[1]

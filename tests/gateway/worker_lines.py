@@ -27,8 +27,8 @@ class Lines:
             takers: dict[int, int] = {}
 
             def taken() -> bool:
-                takers.update(answered_by(self._port, self.workers))  # noqa: B023
-                return all(line.port in takers for line in made)  # noqa: B023
+                takers.update(answered_by(self._port, self.workers))  # noqa: B023  # it runs before the next round
+                return all(line.port in takers for line in made)  # noqa: B023  # it runs before the next round
 
             await soon(taken)
             for line in made:

@@ -101,7 +101,7 @@ def test_a_body_in_chunks_of_one_byte(gateway: Running, target: Target) -> None:
     assert statuses(gateway, target.chunked(body) + HEALTH) == [200, 200]
 
 
-def test_what_follows_the_last_request_is_not_read(gateway: Running, target: Target) -> None:
+def test_bytes_after_the_last_request_are_not_read(gateway: Running, target: Target) -> None:
     assert statuses(gateway, target.request(b"connection: close\r\n") + SMUGGLED) == [200]
     assert statuses(gateway, target.request(b"connection: close\r\n"), SMUGGLED) == [200]
     old = target.line("1.0") + b"connection: keep-alive\r\ncontent-length: %d\r\n\r\n" % len(target.body) + target.body

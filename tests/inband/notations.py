@@ -20,7 +20,7 @@ CALLS = {"muse_glimmer": "<|start|>assistant to=tools<|message|>{}<|eom|>"}
 
 TAGS = """
 qwen3_coder nemotron_v3 step3p5 qwen3_think seed_oss minimax_m2 dots step3 deepseek_v32 deepseek_v4 muse_glimmer
-""".split()  # noqa: SIM905
+""".split()
 """Notations with raw values between tags."""
 
 PAIRS = ("glm4x", "ling3", "poolside_v1", "hy_v3", "longcat")

@@ -12,14 +12,18 @@ from streamglot.events import (
     ReasoningDelta,
     StreamEnd,
     StreamError,
+    StreamStart,
     TextDelta,
+    TextEnd,
+    TextStart,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
 )
 from streamglot.grammar import check
-from streamglot.inband import parse_text
+from streamglot.inband import InBand, parse_text
 
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 WEATHER = {
     "type": "function",
     "function": {
@@ -93,3 +97,14 @@ def outcome(text: str, format: str, tools: Any = (WEATHER,), **more: Any) -> tup
     """The remaining text, the calls as they were written, and which of them are complete; the same for every split."""
     found = read_all_ways(text, format, tools, **{"starts_in_reasoning": False, **more})
     return found["text"], [tuple(call) for call in found["calls"]], found["complete"]
+
+
+def run(box: InBand, events: list[BareEvent]) -> list[BareEvent]:
+    out: list[BareEvent] = []
+    for event in events:
+        out += box.feed(event)
+    return out + box.close()
+
+
+def stream(*texts: str, end: BareEvent | None = None) -> list[BareEvent]:
+    return [StreamStart(), TextStart(), *map(TextDelta, texts), TextEnd(), end or StreamEnd("end", "stop")]

@@ -57,7 +57,7 @@ def test_half_a_call_can_be_text() -> None:
     assert (found["text"], found["calls"], found["end"]) == (HALF, [], "end")
 
 
-def test_whole_calls_are_calls_whatever_happens_to_bad_ones() -> None:
+def test_whole_calls_are_calls_for_every_setting_of_bad_call() -> None:
     text = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call> Well.'
     for bad_call in ("incomplete", "text", "error"):
         found = read_all_ways(text, "hermes", bad_call=bad_call)
@@ -79,7 +79,7 @@ def test_a_call_that_is_too_long_to_hold_is_text() -> None:
     assert (found["text"].removesuffix("</tool_call>"), found["calls"]) == (text.removesuffix("</tool_call>"), [])
 
 
-def test_what_was_not_delivered_as_part_of_a_call_is_text() -> None:
+def test_the_undelivered_rest_of_a_call_is_text() -> None:
     text = "x <read><filePath>/a</filePath><limit>5</read> y"
     found = read_all_ways(text, "tool_tags", [LIMITED])
     assert found["calls"] == [["read", '{"filePath": "/a", "limit": ']]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inband.readings import WEATHER, put_together, read_all_ways
+from inband.readings import CALL, WEATHER, put_together, read_all_ways, run, stream
 from streamglot.events import (
     BareEvent,
     Citation,
@@ -24,20 +24,7 @@ from streamglot.events import (
     Usage,
 )
 from streamglot.grammar import check
-from streamglot.inband import InBand, inband, parse_text
-
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-
-
-def run(box: InBand, events: list[BareEvent]) -> list[BareEvent]:
-    out: list[BareEvent] = []
-    for event in events:
-        out += box.feed(event)
-    return out + box.close()
-
-
-def stream(*texts: str, end: BareEvent | None = None) -> list[BareEvent]:
-    return [StreamStart(), TextStart(), *map(TextDelta, texts), TextEnd(), end or StreamEnd("end", "stop")]
+from streamglot.inband import inband, parse_text
 
 
 def test_everything_else_passes_through_in_its_place() -> None:

@@ -79,7 +79,7 @@ def test_reasoning_that_the_template_opened() -> None:
     assert (found["reasoning"], found["text"]) == ("Hm.", "Hi.")
 
 
-def test_what_stands_around_a_call() -> None:
+def test_markup_around_a_call() -> None:
     call = f"call:get_weather{{city:{Q}Paris{Q}}}"
     assert outcome(f"<|tool_call><bos>{call}<eos>{call}<tool_call|>", "gemma4")[1] == [("get_weather", '{"city": "Paris"}')] * 2
     assert outcome("<|tool_call><tool_call|>", "gemma4") == ("", [], [])

@@ -16,7 +16,7 @@ functionary_v32 cohere_command_r_plus cohere_command3 cohere_command4 apertus de
 deepseek_v32 deepseek_v4 qwen3_coder nemotron_v3 step3p5 seed_oss minimax_m2 minimax_m3 glm4x ling3 poolside_v1 hy_v3
 kimi_k2 kimi_k3 step3 dots minicpm5 muse_glimmer gemma4 functiongemma inkling harmony json_array generic_json deepseek_r1
 qwen3_think think_generic kimi_vl_think minimax_m2_append_think llama_function tool_tags none
-""".split()  # noqa: SIM905
+""".split()
 WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines)
 ANY_NAME = ("gemma4", "kimi_k3")
 """Rows that accept any name, because their tokens can only mean a call."""
@@ -121,7 +121,7 @@ def test_a_call_that_was_cut_is_text_or_incomplete(name: str) -> None:
 
 LIKE_PROSE = """
 cohere_command_r_plus firefunction_v2 generic_json json_array llama3_json phi4_mini tool_tags xlam harmony
-""".split()  # noqa: SIM905
+""".split()
 """Rows whose calls look like ordinary text, or like a message to somebody: what is not a call is never an error there."""
 
 
@@ -137,7 +137,7 @@ def test_a_call_that_is_not_one_can_be_an_error(name: str) -> None:
 
 ALWAYS_THINK = """
 ernie45 cohere_command4 deepseek_r1 deepseek_r1_tools qwen3_coder qwen3_think nemotron_v3 step3p5 seed_oss minimax_m2 glm4x
-""".split()  # noqa: SIM905
+""".split()
 
 
 def test_which_rows_begin_in_the_thinking() -> None:

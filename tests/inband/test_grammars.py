@@ -113,7 +113,7 @@ def test_every_notation_has_its_grammar() -> None:
 @pytest.mark.parametrize("format", WITH_CALLS)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=some.data(), seed=some.integers(0, 9999))
-def test_what_the_grammar_allows_is_read(format: str, slips: bool, data: Any, seed: int) -> None:
+def test_calls_that_the_grammar_allows_are_read(format: str, slips: bool, data: Any, seed: int) -> None:
     answer = data.draw(answers(format, slips))
     for pieces in (answer.text, cut(answer.text, seed)):
         for bad_call in BAD_CALLS:

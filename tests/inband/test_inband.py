@@ -6,37 +6,21 @@ from typing import Any
 
 import pytest
 
-from inband.readings import READ, WEATHER, arguments, put_together, read, read_all_ways
+from inband.readings import CALL, READ, WEATHER, arguments, put_together, read, read_all_ways, run, stream
 from streamglot.errors import ConfigError
 from streamglot.events import (
-    BareEvent,
     StreamEnd,
     StreamError,
     StreamStart,
     TextDelta,
-    TextEnd,
     TextStart,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
 )
 from streamglot.grammar import check
-from streamglot.inband import FORMATS, Buffering, InBand, inband, parse_text
+from streamglot.inband import FORMATS, Buffering, inband, parse_text
 from streamglot.messages import ToolSpec
-
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-
-
-def run(box: InBand, events: list[BareEvent]) -> list[BareEvent]:
-    out: list[BareEvent] = []
-    for event in events:
-        out += box.feed(event)
-    return out + box.close()
-
-
-def stream(*texts: str, end: BareEvent | None = None) -> list[BareEvent]:
-    return [StreamStart(), TextStart(), *map(TextDelta, texts), TextEnd(), end or StreamEnd("end", "stop")]
-
 
 # --- live
 
@@ -239,7 +223,7 @@ def test_doubled_braces_fences_and_bare_json() -> None:
         '<tool_call>{"name": "get_wea',
     ],
 )
-def test_what_is_not_a_call_is_text_with_nothing_lost(text: str) -> None:
+def test_markup_that_is_not_a_call_is_text_with_nothing_lost(text: str) -> None:
     found = read_all_ways(text, "hermes")
     assert found["text"] == text
     assert found["calls"] == []
@@ -270,7 +254,7 @@ def test_a_bad_call_can_be_an_error() -> None:
     assert last.message.startswith("Tool call parsing failed: ")
     assert put_together(events)["text"].strip() == "Look:"
     with pytest.raises(ConfigError, match="bad_call"):
-        inband("hermes", bad_call="ignore")  # type: ignore[arg-type]
+        inband("hermes", bad_call="ignore")  # type: ignore[arg-type]  # a wrong value
 
 
 # --- tags named after tools

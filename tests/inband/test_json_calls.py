@@ -79,7 +79,7 @@ def test_lists_of_calls() -> None:
         ("hermes", '<tool_call>{"name": "\\u12'),
     ],
 )
-def test_what_is_not_a_call_stays_as_it_was(format: str, text: str) -> None:
+def test_text_that_is_not_a_call_stays_unchanged(format: str, text: str) -> None:
     assert outcome(text, format) == (text, [], [])
 
 

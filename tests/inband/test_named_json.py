@@ -69,7 +69,7 @@ def test_calls_without_arguments(format: str, text: str) -> None:
         ("functionary_v32", "", ""),
     ],
 )
-def test_what_is_not_a_call(format: str, text: str, left: str) -> None:
+def test_text_that_is_not_a_call(format: str, text: str, left: str) -> None:
     found = read_all_ways(text, format, [WEATHER, READ], starts_in_reasoning=False)
     assert (found["text"], found["calls"]) == (left, [])
 

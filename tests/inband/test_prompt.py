@@ -27,7 +27,7 @@ def request(**more: object) -> Request:
         Message("tool", [ToolResultPart("a", [TextPart("sunny")])]),
         Message("tool", [ToolResultPart("b", [TextPart("no such city")], is_error=True)]),
     ]
-    return Request(model="m", messages=messages, tools=TOOLS, **more)  # type: ignore[arg-type]
+    return Request(model="m", messages=messages, tools=TOOLS, **more)  # type: ignore[arg-type]  # fields of a Request
 
 
 @pytest.mark.parametrize("name", sorted(name for name, row in FORMATS.items() if row.engines))

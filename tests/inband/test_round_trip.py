@@ -110,7 +110,7 @@ def strings_in(value: Any) -> list[str]:
 @pytest.mark.parametrize("format", WITH_CALLS)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=some.data(), before=prose, after=prose, seed=some.integers(0, 9999))
-def test_what_is_written_is_read(format: str, data: Any, before: str, after: str, seed: int) -> None:
+def test_written_calls_are_read_back(format: str, data: Any, before: str, after: str, seed: int) -> None:
     tools, calls = data.draw(tools_and_calls(format))
     if format == "functionary_v32":
         before = before.rstrip(">")  # its separator is three of them, and the border is ambiguous

@@ -32,7 +32,8 @@ def run(steps: Any, source: Source, pieces: list[str]) -> str:
 
 
 def written(text: str, notation: Any = None, pieces: list[str] | None = None) -> str:
-    source, parts = Source(), []  # type: ignore[var-annotated]
+    source = Source()
+    parts: list[str] = []
     run(value(source, parts.append, *([notation] if notation else [])), source, pieces or [text])
     return "".join(parts)
 
@@ -49,7 +50,8 @@ def test_only_the_beginning_of_a_marker_is_held_back() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_a_stream_hands_on_what_is_not_a_marker(size: int) -> None:
     text = "one <two> <tool_call> three <tool_"
-    source, parts = Source(), []  # type: ignore[var-annotated]
+    source = Source()
+    parts: list[str] = []
     found = []
 
     def grammar() -> Any:
@@ -83,7 +85,7 @@ def test_values_become_json(text: str, notation: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{1: 2}", '{"a" 1}', '{"a": oops}', '["a"}', "[1 2]"])
-def test_what_is_not_a_value(text: str) -> None:
+def test_text_that_is_not_a_value(text: str) -> None:
     with pytest.raises(Malformed):
         written(text)
 
@@ -98,7 +100,8 @@ def test_a_value_that_was_cut_and_one_with_text_after_it() -> None:
 def test_arguments_inside_a_string() -> None:
     text = json.dumps(json.dumps({"a": 'q"\\ \n 🎉', "b": "\\u00e9" * 30}))
     for pieces in ([text], list(text)):
-        source, parts = Source(), []  # type: ignore[var-annotated]
+        source = Source()
+        parts: list[str] = []
         run(decoded_string(source, parts.append), source, pieces)
         assert json.loads("".join(parts)) == json.loads(json.loads(text))
 

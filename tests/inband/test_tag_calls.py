@@ -95,7 +95,7 @@ def test_tags_that_break(inside: str) -> None:
         assert left == text
 
 
-def test_what_is_not_a_call() -> None:
+def test_text_that_is_not_a_call() -> None:
     assert outcome(f"{T}<tool_call>words", "minimax_m3", [PLAN])[1] == []
     assert outcome(f"{T}<tool_call>{T}</tool_call>", "minimax_m3", [PLAN]) == ("", [], [])
 

@@ -81,7 +81,7 @@ def test_thinking_that_is_not_wanted_is_text() -> None:
     assert (found["reasoning"], found["text"], len(found["calls"])) == ("", "<think>a</think>", 1)
 
 
-def test_what_is_not_a_call_in_the_thinking_stays_thinking() -> None:
+def test_text_in_the_thinking_that_is_not_a_call_stays_thinking() -> None:
     found = read_all_ways("<think>The <tool_call> tag</think>So.", "qwen3_coder", bad_call="error")
     assert (found["reasoning"], found["text"], found["end"]) == ("The <tool_call> tag", "So.", "end")
     long = f'<|content_invoke_tool_json|>{{"args": {{"a": "{"x" * 3000}"}}, "name": "other"}}'
@@ -158,7 +158,7 @@ def test_pieces_by_sentence_and_by_block() -> None:
     events = parse_text(pieces, "hermes", buffering=Buffering(text="sentence", reasoning="whole"))
     check(events)
     deltas = [event for event in events if type(event).__name__.endswith("Delta")]
-    assert [event.text for event in deltas] == ["One. Two, three.", "Four five!", " Six"]  # type: ignore[union-attr]
+    assert [event.text for event in deltas] == ["One. Two, three.", "Four five!", " Six"]  # type: ignore[union-attr]  # text deltas
 
 
 # --- the base
@@ -208,7 +208,7 @@ def test_complete_calls() -> None:
     assert FORMATS["none"].write([Call("f", "")]) == '{"name": "f", "arguments": {}}'
     assert Engine().write([]) is None
     with pytest.raises(NotImplementedError):
-        Engine().read(None, "")  # type: ignore[arg-type]
+        Engine().read(None, "")  # type: ignore[arg-type]  # it raises before it reads
 
 
 def test_prose_after_a_call_is_read_like_any_other() -> None:

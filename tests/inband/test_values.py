@@ -156,7 +156,7 @@ def test_a_schema_that_nests_endlessly_is_ignored() -> None:
     assert json_type({}) == "object"
 
 
-def test_what_a_tool_is() -> None:
+def test_accepted_forms_of_a_tool() -> None:
     declared = Declared([ToolSpec("a"), {"name": "b", "input_schema": {"properties": {"x": {"type": "int"}}}}, {"name": "c"}])
     assert sorted(declared.schemas) == ["a", "b", "c"]
     assert declared.types("b", "x") == {"integer"}
@@ -168,6 +168,6 @@ def test_what_a_tool_is() -> None:
     assert Declared().resolve("a b") is None
     assert Declared([{"name": "a", "parameters": {"properties": []}}]).properties("a") == {}
     with pytest.raises(ConfigError, match="OpenAI-style"):
-        Declared(["a"])  # type: ignore[list-item]
+        Declared(["a"])  # type: ignore[list-item]  # a wrong tool
     with pytest.raises(ConfigError, match="no name"):
         Declared([{"function": {"parameters": {}}}])

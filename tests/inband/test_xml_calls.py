@@ -139,7 +139,7 @@ def test_an_empty_section_is_nothing(format: str, text: str) -> None:
         ("minicpm5", '<function name="get_weather"><param name="properties">Paris</param></function>'),
     ],
 )
-def test_what_is_not_a_call(format: str, text: str) -> None:
+def test_text_that_is_not_a_call(format: str, text: str) -> None:
     assert outcome(text, format) == (text, [], [])
 
 

@@ -231,7 +231,7 @@ def test_a_recording_that_was_downloaded_can_be_dropped(upstream: HostileUpstrea
     assert dropped.facts["dialects"] == {"upstream": "openai_chat", "client": "anthropic"}
 
 
-def test_what_is_wrong_with_a_pasted_stream_is_said(pasting: Running) -> None:
+def test_the_fault_of_a_pasted_stream_is_reported(pasting: Running) -> None:
     for path, body, words in (
         ("/inspect", b"hello", "cannot be recognised"),
         ("/inspect", b"", "nothing to look at"),
@@ -339,7 +339,7 @@ def test_a_turn_that_began_just_now_is_found() -> None:
 # --- stages
 
 
-def test_what_a_policy_changed_stands_beside_the_original(upstream: HostileUpstream, url: str) -> None:
+def test_a_change_of_a_policy_is_shown_beside_the_original(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["leaky"] = text_script("Write to ", "ann@example.org", " today")
     policies = [{"use": "redact", "detectors": ["email"], "store_original": True}]
     with keeping(upstream, url, store=RAW, policies=policies) as gateway:

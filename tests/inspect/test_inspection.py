@@ -108,7 +108,7 @@ def lines(*events: Event) -> bytes:
     return b"\n".join(encode(event) for event in events)
 
 
-def test_what_a_stage_changed_is_told_from_what_came() -> None:
+def test_changes_of_a_stage_are_distinguished_from_upstream_events() -> None:
     asked = msgspec.json.encode({"dialect": "openai_chat", "upstream": "up", "model": "m"})
     pieces = pieces_of(
         (0.0, "ask", asked),
@@ -256,7 +256,7 @@ def test_a_recording_is_read_as_it_was_written() -> None:
         (b'{"direction":"up","text":"x"}\n{', "line 2"),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_words(body: bytes, words: str) -> None:
+def test_unreadable_input_is_refused_with_a_reason(body: bytes, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         read_source(body)
 
@@ -294,7 +294,7 @@ def test_a_writer_that_gives_up_leaves_what_was_folded_before() -> None:
 
 @pytest.mark.parametrize("client", ["agui", "vercel_ui"])
 @pytest.mark.parametrize("recording", EVERY, ids=named)
-def test_what_is_written_for_a_page_is_read_again(recording: Recording, client: str) -> None:
+def test_streams_for_web_pages_are_read_back(recording: Recording, client: str) -> None:
     writer = DIALECTS[client].writer()
     body = writer.feed(recording.expected()) + writer.close()
     events = every_cut(ClientReader, body)

@@ -55,7 +55,7 @@ def test_requests_get_an_error_until_the_model_is_back(server: LocalServer) -> N
     weights = server.weights.readlink()
     settings = {"base_url": upstream.base_url, "key": upstream.key, "models": upstream.models, "attempts": 1}
     with running({"upstreams": {"local": {**settings, "breaker": {"failures": 10_000}}}}) as gateway:
-        ask: Callable[[], Answer] = lambda: gateway.ask("/v1/chat/completions", QUESTION)  # noqa: E731
+        ask: Callable[[], Answer] = lambda: gateway.ask("/v1/chat/completions", QUESTION)
         assert ask().status == 200
         server.weights.unlink()
         [first] = children(server.process)

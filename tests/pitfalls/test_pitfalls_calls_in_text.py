@@ -164,7 +164,7 @@ def test_broken_markup_is_text_and_never_a_call_without_arguments(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_is_held_when_the_stream_breaks_is_not_lost(notations: Running, upstream: HostileUpstream, client: str) -> None:
+def test_held_text_is_not_lost_when_the_stream_breaks(notations: Running, upstream: HostileUpstream, client: str) -> None:
     """The whole answer was lost elsewhere when the end marker never came."""
     upstream.scripts["held-and-cut"] = unfinished(sse(*map(text_chunk, ("I look. ", "<tool_", "ca"))))
     found = asked(notations, client, "hermes/held-and-cut", tools=TOOLS)

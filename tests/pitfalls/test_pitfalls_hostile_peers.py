@@ -97,7 +97,7 @@ def test_a_key_that_an_upstream_repeats_reaches_no_websocket(guarded: Running, u
         assert KEY not in json.dumps(messages)
 
 
-def test_what_clients_and_upstreams_invent_becomes_no_label(guarded: Running, upstream: HostileUpstream) -> None:
+def test_names_that_clients_and_upstreams_invent_become_no_label(guarded: Running, upstream: HostileUpstream) -> None:
     """An error code from outside became a label of a metric; so would the name of a model, a request or a session."""
     before = {line.partition(" ")[0] for line in guarded.ask("/metrics").body.decode().splitlines()}
     for number in range(20):

@@ -134,7 +134,7 @@ def text_judging(upstream: HostileUpstream) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("client", ["openai_chat", "openai_responses", "anthropic", "gemini", "ollama"])
-def test_what_is_judged_is_not_shown_before_its_verdict(text_judging: Running, upstream: HostileUpstream, client: str) -> None:
+def test_a_piece_is_not_shown_before_its_verdict(text_judging: Running, upstream: HostileUpstream, client: str) -> None:
     """openai-agents-python#959: the text had been shown when the judge said no. What is not judged flows."""
     model = "openai_chat/tripwire"
     upstream.scripts["tripwire"] = streamed(

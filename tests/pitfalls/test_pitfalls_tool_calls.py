@@ -135,7 +135,7 @@ def check_every_client(gateway: Running, model: str, expected: list[tuple[str, A
 
 
 @pytest.mark.parametrize("name", FRAGMENTS)
-def test_calls_are_told_apart_however_they_are_fragmented(gateway: Running, upstream: HostileUpstream, name: str) -> None:
+def test_calls_are_distinguished_for_every_fragmentation(gateway: Running, upstream: HostileUpstream, name: str) -> None:
     """hermes-agent#57939, gcli2api#406: equal indexes; llama_cpp.server: ids in every fragment; Mistral and Ollama: no index."""
     fragments, expected = FRAGMENTS[name]
     upstream.scripts[f"calls-{name}"] = script(fragments)
@@ -334,7 +334,7 @@ OTHERS: dict[str, tuple[str, bytes, list[tuple[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_calls_of_other_dialects_are_told_apart_too(gateway: Running, upstream: HostileUpstream, name: str) -> None:
+def test_calls_of_other_dialects_are_distinguished_too(gateway: Running, upstream: HostileUpstream, name: str) -> None:
     """litellm PR#36356, PR#32777, #41009, llm-rosetta#56, llama.cpp: indexes out of order, and parts of the lifecycle missing."""
     via, body, expected = OTHERS[name]
     response = collect(every_cut(lambda: streamglot.reader(via), body))

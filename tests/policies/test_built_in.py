@@ -232,7 +232,7 @@ def test_the_upstream_sees_placeholders_and_the_client_the_originals() -> None:
     assert again == sent
 
 
-def test_what_the_model_makes_up_is_redacted_too_where_it_was_asked_for() -> None:
+def test_values_that_the_model_makes_up_are_redacted_if_configured() -> None:
     redact = policy("redact", detectors=["email"], words=["fish"], mode="restore")
     context = ExchangeContext()
     apply_to_request(request_of("a@b.org"), [redact], context=context)

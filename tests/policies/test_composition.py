@@ -135,7 +135,7 @@ def test_a_policy_for_some_tools_sees_their_calls_and_results_only() -> None:
     assert [event for event in after if isinstance(event, ToolResult)] == [ToolResult("call_ls", "a")]
 
 
-def test_where_no_policy_applies_there_is_no_stage() -> None:
+def test_there_is_no_stage_if_no_policy_applies() -> None:
     factory = policy_stage([appending("a", when=When(models=["x"]))])
     assert factory(ExchangeContext(model="y")) is None
     assert policy_stage([])(ExchangeContext()) is None
@@ -215,7 +215,7 @@ def test_each_judge_in_parallel_fails_for_itself() -> None:
     async def scenario() -> None:
         for on_error, expected in (("refuse", []), ("forward", [("f", "{}")])):
             calls = block("tool_call")
-            group = Parallel(policies=[Waiting(of=calls, on_error=on_error), always(forward(), of=calls)])  # type: ignore[arg-type]
+            group = Parallel(policies=[Waiting(of=calls, on_error=on_error), always(forward(), of=calls)])  # type: ignore[arg-type]  # on_error is one of the two words
             driver = Driver(group)
             driver.feed(stream(call("f", "{}"), reason="tool_calls"))
             assert calls_of(await driver.settled()) == expected

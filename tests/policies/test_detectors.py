@@ -24,7 +24,7 @@ BEFORE, BEHIND = "It is: ", " (keep it)"
 def test_a_detector_finds_its_example_and_nothing_around_it(rule: str) -> None:
     name, data = RULES[rule]
     segments = PatternSet(patterns_of([name])).segments(BEFORE + data.example + BEHIND)
-    assert [segment if isinstance(segment, str) else (segment.text, segment.label) for segment in segments] == [  # type: ignore[union-attr]
+    assert [segment if isinstance(segment, str) else (segment.text, segment.label) for segment in segments] == [  # type: ignore[union-attr]  # no overflow
         BEFORE,
         (data.example, rule.partition(".")[2]),
         BEHIND,

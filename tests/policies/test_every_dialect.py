@@ -31,7 +31,7 @@ def written(dialect: str, *policies: Policy) -> bytes:
 
 
 @pytest.mark.parametrize("dialect", WRITERS)
-def test_what_was_redacted_or_refused_is_not_written(dialect: str) -> None:
+def test_redacted_or_refused_text_is_not_written(dialect: str) -> None:
     policies = load_policies(
         [{"use": "redact", "detectors": list(detectors())}, {"use": "deny_tools", "tools": ["destroy*"], "message": "No."}]
     )

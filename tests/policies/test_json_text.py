@@ -66,7 +66,7 @@ def test_a_match_never_crosses_a_quotation_mark() -> None:
 )
 def test_free_text_leaves_exactly_as_it_was_written(written: str) -> None:
     for pieces in ([written], list(written), [written[:5], written[5:]]):
-        assert "".join(segment if isinstance(segment, str) else segment.raw for segment in scan(pieces)) == written  # type: ignore[union-attr]
+        assert "".join(segment if isinstance(segment, str) else segment.raw for segment in scan(pieces)) == written  # type: ignore[union-attr]  # no overflow
         assert scan(pieces) == scan([written])
 
 
@@ -87,7 +87,7 @@ def test_any_json_in_any_cut_stays_json(value: Any, ascii_only: bool, cuts: list
     assert scan(pieces) == scan([written])
 
 
-def test_what_is_held_is_told_as_it_was_written() -> None:
+def test_held_text_is_reported_as_it_was_written() -> None:
     scanner = JsonScanner(PATTERNS)
     assert scanner.feed('{"a": "x s\\u006b-\\u00') == ['{"a": "x ']
     assert scanner.held == "s\\u006b-\\u00"

@@ -72,7 +72,7 @@ def test_sentences_end_at_their_marks_in_any_cut() -> None:
     expected = ['He said "Stop!" ', "and left. ", "日本。", "Yes... ", "(no.) ", "v1.2 is out\n", "A line"]
     for pieces in ([text], list(text)):
         box = Sentences()
-        assert [part.text for piece in pieces for part in box.feed(piece)] + [part.text for part in box.close()] == expected  # type: ignore[union-attr]
+        assert [part.text for piece in pieces for part in box.feed(piece)] + [part.text for part in box.close()] == expected  # type: ignore[union-attr]  # judged parts
 
 
 def test_paths_need_steps_that_can_be_read() -> None:

@@ -132,7 +132,7 @@ def test_parts_are_rewritten_and_their_signatures_dropped() -> None:
     assert CONVERSATION.messages[2].echo == ECHO
 
 
-def test_what_is_not_changed_stays_the_same_object() -> None:
+def test_an_unchanged_event_stays_the_same_object() -> None:
     changed = apply_to_request(CONVERSATION, [Judge(by=lambda piece: rewrite("x") if piece.text == "new" else FORWARD)])
     assert [new is old for new, old in zip(changed.messages, CONVERSATION.messages, strict=True)] == [True] * 4 + [False]
     assert changed.tools == CONVERSATION.tools
@@ -153,7 +153,7 @@ def test_parts_are_removed() -> None:
 
 def test_tools_are_removed_with_the_choice_of_them() -> None:
     def without(*names: str) -> Request:
-        by = lambda piece: replace("") if piece.name in names else FORWARD  # noqa: E731
+        by = lambda piece: replace("") if piece.name in names else FORWARD
         return apply_to_request(CONVERSATION, [Judge(by=by, kinds=("tool_definition",))])
 
     assert [tool.name for tool in without("read").tools] == ["write"]
@@ -216,7 +216,7 @@ def test_without_an_engine_a_judge_refuses_the_request() -> None:
 
 
 def test_conditions_hold_for_requests() -> None:
-    by = lambda piece: refuse("no")  # noqa: E731
+    by = lambda piece: refuse("no")
     for when in (When(directions=["answer"]), When(models=["x*"]), When(tools=["write"])):
         policy = Judge(by=by, kinds=("tool_result", "text"), when=when)
         assert apply_to_request(CONVERSATION, [policy]) is CONVERSATION

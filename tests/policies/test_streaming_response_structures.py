@@ -113,7 +113,7 @@ def test_pattern_1_content_only() -> None:
 
 def test_pattern_2_multiple_tool_calls_only() -> None:
     seen: list[tuple[str, str, Any]] = []
-    note = lambda piece: seen.append((piece.call_id, piece.name, piece.arguments()))  # noqa: E731
+    note = lambda piece: seen.append((piece.call_id, piece.name, piece.arguments()))
     run(events_of(TOOL_CALLS_ONLY), Callbacks(on_tool_call_complete=note, observe=True))
     assert seen == [
         ("call_0", "get_weather", {"location": "Tokyo"}),

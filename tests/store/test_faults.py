@@ -91,7 +91,7 @@ async def test_a_full_disk_drops_content_and_counts_it(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
+async def test_entries_that_do_not_fit_are_dropped_and_counted(tmp_path: Path) -> None:
     """A queue of 100 during an outage: raw bytes are dropped first, then contents. No turn, ending or usage is lost."""
     logged: list[Mapping[str, Any]] = []
     settings = StoreSettings(url=f"sqlite:///{tmp_path}/s.db", queue_entries=100, raw=True)
@@ -297,7 +297,7 @@ async def test_sessions_are_found_in_memory_while_the_database_is_gone(tmp_path:
     named = await take(store, ask(user("a")), answer("b", ident="resp_1"), caller="me", name="s")
     plain = await take(store, ask(user("c")), answer("d"), caller="me")
     await store.writer.flush()
-    silent = Sessions(Silent(), store.sessions._recent)  # type: ignore[arg-type]
+    silent = Sessions(Silent(), store.sessions._recent)  # type: ignore[arg-type]  # stands for a database
 
     async def found(**want: Any) -> Session:
         return await silent.find(SessionHints(caller="me", **want), ask(user("c"), assistant("d"), user("e")))

@@ -299,7 +299,7 @@ def test_a_bare_response_keeps_its_usage_and_error() -> None:
     assert bare_response(Response()) == Response()
 
 
-def test_what_cannot_be_encoded_counts_as_large() -> None:
+def test_a_value_that_cannot_be_encoded_counts_as_large() -> None:
     assert encoded_size({"a": object()}) > PART_CHARS
     assert encoded_size(None) == encoded_size({}) == 0
 

@@ -46,7 +46,7 @@ async def test_a_response_from_its_start_to_its_withdrawal(url: str) -> None:
 
 
 @asynchronous
-async def test_what_is_not_retrievable_and_what_has_no_id(url: str) -> None:
+async def test_turns_that_are_not_retrievable_or_have_no_id(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     turn = await begin(store, ask(user("x")), "me", response_id="resp_2", retrievable=False)
     turn.finish(Finished(ending="end", response=answer("y")))

@@ -66,7 +66,7 @@ async def test_a_search_finds_what_was_not_indexed_yet(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_what_is_pruned_before_it_was_indexed(tmp_path: Path) -> None:
+async def test_texts_that_are_pruned_before_they_are_indexed(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     first = await say(store, "zebra one", "zebra two")
     assert await found(store, "zebra") == 2

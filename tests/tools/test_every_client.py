@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,27 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from clients.node import NodeClients, missing
+from clients.node import CLIENTS, PATHS, NodeClients
 from gateway.official import OFFICIAL
 from gateway.running import Running, running
 from streamglot.tools.settings import ToolLimits
 from tools.dialect_model import DialectModel
 from tools.scenarios import DONE, HANG, LIMITS, PARIS, SCENARIOS, SHORT_LIMITS
 from waiting import WAIT_SECONDS
-
-PATHS = {"ag-ui": "/agui", "ai-6": "/ui", "ai-7": "/ui"}
-NODE = (
-    *PATHS,
-    "openai-chat",
-    "ai-sdk-openai-compatible-6",
-    "ai-sdk-openai-compatible-7",
-    "openai-responses",
-    "ai-sdk-openai-responses",
-    "anthropic",
-    "ai-sdk-anthropic",
-    "google-genai",
-    "ollama",
-)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +29,8 @@ def model() -> Iterator[DialectModel]:
 @pytest.fixture(scope="module")
 def gateways(model: DialectModel) -> Iterator[dict[float, Running]]:
     """One for each time limit of a tool."""
-    with gateway_of(model, LIMITS) as patient, gateway_of(model, SHORT_LIMITS) as hasty:
-        yield {LIMITS.seconds: patient, SHORT_LIMITS.seconds: hasty}
+    with gateway_of(model, LIMITS) as long, gateway_of(model, SHORT_LIMITS) as short:
+        yield {LIMITS.seconds: long, SHORT_LIMITS.seconds: short}
 
 
 @contextmanager
@@ -59,16 +44,6 @@ def gateway_of(model: DialectModel, limits: ToolLimits) -> Iterator[Running]:
     }
     with running(config) as gateway:
         yield gateway
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[NodeClients]:
-    reason = missing()
-    if reason is not None:
-        warnings.warn(f"NOT CHECKED with the real clients: {reason}", stacklevel=1)
-        pytest.skip(reason)
-    with NodeClients() as clients:
-        yield clients
 
 
 def played(model: DialectModel, name: str) -> None:
@@ -92,7 +67,7 @@ def test_clients_in_python(model: DialectModel, gateways: dict[float, Running], 
     played(model, name)
 
 
-@pytest.mark.parametrize("client", NODE)
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_clients_in_node(model: DialectModel, gateways: dict[float, Running], node: NodeClients, name: str, client: str) -> None:
     model.plays(SCENARIOS[name].script)

@@ -101,7 +101,7 @@ SEEN: dict[str, tuple[str, dict[str, Any], str]] = {
 """Client dialects that show calls that a server ran: path, body, and the mark of a call."""
 
 
-def test_clients_see_the_calls_whatever_dialect_the_upstream_speaks(model: DialectModel) -> None:
+def test_clients_see_the_calls_with_every_upstream_dialect(model: DialectModel) -> None:
     config = {
         "server": {"default_model": "m"},
         "upstreams": {"scripted": msgspec.to_builtins(model.upstream())},

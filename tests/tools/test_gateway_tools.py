@@ -32,13 +32,6 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "What is the weat
 ASKED = {"streamglot": {"tools": ["weather.*"]}}
 
 
-@pytest.fixture
-def model() -> Iterator[ChatModel]:
-    model = ChatModel()
-    yield model
-    model.close()
-
-
 @contextmanager
 def gateway_of(model: ChatModel, folder: Path, **more: Any) -> Iterator[Running]:
     (folder / "mytools.py").write_text(TOOLS)

@@ -53,13 +53,6 @@ HOSTED = {
 }
 
 
-@pytest.fixture
-def model() -> Iterator[ChatModel]:
-    model = ChatModel()
-    yield model
-    model.close()
-
-
 @contextmanager
 def gateway_of(model: ChatModel, folder: Path, **more: Any) -> Iterator[Running]:
     (folder / "mytools.py").write_text(TOOLS)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cli.shell import PROGRAM, Shell
-from waiting import until
+from waiting import listens, until
 
 PACKAGE = "@modelcontextprotocol/inspector@0.15.0"
 """The newest one that runs with Node 20."""
@@ -93,13 +93,8 @@ def test_over_http(inspector: str, shell: Shell) -> None:
         [PROGRAM, "mcp", "--port", str(port)], env=shell.environment, cwd=shell.home, stderr=subprocess.DEVNULL
     )
     try:
-        until(lambda: _listens(port), lambda: "the MCP server did not start")
+        until(lambda: listens(port), lambda: "the MCP server did not start")
         _check(inspector, shell, f"http://127.0.0.1:{port}/mcp", "--transport", "http")
     finally:
         process.terminate()
         process.wait()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -22,7 +22,7 @@ from streamglot.tools.mcp_oauth import TokenFile, login, provider
 from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.settings import McpOAuth, McpServer
 from tools.chat_model import ChatModel
-from waiting import WAIT_SECONDS, until
+from waiting import WAIT_SECONDS, listens, until
 
 pytestmark = pytest.mark.anyio
 
@@ -35,16 +35,11 @@ def url() -> Iterator[str]:
         port = free.getsockname()[1]
     process = subprocess.Popen([sys.executable, str(SERVER), str(port)], cwd=SERVER.parent)
     try:
-        until(lambda: _listens(port), lambda: "the server did not start")
+        until(lambda: listens(port), lambda: "the server did not start")
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
         process.wait()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from cli.shell import PROGRAM, Shell, text_answer
-from waiting import until
+from waiting import listens, until
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ def shell(tmp_path: Path) -> Shell:
     return shell
 
 
-async def _talk(client: Any) -> None:
+async def _use_tools(client: Any) -> None:
     listed = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(listed) == {"calculator", "query"}
     assert listed["calculator"].annotations.read_only_hint
@@ -44,7 +44,7 @@ async def _talk(client: Any) -> None:
 async def test_the_official_client_over_standard_input_and_output(shell: Shell, mode: Any) -> None:
     server = StdioServerParameters(command=PROGRAM, args=["mcp"], env=shell.environment, cwd=shell.home)
     async with Client(server, mode=mode, read_timeout_seconds=60) as client:
-        await _talk(client)
+        await _use_tools(client)
 
 
 async def test_the_official_client_over_http(shell: Shell) -> None:
@@ -54,9 +54,9 @@ async def test_the_official_client_over_http(shell: Shell) -> None:
         [PROGRAM, "mcp", "--port", str(port)], env=shell.environment, cwd=shell.home, stderr=subprocess.DEVNULL
     )
     try:
-        until(lambda: _listens(port), lambda: "the MCP server did not start")
+        until(lambda: listens(port), lambda: "the MCP server did not start")
         async with Client(f"http://127.0.0.1:{port}/mcp", read_timeout_seconds=60) as client:
-            await _talk(client)
+            await _use_tools(client)
     finally:
         process.terminate()
         process.wait()
@@ -68,12 +68,7 @@ async def test_tools_serve_offers_the_tools_alone(shell: Shell) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["calculator"]
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def test_a_person_at_a_terminal_is_told_what_it_is_and_ends_it_with_ctrl_c(shell: Shell) -> None:
+def test_a_terminal_shows_the_purpose_and_ctrl_c_ends_it(shell: Shell) -> None:
     with shell.terminal("mcp") as terminal:
         terminal.until(b"this speaks MCP on standard input and output", b"Ctrl-C ends it")
         terminal.type("hello\n")
@@ -81,7 +76,7 @@ def test_a_person_at_a_terminal_is_told_what_it_is_and_ends_it_with_ctrl_c(shell
         assert terminal.end() == 130
 
 
-def test_the_address_is_told_and_a_port_in_use_is_refused(shell: Shell) -> None:
+def test_the_address_is_printed_and_a_port_in_use_is_refused(shell: Shell) -> None:
     with shell.started("mcp", "--port", "0") as process:
         assert process.stderr is not None
         line = process.stderr.readline().decode()

@@ -18,7 +18,7 @@ from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.settings import McpServer, ToolLimits
 from streamglot.tools.tool import TRACE_CONTEXT
 from tools.scripted import Model, call, calls, events_of, exchange_of, text
-from waiting import until
+from waiting import listens, until
 
 pytestmark = pytest.mark.anyio
 
@@ -32,16 +32,11 @@ def url() -> Iterator[str]:
         port = free.getsockname()[1]
     process = subprocess.Popen([sys.executable, SERVER, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: _listens(port), lambda: "the MCP server did not start")
+        until(lambda: listens(port), lambda: "the MCP server did not start")
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
         process.wait()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +86,6 @@ SHOWING = [name for name in CLIENTS if name not in ("chat", "chat, stream", "gem
 """Clients that see the results themselves, beside the answer of the model, which repeats them."""
 
 
-@pytest.fixture
-def model() -> Iterator[ChatModel]:
-    model = ChatModel()
-    yield model
-    model.close()
-
-
 def _config(model: ChatModel, folder: Path, policy: Mapping[str, Any]) -> dict[str, Any]:
     (folder / "contacts.py").write_text(TOOL)
     return {
@@ -123,8 +116,8 @@ def test_no_client_dialect_shows_what_a_policy_redacts_in_a_result(model: ChatMo
             shown = answer.body.decode()
             assert answer.status == 200, (name, shown)
             assert SECRET not in shown, name
-            told = [message["content"] for message in model.bodies[-1]["messages"] if message["role"] == "tool"]
-            assert told == ["ask [hidden] in Paris", "ask [hidden] in Rome"], name
+            sent_to_model = [message["content"] for message in model.bodies[-1]["messages"] if message["role"] == "tool"]
+            assert sent_to_model == ["ask [hidden] in Paris", "ask [hidden] in Rome"], name
             if name in SHOWING:
                 before_the_answer = shown.replace("ask [hidden] in Paris and ask [hidden] in Rome", "")
                 assert "ask [hidden] in Paris" in before_the_answer, (name, shown)
@@ -222,7 +215,7 @@ class Ran:
         return [(event.content, event.is_error) for event in self.events if isinstance(event, ToolResult)]
 
     @property
-    def told(self) -> list[tuple[str, bool]]:
+    def sent_to_model(self) -> list[tuple[str, bool]]:
         return [(part.text, part.is_error) for part in self.model.results()]
 
     @property
@@ -249,7 +242,7 @@ async def test_the_client_the_store_and_the_model_get_the_same_result(
     needed: Needs, asks: bool, verdict: Verdict, expected: tuple[str, bool]
 ) -> None:
     ran = await Ran(OnResults(verdict=verdict, needed=needed, asks=asks)).run()
-    assert ran.shown == ran.told == ran.stored == [expected]
+    assert ran.shown == ran.sent_to_model == ran.stored == [expected]
     assert isinstance(ran.events[-1], StreamEnd)
     verdicts = ran.context.annotations.get("policies", [])
     assert len(verdicts) == (verdict is not FORWARD or asks)  # judged once, although the result passes twice
@@ -301,8 +294,8 @@ async def test_a_policy_that_fails_withholds_the_result() -> None:
     [(said, failed)] = ran.shown
     assert said.startswith("[withheld: the policy")
     assert failed
-    assert ran.told == ran.stored == ran.shown
-    assert (await Ran(OnResults(fails=True, on_error="forward")).run()).told == [("raw", False)]
+    assert ran.sent_to_model == ran.stored == ran.shown
+    assert (await Ran(OnResults(fails=True, on_error="forward")).run()).sent_to_model == [("raw", False)]
 
 
 async def test_a_person_decides_about_a_result() -> None:
@@ -312,7 +305,7 @@ async def test_a_person_decides_about_a_result() -> None:
     [asked] = ran.model.approvals.open()
     assert (asked.kind, asked.tool, asked.text) == ("tool_result", "look", "raw")
     ran.model.approvals.decide(asked.id, streamglot.policies.Decision(approved=True, text="edited"))
-    assert (await running).shown == ran.told == ran.stored == [("edited", False)]
+    assert (await running).shown == ran.sent_to_model == ran.stored == [("edited", False)]
 
 
 async def test_an_exchange_that_is_stopped_during_a_check_withholds_the_result() -> None:
@@ -362,7 +355,7 @@ async def test_results_that_the_loop_writes_itself_are_checked_too() -> None:
 
 async def test_the_part_of_a_result_that_is_cut_off_is_checked_for_the_store() -> None:
     ran = await Ran(*load_policies([REDACT]), raw="x" * 20 + f" {SECRET}", limits=ToolLimits(result_chars=10)).run()
-    assert ran.shown == ran.told
+    assert ran.shown == ran.sent_to_model
     assert ran.shown[0][0].startswith("xxxxxxxxxx\n[cut here")
     assert ran.stored == [("x" * 20 + " [hidden]", False)]
 
@@ -404,14 +397,14 @@ async def test_conditions_on_tools_and_directions_apply_to_results() -> None:
         (When(models=["another"]), "raw"),
     ):
         ran = await Ran(OnResults(verdict=rewrite("changed"), when=when)).run()
-        assert ran.shown == ran.told == [(expected, False)], when
+        assert ran.shown == ran.sent_to_model == [(expected, False)], when
 
 
 async def test_parallel_policies_judge_a_result_in_the_direction_that_each_of_them_sees() -> None:
     for strict in (block("tool_result"), request("tool_result")):
         both = Parallel(policies=[OnResults(verdict=refuse("[no]"), needed=strict), OnResults(needed=request("tool_result"))])
         ran = await Ran(both).run()
-        assert ran.shown == ran.told == [("[no]", True)]
+        assert ran.shown == ran.sent_to_model == [("[no]", True)]
 
 
 @pytest.mark.parametrize("needed", [block("tool_result"), request("tool_result")])
@@ -420,7 +413,7 @@ async def test_a_dry_run_changes_no_result_and_records_its_verdict(needed: Needs
     ran = Ran(DryRun(policy=OnResults(verdict=refuse("[no]"), needed=needed, asks=asks)))
     ran.model.before_ends = lambda: soon(lambda: len(ran.model.requests) == 1 or "policies" in ran.context.annotations)
     await ran.run()
-    assert ran.shown == ran.told == ran.stored == [("raw", False)]
+    assert ran.shown == ran.sent_to_model == ran.stored == [("raw", False)]
     [fact] = ran.context.annotations["policies"]
     assert (fact["verdict"], fact["dry_run"], fact["tool"]) == ("refuse", True, "look")
 

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 import streamglot
 from streamglot.policies import load_policies
 from tools.chat_model import ChatModel
-
-
-@pytest.fixture
-def model() -> Iterator[ChatModel]:
-    model = ChatModel()
-    yield model
-    model.close()
 
 
 def ask(model: ChatModel, tool: Any, policy: dict[str, Any]) -> streamglot.Response:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from cli.shell import Shell
 from gateway.process import serving
@@ -37,13 +35,6 @@ def weather(city: str) -> str:
         time.sleep({seconds})
     return "sunny in " + city
 """
-
-
-@pytest.fixture
-def model() -> Iterator[ChatModel]:
-    model = ChatModel()
-    yield model
-    model.close()
 
 
 def _turns(url: str) -> list[TurnDetail]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 import streamglot
 from streamglot.events import ReasoningDelta, StreamEnd, TextDelta, ToolCallEnd, ToolCallStart
@@ -52,13 +49,6 @@ def read(chunks: list[dict[str, Any]]) -> list[streamglot.Event]:
     events += reader.close()
     streamglot.check(events)
     return events
-
-
-@pytest.fixture
-def model() -> Iterator[ChatModel]:
-    model = ChatModel()
-    yield model
-    model.close()
 
 
 def test_2_streaming_when_tools_are_in_the_request() -> None:

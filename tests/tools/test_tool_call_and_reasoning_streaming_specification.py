@@ -45,13 +45,6 @@ CALL: list[streamglot.Event] = [
 
 
 @pytest.fixture
-def model() -> Iterator[ChatModel]:
-    model = ChatModel()
-    yield model
-    model.close()
-
-
-@pytest.fixture
 def gateway(model: ChatModel, tmp_path: Path) -> Iterator[Running]:
     (tmp_path / "mytools.py").write_text(TOOLS)
     config = {

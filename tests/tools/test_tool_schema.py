@@ -200,7 +200,7 @@ def test_anything_that_a_function_returns_becomes_text() -> None:
     assert output_of(None).text == ""
 
 
-def test_a_function_tells_its_arguments_in_words_that_a_model_can_act_on() -> None:
+def test_the_fault_of_arguments_is_described_for_the_model() -> None:
     @streamglot.tool
     def weather(city: str, days: Literal[1, 2] = 1) -> str:
         return city * days

@@ -113,7 +113,7 @@ def test_tools_of_an_mcp_server_are_run(shell: Shell) -> None:
     assert (done.returncode, done.stdout) == (0, b"hello\n"), done.stderr
 
 
-def test_what_is_shown_for_approval_holds_nothing_that_a_terminal_obeys() -> None:
+def test_arguments_shown_for_approval_have_no_control_sequences() -> None:
     shown = question_about(Tool("rm"), {"path": "\x1b[2J\u202e" + "x" * 5000})
     assert "\x1b" not in shown
     assert "\u202e" not in shown

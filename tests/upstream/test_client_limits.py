@@ -15,6 +15,7 @@ from streamglot.upstream import Upstream, UpstreamResponse
 from streamglot.upstream import connection as connections
 from streamglot.upstream.connection import HEAD_BYTES
 from streamglot.upstream.connection_pool import ConnectionPool
+from streamglot.upstream.response import read_whole
 from waiting import WAIT_SECONDS, soon
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -105,6 +106,18 @@ def test_every_part_of_an_answer_is_limited(name: str) -> None:
             finally:
                 tracemalloc.stop()
             assert peak < 5 * 2**20, "it was kept"
+
+    run(test)
+
+
+def test_a_whole_answer_is_limited() -> None:
+    async def test() -> None:
+        async with ConnectionPool() as client, Flood(CHUNKED, lambda _: HELLO) as server:
+            answer = await client.post(Upstream(name="one"), server.url, {}, b"{}")
+            with pytest.raises(UpstreamProtocolError, match="the answer is larger than 1000 bytes; ask for less"):
+                await read_whole(answer, "the answer", 1_000, "ask for less")
+            answer.close()
+            await server.closed.wait()
 
     run(test)
 

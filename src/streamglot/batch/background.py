@@ -47,7 +47,7 @@ class BackgroundTraffic:
         now = self._clock()
         return [name for name, pace in self._paces.items() if pace.rests(now)]
 
-    async def take(self, upstream: Upstream, limit: ConcurrencyLimit) -> None:  # noqa: ARG002
+    async def take(self, upstream: Upstream, limit: ConcurrencyLimit) -> None:  # noqa: ARG002  # the limit suffices
         await limit.take_spare()
 
     def answered(self, upstream: Upstream, status: int, headers: Mapping[str, str]) -> None:

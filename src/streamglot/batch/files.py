@@ -21,7 +21,7 @@ PART: Final = ".part"
 ABANDONED_SECONDS: Final = 86_400.0
 """Seconds. A part that was not written to for a day belongs to no running upload."""
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
-"""What an id may be. It becomes part of a path or of an object's key, so it has neither dots nor slashes."""
+"""The syntax of an id. It becomes part of a path or of an object's key, so it has neither dots nor slashes."""
 
 
 class FileStorageUnavailable(StreamglotError):

@@ -1,8 +1,8 @@
 """Merges small concurrent requests into one upstream request, and splits its answer.
 
 Embeddings and text completions accept several texts in one request, and a server computes them together. A request is sent at
-once while no other of its group is in progress. Requests that come meanwhile wait a few milliseconds for each other. A group has
-the same owner, upstream, model and parameters.
+once while no other of its group is in progress. Requests that arrive in that time wait a few milliseconds for each other. A group
+has the same owner, upstream, model and parameters.
 """
 
 from __future__ import annotations

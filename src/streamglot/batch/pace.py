@@ -30,7 +30,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Limit(Struct, frozen=True):
-    """What an upstream reported: ``left`` of ``limit`` until ``reset`` seconds from now. ``limit`` may be unknown."""
+    """A limit that an upstream reported: ``left`` of ``limit`` until ``reset`` seconds from now. ``limit`` may be unknown."""
 
     left: float
     reset: float

@@ -205,12 +205,12 @@ class MessageBatchAPI:
     def line(self, number: int, body: dict[str, Any]) -> bytes:
         return msgspec.json.encode({"custom_id": str(number), "params": body})
 
-    async def send(self, lines: BinaryIO, name: str) -> str:  # noqa: ARG002 - this API takes no name
+    async def send(self, lines: BinaryIO, name: str) -> str:  # noqa: ARG002  # this API takes no name
         headers = {"content-type": "application/json"}
         made = await self._connection.json("POST", self._place, headers, _as_array(lines))
         return str(made["id"])
 
-    async def find(self, name: str) -> str | None:  # noqa: ARG002
+    async def find(self, name: str) -> str | None:  # noqa: ARG002  # as above
         return None
 
     async def state(self, remote: str) -> RemoteState:

@@ -101,7 +101,7 @@ class ProviderQueue:
         await self._database.execute(update(batch_jobs).where(mine).values(values))
 
     async def due(self) -> RemoteJobs | None:
-        """Claims a provider's batch whose state is due to be polled. No other process polls it meanwhile."""
+        """Claims a provider's batch whose state is due to be polled. No other process polls it at the same time."""
         jobs, now = batch_jobs.c, time.time()
 
         def work(connection: Connection) -> RemoteJobs | None:

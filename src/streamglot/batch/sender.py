@@ -32,7 +32,7 @@ BatchSend = Callable[[dict[str, Any]], Any]
 
 
 class BatchClient(Protocol):
-    """What a batch needs of a client: its pool, the loop that the pool belongs to, and exchanges."""
+    """The methods of a client that a batch uses: its pool, the loop that the pool belongs to, and exchanges."""
 
     pool: UpstreamPool
 

@@ -19,7 +19,7 @@ from .pace import LONGEST_PAUSE, Limit, UpstreamPace
 
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
-"""Seconds of silence after which Valkey counts as gone. Batches stand still meanwhile, which harms nobody."""
+"""Seconds of silence after which Valkey counts as gone. Only batches wait for that time, not live requests."""
 HEARTBEAT_SECONDS: Final = 1.0
 """Seconds between two messages of a worker with calls in flight. Without messages its calls no longer count."""
 IDLE_SECONDS: Final = 60.0

@@ -24,7 +24,7 @@ numbered from 1."""
 
 
 class StreamingClient(Protocol):
-    """What is needed of a client; an open ``Client`` has it."""
+    """The methods of a client that are used; an open ``Client`` has it."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None: ...

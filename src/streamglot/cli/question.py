@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from ..dialects import dialect
 from ..errors import ConfigError, RequestError
-from ..messages import MediaPart, Message, OutputFormat, Part, Reasoning, Request, TextPart
+from ..messages import EFFORTS, MediaPart, Message, OutputFormat, Part, Reasoning, Request, TextPart
 from .commands.translate import declared_tools
 from .files import SETTINGS_BYTES, read_file, read_json, shown
 from .output.terminal import well_formed
@@ -23,7 +23,6 @@ ATTACHMENT_BYTES: Final = 20 * 2**20
 """Bytes of one attachment: more than providers accept in one request."""
 INPUT_BYTES: Final = 2**24
 """Bytes of standard input: about ten times the context of any model. A pipe may have no end."""
-EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 class Question(Struct, kw_only=True):
@@ -41,7 +40,8 @@ class Question(Struct, kw_only=True):
 
     def request(self, messages: list[Message]) -> Request:
         """Returns the request for these messages with these options."""
-        if self.effort and self.effort not in EFFORTS:
+        effort = next((word for word in EFFORTS if word == self.effort), None)
+        if self.effort and effort is None:
             raise ConfigError(f"the effort {self.effort!r} is not known; choose one of: {', '.join(EFFORTS)}")
         system = [Message("system", [TextPart(self.system)])] if self.system else []
         request = Request(
@@ -50,7 +50,7 @@ class Question(Struct, kw_only=True):
             stream=True,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
-            reasoning=Reasoning(effort=self.effort) if self.effort else None,  # type: ignore[arg-type]  # checked above
+            reasoning=Reasoning(effort=effort) if effort else None,
             output=_output(self.schema),
         )
         tools = declared_tools(self.tools_file)

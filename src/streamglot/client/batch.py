@@ -63,7 +63,7 @@ class BatchResult(Struct):
 
 
 class Asking(Protocol):
-    """What a batch needs of its client."""
+    """The methods of a client that a batch uses."""
 
     pool: UpstreamPool
 

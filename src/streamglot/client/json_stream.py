@@ -37,8 +37,8 @@ class JsonStream(Generic[T]):
     """Iterates over partial objects. The last one is complete and of the requested type; it is also the ``result``.
 
     In a partial object, missing fields are ``msgspec.UNSET``. A pydantic model has their defaults, or lacks them. A JSON Schema
-    gives plain dicts. An answer that breaks off or does not match the type raises a ``StreamglotError``. So does an upstream's
-    first error, because there is no event to carry it.
+    gives plain dicts. An answer that breaks off or does not match the type raises a ``StreamglotError``. An upstream's first
+    error is raised too, because there is no event to carry it.
     """
 
     def __init__(self, kind: Any, stream: Stream) -> None:

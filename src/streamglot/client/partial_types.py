@@ -43,8 +43,7 @@ def _partial_struct(kind: type[Any]) -> type[Struct]:
         fields = [(field.name, field.name) for field in dataclasses.fields(kind)]
     return msgspec.defstruct(
         f"Partial{kind.__name__}",
-        # a type made at run time
-        [(name, Union[_partial_type(hints[name]), UnsetType], UNSET) for name, _ in fields],  # noqa: UP007
+        [(name, Union[_partial_type(hints[name]), UnsetType], UNSET) for name, _ in fields],  # noqa: UP007  # made at run time
         rename=dict(fields),
         kw_only=True,
         module=kind.__module__,

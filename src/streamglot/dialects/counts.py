@@ -1,4 +1,4 @@
-"""Token counts from an upstream's usage object, which may contain anything."""
+"""Token counts from an upstream's usage object, which may contain anything, and the usage objects that several dialects write."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..events import Usage
+from ..messages import TokenCounts
 
 MAX_TOKENS: Final = 2**40
 """The maximum token count: a million times the largest context. A larger number is not a count, and the sum over millions of
@@ -86,6 +87,37 @@ def _all_counts_valid(raw: dict[str, Any], depth: int) -> bool:
         ):
             return False
     return True
+
+
+def completion_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any] | None:
+    """The usage object of chat and text completions. It is the provider's own if that has this form, so that costs and details survive."""
+    if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
+        return None
+    if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
+        return specified(usage.raw, COMPLETION_USAGE_FIELDS) if strict else usage.raw
+    prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
+    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    if usage.cached_tokens is not None or usage.cache_write_tokens:
+        body["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens or 0}
+        if usage.cache_write_tokens:
+            body["prompt_tokens_details"]["cache_write_tokens"] = usage.cache_write_tokens
+    if usage.reasoning_tokens is not None:
+        body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return body
+
+
+def camel_case_usage(usage: Usage) -> dict[str, Any]:
+    """The usage object of user interface protocols."""
+    both = usage.input_tokens is not None and usage.output_tokens is not None
+    counts = {
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "totalTokens": total(usage.input_tokens, usage.output_tokens) if both else None,
+        "reasoningTokens": usage.reasoning_tokens,
+        "cachedInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_write_tokens,
+    }
+    return {name: value for name, value in counts.items() if value is not None}
 
 
 def _plausible(name: str, value: Any, depth: int) -> Any:

@@ -140,7 +140,7 @@ class Reader:
         """Interprets a complete response object instead of a stream."""
         raise UpstreamProtocolError(f"the upstream sent a JSON body instead of a stream: {excerpt(msgspec.json.encode(body))}")
 
-    def whole_at_once(self, body: bytes) -> bool:  # noqa: ARG002
+    def whole_at_once(self, body: bytes) -> bool:  # noqa: ARG002  # for subclasses
         """The same from bytes, with the decoder of the dialect's types. Returns False if the body does not fit them."""
         return False
 

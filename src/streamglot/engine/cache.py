@@ -123,7 +123,7 @@ class CachedAnswer:
         events, self._events = self._events, None
         return events
 
-    def broken(self, error: StreamglotError) -> list[Event]:  # noqa: ARG002 - the answer is whole
+    def broken(self, error: StreamglotError) -> list[Event]:  # noqa: ARG002  # a cached answer is whole
         return self.stop()
 
     def stop(self) -> list[Event]:

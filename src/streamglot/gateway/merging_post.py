@@ -9,12 +9,13 @@ import msgspec
 
 from ..batch.merging import COMPLETIONS, RequestMerger, mergeable
 from ..engine.upstream_request import refused
-from ..errors import UpstreamProtocolError
 from ..upstream import Upstream, UpstreamResponse
+from ..upstream.response import read_whole
 from .endpoints import COMPLETES
 
 ANSWER_BYTES: Final = 64 * 2**20
 """Bytes. Enough for the answer to some tens of prompts, each as long as a model can write."""
+ADVICE: Final = "remove completions from the upstream's merge setting"
 KIND: Final = "completions"
 
 Post = Callable[[Upstream, str, Mapping[str, str], bytes], Awaitable[UpstreamResponse]]
@@ -62,22 +63,10 @@ class MergingPost:
             try:
                 if not 200 <= answer.status < 300:
                     raise await refused(answer)
-                data = await _whole(answer)
+                data = await read_whole(answer, "the merged answer", ANSWER_BYTES, ADVICE)
                 await answer.drain()
                 return data
             finally:
                 answer.close()
 
         return WholeAnswer(await self._merger.send((owner, upstream.name, url, same), request, post, upstream.merge_seconds))
-
-
-async def _whole(answer: UpstreamResponse) -> bytes:
-    pieces, size = [], 0
-    while piece := await answer.read():
-        pieces.append(piece)
-        size += len(piece)
-        if size > ANSWER_BYTES:
-            raise UpstreamProtocolError(
-                f"the merged answer is larger than {ANSWER_BYTES} bytes; remove completions from the upstream's merge setting"
-            )
-    return b"".join(pieces)

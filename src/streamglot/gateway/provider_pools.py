@@ -43,9 +43,9 @@ class CapturingPool:
     async def ask(
         self,
         request: Request,
-        record: ExchangeRecord,  # noqa: ARG002
-        conversation: ConversationState | None,  # noqa: ARG002
-        passthrough: Passthrough,  # noqa: ARG002
+        record: ExchangeRecord,  # noqa: ARG002  # a parameter of every pool
+        conversation: ConversationState | None,  # noqa: ARG002  # a parameter of every pool
+        passthrough: Passthrough,  # noqa: ARG002  # a parameter of every pool
     ) -> EventSource:
         candidate = candidate_at(self._pool, request.model, self._upstream)
         upstream = candidate.upstream

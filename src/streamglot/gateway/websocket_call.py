@@ -129,7 +129,7 @@ class WebSocketCall:
         self.ended = True
         return self.write(data)
 
-    def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002
+    def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # an event has no media type
         """Sends an error event. An endpoint replies here only to refuse, because every answer on a WebSocket is a stream."""
         self.started = self.ended = True
         decoded = msgspec.json.decode(body, type=dict[str, Any])

@@ -2,9 +2,10 @@
 
 An emitted ToolCallStart cannot be taken back, so each call has a point at which it is *certain*:
 
-- After a strong marker (a special token, or a tag that prose does not use) a call is certain as soon as its name is known to be
-  a declared tool, or, without declared tools, a well-formed name. It starts there, and its arguments stream. If it turns out to
-  be malformed later, it ends with ``complete=False``. What was read of it and not delivered is text, and so is what follows.
+- After a strong marker (a special token, or a tag that prose does not use) a call is certain as soon as its name is known to be a
+  declared tool, or, without declared tools, a well-formed name. It starts there, and its arguments stream. If it turns out to be
+  malformed later, it ends with ``complete=False``. The part of it that was read but not delivered is text, and so is the text
+  after it.
 - If the notation looks like ordinary text, the call is *held*. Tags named after tools start a call when its first argument is
   complete. Bare JSON and Python calls are valid or not as a whole: they start when they end. Both start when more than
   ``HOLD_CHARS`` of arguments wait. Until then everything that was read can become text again, with nothing lost.

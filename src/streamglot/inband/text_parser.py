@@ -34,7 +34,7 @@ class _Certain(Exception):
 
 
 class _Probe(Emitter):
-    def start_call(self, name: str, call_id: str) -> None:  # noqa: ARG002
+    def start_call(self, name: str, call_id: str) -> None:  # noqa: ARG002  # only the start matters
         raise _Certain
 
 
@@ -280,7 +280,7 @@ class TextParser:
         if self.reader.mode == "reasoning" and any_call:
             self.reader.mode = "text"
         if started:
-            # What was delivered belongs to the broken call; the rest of what was read, and what follows, is text.
+            # The part that was delivered belongs to the broken call; the rest of what was read, and what follows, is text.
             self._put_back(trail if reason.rest is None else reason.rest)
             return
         if any_call:

@@ -77,7 +77,7 @@ class Inspection:
         self.lost: Counter[str] = Counter()
         self.folded: Counter[str] = Counter()
         self.how_folded: dict[str, str] = {}
-        """In which form the client's dialect says what it has no word for."""
+        """The form in which the client's dialect writes an event that it cannot express directly."""
         self.first_event = self.first_client = -1.0
         self.seconds = 0.0
         self.bytes_up = self.bytes_down = 0
@@ -316,7 +316,7 @@ class _Silent(Writer):
 
     dialect = ""
 
-    def feed(self, events: object) -> bytes:  # noqa: ARG002
+    def feed(self, events: object) -> bytes:  # noqa: ARG002  # they are not written
         return b""
 
     def close(self) -> bytes:

@@ -56,7 +56,7 @@ _lines = msgspec.json.Decoder(_Line)
 
 
 class Source(msgspec.Struct):
-    """What the user pasted or dropped.
+    """The bytes that the user pasted or dropped.
 
     ``timed``: its pieces have the times at which they came. ``client`` is the dialect of its client bytes; empty if it has none.
     """

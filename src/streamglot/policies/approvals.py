@@ -4,8 +4,8 @@
 
 - An open question (``ask``) holds its stream. The API, the command line and the page list open questions and decide them by their
   id; then the policy that asked is resumed.
-- A suspended call (``suspend``) ended its stream: the client asks its own user. The next request of the client brings the decision,
-  and ``resume`` gives the call back.
+- A suspended call (``suspend``) ended its stream: the client asks its own user. The next request of the client brings the
+  decision, and ``resume`` gives the call back.
 
 An ``ApprovalSharing`` shows both kinds to other processes, so that a decision may reach any of them.
 """
@@ -26,15 +26,15 @@ MAX_OPEN: Final = 10_000
 """Questions to people that may be open in one process: more than people can answer, and a bound on what waiting exchanges hold.
 As many calls may be suspended; then the oldest is given up."""
 MAX_DECIDED: Final = 1_000
-"""Decided questions that are remembered, so that a second decision is told about the first: more than people decide in an hour."""
+"""Decided questions that are remembered, so that a second decision is refused: more than people decide in an hour."""
 
 
 BY_CHARS: Final = 100
-"""Characters of the name of whoever decided that are remembered. The caller chooses the name."""
+"""Stored characters of the name of the person who decided. The caller chooses the name."""
 
 
 class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
-    """What a person is asked. ``id`` is given by the registry. ``seconds`` is the time until the piece is refused."""
+    """A question to a person. ``id`` is given by the registry. ``seconds`` is the time until the piece is refused."""
 
     request_id: str
     policy: str
@@ -50,7 +50,8 @@ class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
-    """What a person decided. ``text``: changed arguments of an approved call. ``message``: what the client is told about a refused piece."""
+    """The decision of a person. ``text``: changed arguments of an approved call. ``message``: sent to the client in place of a
+    refused piece."""
 
     approved: bool
     message: str = ""
@@ -103,7 +104,7 @@ class Approvals:
         self._suspended: dict[str, SuspendedCall] = {}
 
     def open(self) -> list[ApprovalRequest]:
-        """What waits for a decision, the oldest first."""
+        """The open questions, the oldest first."""
         return [request for request, decided in self._open.values() if not decided.done()]
 
     def decided(self, id: str) -> tuple[ApprovalRequest, Decision] | None:

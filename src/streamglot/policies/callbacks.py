@@ -52,7 +52,7 @@ class Callbacks(Policy, frozen=True, kw_only=True):
                 needs.setdefault(kind, Need("block"))
         return Needs(needs)
 
-    def judge(self, piece: Piece, context: JudgeContext) -> Verdict:  # noqa: ARG002
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict:
         if piece.unit == "delta":
             callback = self.on_text_delta
         elif piece.kind == "tool_call" and self.on_tool_call_complete:

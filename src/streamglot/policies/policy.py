@@ -26,7 +26,7 @@ from .verdicts import DEFER, FORWARD, Defer, Verdict
 
 
 class Engine(Protocol):
-    """What the engine offers to a policy that must wait."""
+    """The functions of the engine for a policy that must wait."""
 
     async def complete(self, request: Request) -> Response:
         """Asks a model. The cost belongs to the turn that is judged."""
@@ -36,7 +36,7 @@ class Engine(Protocol):
 
 
 class JudgeContext(Struct):
-    """What a policy knows beside the piece. ``state`` is what ``new_state`` returned, for this choice of this answer;
+    """The context of a piece. ``state`` is what ``new_state`` returned, for this choice of this answer;
     ``compiled`` is what ``compile`` returned, once. ``exchange.state`` lives as long as the exchange, over all its model
     turns."""
 
@@ -90,11 +90,11 @@ class Policy(Options, frozen=True, kw_only=True):
         """Raises ConfigError for options that cannot be used. Called once, when the policy is loaded."""
 
     def needs(self) -> Needs:
-        """What the policy must see. Called once, when the policy is loaded."""
+        """The units that the policy must see. Called once, when the policy is loaded."""
         raise NotImplementedError
 
     def compile(self) -> Any:
-        """What the policy computes from its options once, for ``context.compiled``. It is shared, so it must not change."""
+        """Computes a value from the options once, for ``context.compiled``. The value is shared and must not change."""
         return None
 
     def members(self) -> Sequence[Policy]:
@@ -102,10 +102,10 @@ class Policy(Options, frozen=True, kw_only=True):
         return (self,)
 
     def new_state(self) -> Any:
-        """What the policy remembers during one answer."""
+        """The state of the policy during one answer."""
         return None
 
-    def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:  # noqa: ARG002
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:
         """The verdict on a piece, or DEFER."""
         return DEFER if self.waits else FORWARD
 
@@ -113,7 +113,7 @@ class Policy(Options, frozen=True, kw_only=True):
         """The verdict on a piece that was deferred."""
         raise NotImplementedError
 
-    def request(self, request: Request, context: JudgeContext) -> Request:  # noqa: ARG002
+    def request(self, request: Request, context: JudgeContext) -> Request:
         """Changes the request as a whole, before its parts are judged."""
         return request
 

@@ -46,7 +46,7 @@ class RecordedTurn(Struct, omit_defaults=True):
 
 
 class Finding(Struct, omit_defaults=True):
-    """What one policy would have done in one turn."""
+    """The effect that one policy would have had on one turn."""
 
     turn: str
     fact: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a policy can decide about a piece of a stream, or of a request."""
+"""The decisions of a policy about a piece of a stream or of a request."""
 
 from __future__ import annotations
 

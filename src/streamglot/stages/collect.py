@@ -82,7 +82,7 @@ class Collect:
         return [response]
 
     def snapshot(self) -> Snapshot:
-        """What has been collected so far. Taking a snapshot costs a few steps for each choice and for each medium that comes
+        """The answer so far. Taking a snapshot costs a few steps for each choice and for each medium that comes
         in pieces, and nothing for the length of the answer, so it may be taken after every event. The text is joined when
         it is read from the snapshot, which costs its length."""
         response, extensions = self.response, self._extensions

@@ -60,7 +60,7 @@ class _Held:
         self._tail = ""
 
     def feed(self, text: str) -> list[str]:
-        """The sentences that this text finishes. Of what waits already, only the tail is read again."""
+        """The sentences that this text finishes. Only the tail of the held text is read again."""
         sentences: list[str] = []
         source, at, begin = self._tail + text, len(self._tail), 0
         while at < len(source):

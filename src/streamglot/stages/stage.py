@@ -1,7 +1,7 @@
 """The interface of a stage: what transforms one exchange between the upstream's reader and the client's writer.
 
 A stage is synchronous. A stage that must wait (for a judge, a tool, a person) puts a ``Question`` among its output. The engine
-resolves questions concurrently, goes on feeding events meanwhile, and gives each reply to ``answer``. The stage alone decides
+resolves questions concurrently, continues to feed events, and gives each reply to ``answer``. The stage alone decides
 the order in which events leave, so it can be tested without an event loop:
 
     out = stage.feed(events)             # events leave at once; questions are resolved by the engine
@@ -26,7 +26,7 @@ from ..messages import Request, ToolResultPart
 
 
 class ExchangeContext(Struct):
-    """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
+    """Facts about an exchange, for stages and observers. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
     key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use. ``can_ask``: the
     client can ask its user about a call, and brings the decision with its next request. ``activity``: how the client wants to see
     runs of tools ("", "extensions" or "reasoning"). ``annotations`` are facts that a stage reports (verdicts, tool runs), by
@@ -60,7 +60,8 @@ class ExchangeContext(Struct):
 
 
 class Question:
-    """What a stage must wait for. A subclass above the pure layers adds ``async def resolve(self, engine) -> Any``.
+    """A question of a stage that the engine answers. A subclass above the pure layers adds an asynchronous method
+    ``resolve(self, engine)``.
 
     ``seconds`` is the deadline; when it passes, the reply is a ``TimeoutError``. ``subject`` (judge, approval, tool) and
     ``label`` are how the timeline of the turn shows the wait; a question without a subject is not shown."""
@@ -115,7 +116,7 @@ class Stage:
         """The events of one read, never empty."""
         return list(events)
 
-    def answer(self, question: Question, reply: Any) -> list[Output]:  # noqa: ARG002
+    def answer(self, question: Question, reply: Any) -> list[Output]:  # noqa: ARG002  # for subclasses
         """The reply to a question of this stage: a value, or the exception that resolving it raised."""
         raise AssertionError(f"{type(self).__name__} asked {type(question).__name__} and does not handle its reply")
 

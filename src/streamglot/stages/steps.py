@@ -41,7 +41,7 @@ def messages_of(response: Response, index: int = 0) -> list[Message]:
 
     Each model turn becomes an assistant message, followed by one tool message for each result of its calls. A call that a
     tool loop ran (kind "server", without a form of the provider's own) becomes a function call again, because its provider
-    only knows it as one. What the provider ran itself stays inside the assistant message. A call that broke off is left out,
+    only knows it as one. Calls that the provider ran itself stay inside the assistant message. A call that broke off is left out,
     with its result. The results of one turn have the order of its calls, whichever came first.
     """
     choice = next((choice for choice in response.choices if choice.index == index), None)

@@ -1,8 +1,8 @@
 """Questions to people, in the store's database: every process shows and decides the questions of all.
 
-The row of an open question belongs to the process that holds the stream. Whoever decides writes the decision into the row, once;
-the holder looks for decisions while it has open questions. If the holder dies, its rows no longer count. The row of a suspended
-call belongs to nobody: the process that deletes it resumes the call.
+The row of an open question belongs to the process that holds the stream. The process that gets the decision writes it into the
+row, once; the holder looks for decisions while it has open questions. If the holder dies, its rows no longer count. The row of a
+suspended call belongs to nobody: the process that deletes it resumes the call.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class OpenedApproval(Struct):
 
 
 class FoundApproval(Struct):
-    """A question that is open or was decided. ``body`` is empty once its process has taken the decision; ``alive`` says whether that
-    process lives."""
+    """A question that is open or was decided. ``body`` is empty once its process has taken the decision; ``alive`` says whether
+    that process lives."""
 
     caller: str
     body: str
@@ -42,7 +42,8 @@ class FoundApproval(Struct):
 
 
 class ClosedApproval(Struct):
-    """A question that is no longer open. ``decision`` is JSON without contents, for those who decide later; None if nobody decided."""
+    """A question that is no longer open. ``decision`` is JSON without contents, for those who decide later; None if nobody
+    decided."""
 
     id: str
     decision: str | None

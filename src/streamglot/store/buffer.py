@@ -52,7 +52,7 @@ class StreamBuffer(Protocol):
 
     async def claim(self, stream_id: str, caller: str, head: str) -> bool:
         """Reserves a stream for this process, which opens it then. Returns False if another process has it, or if the stream has
-        ended with events. Of several processes that ask at once, one gets True."""
+        ended with events. If several processes ask at once, one gets True."""
         ...
 
     def has_reader(self, stream_id: str) -> bool:

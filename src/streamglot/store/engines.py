@@ -227,12 +227,12 @@ class PostgresEngine:
         async with self._writing_each.connect() as connection:
             return await connection.run_sync(work)
 
-    async def probe(self, whole: bool) -> None:  # noqa: ARG002
+    async def probe(self, whole: bool) -> None:  # noqa: ARG002  # only SQLite checks whole files
         """Reads one row. The server checks its own files."""
         await self.read(lambda connection: connection.exec_driver_sql(f"SELECT 1 FROM {PROBED[0]} LIMIT 1").all())
 
     async def release_space(self) -> None:
-        """Does nothing: PostgreSQL does it by itself."""
+        """Does nothing: PostgreSQL does this automatically."""
 
     def version(self) -> None:
         return None

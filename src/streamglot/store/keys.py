@@ -125,7 +125,7 @@ class StoredKeys:
         return found > 0
 
     async def spent(self, key: StoredKey, now: float | None = None) -> Spent:
-        """What was used of the key's budget."""
+        """The used part of the key's budget."""
         row = (await self._database.fetch(_used(*_SUMS, now=now).where(schema.keys.c.id == key.id)))[0]
         return _spent(row)
 

@@ -1,4 +1,4 @@
-"""What coding agents put around the words of their users: reminders, contexts, instructions. Pure."""
+"""The text that coding agents put around the words of their users: reminders, contexts, instructions. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _OPENING: Final = re.compile(r"\s*<([A-Za-z]+(?:[_-][A-Za-z]+)+|INSTRUCTIONS)(?:
 """The start of a block that an agent wrote. Their names have two words, such as ``system-reminder`` or ``session_context``;
 tags that people write, such as ``<div>`` or ``<b>``, have one."""
 _HEADING: Final = re.compile(r"\s*# AGENTS\.md instructions[^\n]*\n")
-"""What some agents write above the instructions of a project."""
+"""The line that some agents write above the instructions of a project."""
 
 
 def without_scaffolding(text: str) -> str:

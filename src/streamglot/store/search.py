@@ -1,8 +1,8 @@
 """Full-text search with one small query language for both databases: ``two words "an exact phrase" -not``. A term that consists
 of several words, like ``3.14``, is a phrase.
 
-Indexing a text costs more than writing it. PostgreSQL defers that by itself; the index of SQLite is updated when the process is
-idle, and before a search.
+Indexing a text costs more than writing it. PostgreSQL defers that automatically; the index of SQLite is updated when the process
+is idle, and before a search.
 """
 
 from __future__ import annotations

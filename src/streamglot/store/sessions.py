@@ -56,7 +56,7 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 class SessionHints(Struct, kw_only=True):
-    """What a request says about its session. ``directory`` is the client's working directory, if it sends one."""
+    """The fields of a request that determine its session. ``directory`` is the client's working directory, if it sends one."""
 
     caller: str = ""
     name: str = ""

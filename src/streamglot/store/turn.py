@@ -95,7 +95,7 @@ class Finished(Struct, kw_only=True):
 
 
 class TurnSink(Protocol):
-    """What a turn needs of the store."""
+    """The parts of the store that a turn uses."""
 
     def take_frame(self, turn: Turn, direction: str, at: float, data: bytes) -> None: ...
     def take_state(self, turn: Turn, provider: str, state: dict[str, Any]) -> None: ...

@@ -26,7 +26,7 @@ LISTED_FILES: Final = 1000
 FETCH_BYTES: Final = 2**20
 """The most of a response that is read."""
 FETCH_SECONDS: Final = 20.0
-"""How long a host may be silent; below the time limit of a call, so that the model hears the reason."""
+"""How long a host may be silent; below the time limit of a call, so that the model gets the reason."""
 POWER_BITS: Final = 4096
 """The longest number that a power may have: 9**9**9 would run for hours."""
 EXPRESSION_CHARS: Final = 1000

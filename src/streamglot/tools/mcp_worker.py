@@ -1,4 +1,4 @@
-"""The process beside one MCP server. It alone imports the MCP SDK; ``mcp_server.py`` starts it and speaks to it.
+"""The process beside one MCP server. It alone imports the MCP SDK; ``mcp_server.py`` starts it and sends it requests.
 
 Lines of JSON in both directions. The first line on standard input is the server's name and settings. Then:
 
@@ -36,7 +36,7 @@ TOOLS: Final = 512
 LINE_BYTES: Final = 16 * 2**20
 """Bytes of the longest line that is read from the parent."""
 CLOSED: Final = -32000
-"""The SDK's error code for a connection that is gone for good."""
+"""The SDK's error code for a connection that is lost permanently."""
 
 
 class Worker:

@@ -1,6 +1,6 @@
 """Turns in which a model called tools of ours and of the client's at once.
 
-A client's next request has the results of its own calls. Most dialects have no word for a call that the server ran, so the
+A client's next request has the results of its own calls. Most dialects have no form for a call that the server ran, so the
 request lacks ours: they are put back from here, by the ids of the client's calls.
 """
 

@@ -1,4 +1,4 @@
-"""What the tool loop asks of the engine, and how the replies read to a model."""
+"""The questions of the tool loop to the engine, and the texts of the replies for a model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Offer(Struct):
 
 
 class Executor(Protocol):
-    """What runs the tools of a loop."""
+    """The object that runs the tools of a loop."""
 
     limits: ToolLimits
     mixed: MixedTurns

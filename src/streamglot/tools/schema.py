@@ -179,7 +179,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def _fault(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth: int) -> str:
-    """What is wrong with the value, "" where nothing is."""
+    """The fault of the value, "" if it has none."""
     if depth > MAX_DEPTH or schema is True or not isinstance(schema, dict):
         return f"{_named(place)} is not allowed" if schema is False else ""
     if "$ref" in schema:

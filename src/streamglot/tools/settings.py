@@ -26,9 +26,9 @@ class ToolLimits(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class McpOAuth(Struct, forbid_unknown_fields=True, kw_only=True):
-    """How to sign in at an MCP server that asks for OAuth. With ``client_secret_env``, the variable that holds the secret, we sign
-    in as the client ``client_id`` itself. Without it a person signs in once, by ``streamglot tools login``; ``client_id`` may then
-    be left out if the server registers clients. ``scope``: what is asked for; the server's own list if left out."""
+    """How to sign in at an MCP server that asks for OAuth. With ``client_secret_env``, the variable that holds the secret, we
+    sign in as the client ``client_id`` itself. Without it a person signs in once, by ``streamglot tools login``; ``client_id``
+    may then be left out if the server registers clients. ``scope``: what is asked for; the server's own list if left out."""
 
     client_id: str = ""
     client_secret_env: str = ""
@@ -36,7 +36,7 @@ class McpOAuth(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class McpServer(Struct, forbid_unknown_fields=True, kw_only=True):
-    """An MCP server: a ``command`` that is started and spoken to over standard input and output, or the ``url`` of one that
+    """An MCP server: a ``command`` that is started and used over standard input and output, or the ``url`` of one that
     runs. ``env`` is added to the variables of the command. ``start_seconds``: how long it may take to list its tools.
     ``oauth``: how to sign in at a ``url`` that asks for it."""
 
@@ -59,7 +59,8 @@ class Executable(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class BuiltIn(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What the built-in tools may reach. Empty lists allow nothing. ``directory``: files below it may be read and listed.
+    """The files, hosts and commands that the built-in tools may use. Empty lists allow nothing. ``directory``: files below it may
+    be read and listed.
     ``hosts``: hosts that may be fetched from. ``commands``: programs that may be run, each as a list of words that the command
     must begin with."""
 

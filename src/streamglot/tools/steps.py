@@ -1,4 +1,4 @@
-"""Facts about the steps of a tool loop: each model turn and each call, for the store and for whoever watches an exchange."""
+"""Facts about the steps of a tool loop: each model turn and each call, for the store and for observers."""
 
 from __future__ import annotations
 

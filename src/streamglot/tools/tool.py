@@ -27,7 +27,7 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ToolOutput(Struct):
-    """What a tool returned: text for the model, and media beside it. ``whole`` is the text before it was cut."""
+    """The output of a tool: text for the model, and media beside it. ``whole`` is the text before it was cut."""
 
     text: str = ""
     is_error: bool = False
@@ -110,7 +110,7 @@ class FunctionTool(Tool):
 
 
 def output_of(returned: Any) -> ToolOutput:
-    """What a function returned, as a tool's output: text as it is, anything else as JSON."""
+    """The return value of a function as a tool's output: text as it is, anything else as JSON."""
     if isinstance(returned, ToolOutput):
         return returned
     if isinstance(returned, MediaPart):

@@ -1,7 +1,8 @@
 """The process that runs a local model: its parameters, its first line of output, and how it is started. The only module that
 uses llama.cpp's Python package, whose names change between releases.
 
-The process ends when its standard input does. So it never outlives the process that started it, however that one dies.
+The process ends when its standard input does. It therefore never outlives the process that started it, even if that one is
+killed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -85,7 +86,7 @@ def main() -> None:
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=LaunchParameters)
     try:
         server = _serve(settings)
-        report = LaunchReport(int(server.listening_address.rpartition(":")[2]))  # type: ignore[attr-defined]
+        report = LaunchReport(int(server.listening_address.rpartition(":")[2]))
     except Exception as error:  # the parent must learn of any failure
         report = LaunchReport(error=f"{type(error).__name__}: {error}")
     send_report(report)
@@ -94,8 +95,8 @@ def main() -> None:
     os._exit(0)  # at once: no client waits for an unfinished answer
 
 
-def _serve(settings: LaunchParameters) -> object:
-    import xllamacpp  # type: ignore[import-untyped, import-not-found, unused-ignore]
+def _serve(settings: LaunchParameters) -> Any:  # the server of xllamacpp, which has no types
+    import xllamacpp  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional, without types
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = settings.weights

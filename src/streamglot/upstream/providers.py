@@ -61,9 +61,9 @@ BATCH_APIS: Final = {
     "openai_responses": ("files", "/v1/responses"),
     "anthropic": ("messages", ""),
 }
-"""The batch API of upstreams that speak a dialect: one with uploaded files and a given endpoint, or one of messages."""
+"""The batch API of the upstreams of each dialect: one with uploaded files and a given endpoint, or one of messages."""
 PROVIDER_PRICE_SHARE: Final = 0.5
-"""What these batch APIs ask for, as a share of the price of a call."""
+"""The price of these batch APIs, as a share of the price of a call."""
 
 PROVIDERS: Final = (
     Provider(
@@ -204,5 +204,5 @@ def convention_name(upstream: Upstream) -> str:
 
 
 def operation_name(dialect: str) -> str:
-    """What the OpenTelemetry conventions call a request in this dialect."""
+    """The name of a request in this dialect in the OpenTelemetry conventions."""
     return _OPERATIONS.get(dialect, "chat")

@@ -142,7 +142,7 @@ class SecretMask:
 
 @lru_cache(maxsize=256)
 def _forms(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
-    """What is looked for, the longest first. The cache is for the secrets of upstreams, which each request needs."""
+    """The secrets to search for, the longest first. The cache is for the secrets of upstreams, which each request needs."""
     known = [secret.strip() for secret in secrets]
     written = {form for secret in known if len(secret) >= MIN_SECRET_CHARS for form in (secret, json.dumps(secret)[1:-1])}
     forms = written | {form.replace("/", "\\/") for form in written}  # some servers escape the slash too

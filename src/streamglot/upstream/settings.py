@@ -34,7 +34,7 @@ class BreakerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     """The settings of one upstream.
 
-    - ``dialect``: the dialect that it speaks.
+    - ``dialect``: the dialect of its API.
     - ``key``: its API key, which is never shown. ``key_env`` names the environment variable with the key. ``pass_key``: send the
       client's own key instead.
     - ``models``: patterns of model names, or a table from our names to the upstream's. A name in the table may be a pattern too;

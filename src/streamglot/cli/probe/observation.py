@@ -66,7 +66,7 @@ class Observation(Struct, kw_only=True):
 
     @property
     def supported(self) -> bool:
-        """Does the server speak this dialect?"""
+        """Does the server support this dialect?"""
         return self.status not in (0, 404, 405, 501)
 
 

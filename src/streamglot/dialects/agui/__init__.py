@@ -1,4 +1,4 @@
-"""AG-UI 1.0, the protocol between agents and user interfaces. Only clients speak it."""
+"""AG-UI 1.0, the protocol between agents and user interfaces. Only clients use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts a client's RunAgentInput to a Request. Only clients speak AG-UI, so there is no builder."""
+"""Converts a client's RunAgentInput to a Request. Only clients use AG-UI, so there is no builder."""
 
 from __future__ import annotations
 

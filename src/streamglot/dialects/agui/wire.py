@@ -7,6 +7,7 @@ from typing import Any, Final
 from ...events import Citation, Media, StreamError, Usage
 from .. import faults
 from ..approval import Approval
+from ..counts import camel_case_usage
 
 DIALECT: Final = "agui"
 PROTOCOL_VERSION: Final = "1.0"
@@ -84,19 +85,7 @@ def write_approval(approval: Approval, call_id: str | None) -> dict[str, Any]:
 
 
 def write_usage(usage: Usage, model: str) -> dict[str, Any]:
-    total = None
-    if usage.input_tokens is not None and usage.output_tokens is not None:
-        total = usage.input_tokens + usage.output_tokens
-    counts = {
-        "model": model or None,
-        "inputTokens": usage.input_tokens,
-        "outputTokens": usage.output_tokens,
-        "totalTokens": total,
-        "reasoningTokens": usage.reasoning_tokens,
-        "cachedInputTokens": usage.cached_tokens,
-        "cacheWriteInputTokens": usage.cache_write_tokens,
-    }
-    return {name: value for name, value in counts.items() if value is not None}
+    return {**({"model": model} if model else {}), **camel_case_usage(usage)}
 
 
 def write_citation(event: Citation, message_id: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def effort_for(budget_tokens: int) -> Effort:
 
 
 def parse_reasoning(fields: Fields, output: Fields | None) -> Reasoning | None:
-    """What other dialects cannot express (``display: omitted``, an unknown type of thinking) also stays in the remaining
+    """Settings that other dialects cannot express (``display: omitted``, an unknown type of thinking) also stays in the remaining
     fields."""
     thinking = fields.take("thinking", dict)
     given = output.take("effort", str) if output is not None else None

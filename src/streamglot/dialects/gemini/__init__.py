@@ -1,4 +1,4 @@
-"""Gemini's generateContent API, as Google AI Studio and Vertex AI speak it."""
+"""Gemini's generateContent API, as Google AI Studio and Vertex AI offer it."""
 
 from __future__ import annotations
 

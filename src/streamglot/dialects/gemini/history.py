@@ -30,7 +30,7 @@ _SIGNED_GENERATION: Final = 3
 """From this generation on, the first call of a step needs a signature, or the API refuses the whole conversation."""
 _GENERATION: Final = re.compile(r"gemini-(\d+)")
 _UNSIGNED: Final = "skip_thought_signature_validator"
-"""What the API accepts instead of a signature for calls that another model made."""
+"""The value that the API accepts instead of a signature for calls that another model made."""
 
 
 # --- the client's contents

@@ -49,7 +49,7 @@ def _parts(call: HostedCall, call_id: str, call_part: dict[str, Any], result: di
 
 
 def _metadata(calls: list[HostedCall]) -> dict[str, Any]:
-    """What was searched for and read, of all calls so far: the last metadata of an answer counts."""
+    """The searches and pages of all calls so far: the last metadata of an answer counts."""
     metadata: dict[str, Any] = {}
     searches = [call for call in calls if call.name in ("googleSearch", "fileSearch")]
     if searches:

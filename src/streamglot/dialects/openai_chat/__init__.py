@@ -22,8 +22,8 @@ class ChatDialect(Dialect):
     title = "OpenAI chat completions"
     activity = True
     abilities = structs.replace(PLAIN, developer_role=False, inner_system=False, user_chars=64)
-    """What every compatible server accepts. Many refuse custom tools, roles that their template lacks, system messages after the
-    first, cache marks, and a ``user`` of more than 64 characters."""
+    """The parameters that every compatible server accepts. Many refuse custom tools, roles that their template lacks, system
+    messages after the first, cache marks, and a ``user`` of more than 64 characters."""
 
     @cached_property
     def reader(self) -> Callable[..., Reader]:

@@ -32,7 +32,7 @@ def accumulate_delta(snapshot: dict[str, Any], delta: dict[str, Any]) -> dict[st
             accumulate_delta(before, value)
         elif isinstance(before, list) and isinstance(value, list):
             _merge_list(before, value)
-        elif _is_number(before) and _is_number(value):
+        elif type(before) in (int, float) and type(value) in (int, float):
             snapshot[key] = before + value
         else:
             snapshot[key] = _copied(value)
@@ -76,10 +76,6 @@ def _place(entries: list[Any], entry: dict[str, Any]) -> int | None:
 def _named(entry: dict[str, Any]) -> bool:
     function = entry.get("function")
     return bool(entry.get("name") or (isinstance(function, dict) and function.get("name")))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _copied(value: Any) -> Any:

@@ -6,13 +6,11 @@ from itertools import compress
 from operator import attrgetter
 from typing import Any, Final
 
-from ...errors import UpstreamProtocolError, UpstreamRefused, UpstreamTruncated, excerpt
-from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd, Usage
-from ...framing import Frame
-from .. import faults
+from ...errors import UpstreamRefused, UpstreamTruncated
+from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd
 from ..blocks import Blocks
-from ..lenient import fit, json_text, loads
-from ..reader import Reader
+from ..choices_reader import ChoicesReader
+from ..lenient import json_text
 from .details import ReasoningDetails, shown
 from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage
 
@@ -29,42 +27,16 @@ _extra_of: Final = attrgetter(*_EXTRA_OF_CHUNK)
 _EXTRA_OF_CHOICE: Final = ("logprobs", "content_filter_results", "native_finish_reason")
 
 
-class ChatReader(Reader):
+class ChatReader(ChoicesReader):
     dialect = "openai_chat"
+    decoder = chunk_decoder
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
-        self._finish: dict[int, str] = {}
-        self._sequences: dict[int, str] = {}
         self._refused: set[int] = set()
         self._details: dict[int, ReasoningDetails] = {}
-        self._usage: Usage | None = None
-        self._emitted: dict[str, Any] = {}
         self._early: dict[str, Any] = {}
         self._urls: set[str] = set()
-
-    def read(self, frame: Frame) -> None:
-        data = frame.data
-        if data[:1] != b"{" and data.strip(b' \t"') == b"[DONE]":
-            self._finish_stream()
-            return
-        chunk = self.decode(chunk_decoder, data)
-        self._read_chunk(chunk)
-        if faults.is_error(chunk.error):
-            raise faults.refusal(chunk.error)
-        if chunk.object == "error" or frame.event == "error":
-            raise faults.refusal(loads(data)[0])
-
-    def eof(self) -> None:
-        if self._finish and all(index in self._finish for index in self._blocks):
-            self._finish_stream()
-
-    def whole(self, body: dict[str, Any]) -> None:
-        chunk = fit(Chunk, body)
-        if not chunk.choices:
-            raise UpstreamProtocolError(f"the upstream sent a JSON body without choices instead of a stream: {excerpt(body)}")
-        self._read_chunk(chunk)
-        self._finish_stream()
 
     def whole_at_once(self, body: bytes) -> bool:
         try:
@@ -73,13 +45,13 @@ class ChatReader(Reader):
             return False
         if not chunk.choices or chunk.error:
             return False
-        self._read_chunk(chunk)
-        self._finish_stream()
+        self.read_chunk(chunk)
+        self.finish_stream()
         return True
 
     # --- one chunk
 
-    def _read_chunk(self, chunk: Chunk) -> None:
+    def read_chunk(self, chunk: Chunk) -> None:
         choices = chunk.choices
         if not self.started and (choices or chunk.id or chunk.usage):
             self.start(chunk.id or "", chunk.model or "", int(chunk.created or 0))
@@ -242,8 +214,7 @@ class ChatReader(Reader):
 
     # --- the end
 
-    def _finish_stream(self) -> None:
-        """Ends the stream after [DONE], which is an end even without a finish reason, or after the end of all choices."""
+    def finish_stream(self) -> None:
         for word in self._finish.values():
             if word.lower() == "error":
                 raise UpstreamRefused("the upstream ended its stream with the finish reason 'error' and no explanation")

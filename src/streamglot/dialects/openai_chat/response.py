@@ -7,9 +7,10 @@ from typing import Any
 from ...events import Extra
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import with_step_breaks
+from ..counts import completion_usage
 from ..echo import pack
 from .reader import ChatReader
-from .wire import FINISH_OF, error_body, write_usage
+from .wire import FINISH_OF, error_body
 
 
 def build(response: Response, *, strict: bool = False, functions: bool = False) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def build(response: Response, *, strict: bool = False, functions: bool = False) 
         "model": response.model,
         "choices": [_build_choice(choice, response.extras, strict, functions) for choice in response.choices],
     }
-    usage = write_usage(response.usage, strict)
+    usage = completion_usage(response.usage, strict)
     if usage is not None:
         body["usage"] = usage
     for extra in response.extras:

@@ -9,9 +9,8 @@ from msgspec import Struct
 
 from ...errors import ToolCallParseError
 from ...events import StopReason, StreamError, Usage
-from ...messages import TokenCounts
 from .. import faults
-from ..counts import COMPLETION_USAGE_FIELDS, count, details, specified, totals
+from ..counts import count, details, totals
 
 
 class FunctionDelta(Struct, gc=False):
@@ -132,23 +131,6 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
         "reasoning_tokens": count(raw, "reasoning_tokens") if reasoning is None else reasoning,
     }
     return totals(counts, before, raw)
-
-
-def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any] | None:
-    """A usage object. It is the provider's own if that had this dialect, so that costs and details survive."""
-    if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
-        return None
-    if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
-        return specified(usage.raw, COMPLETION_USAGE_FIELDS) if strict else usage.raw
-    prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
-    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    if usage.cached_tokens is not None or usage.cache_write_tokens:
-        body["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens or 0}
-        if usage.cache_write_tokens:
-            body["prompt_tokens_details"]["cache_write_tokens"] = usage.cache_write_tokens
-    if usage.reasoning_tokens is not None:
-        body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
-    return body
 
 
 # --- errors

@@ -29,9 +29,10 @@ from ...events import (
 )
 from ...framing import sse
 from ...stages.steps import STEP_BREAK
+from ..counts import completion_usage
 from ..echo import pack
 from ..writer import StepBreak, Writer, encode
-from .wire import FINISH_OF, error_body, write_usage
+from .wire import FINISH_OF, error_body
 
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
 _HEAD_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "provider"))
@@ -95,7 +96,9 @@ class ChatWriter(Writer):
         for choice in self._choices:
             choice.end(event if choice.index == 0 else None)
         if self._include_usage and self.usage is not None:
-            self.pieces.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(write_usage(self.usage, self.strict))))
+            self.pieces.append(
+                b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(completion_usage(self.usage, self.strict)))
+            )
         self.pieces.append(b"data: [DONE]\n\n")
 
     def write_error(self, event: StreamError) -> None:

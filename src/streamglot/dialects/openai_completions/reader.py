@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from ...errors import UpstreamProtocolError, UpstreamRefused, UpstreamTruncated, excerpt
-from ...events import Extra, StopReason, StreamEnd, Usage
-from ...framing import Frame
-from .. import faults
-from ..lenient import fit, loads
-from ..reader import Reader
+from ...errors import UpstreamRefused, UpstreamTruncated
+from ...events import Extra, StopReason, StreamEnd
+from ..choices_reader import ChoicesReader
 from .wire import REASONS, Chunk, ChunkChoice, chunk_decoder, read_usage
 
 _EXTRA_OF_CHUNK: Final = ("system_fingerprint", "provider", "timings", "prompt_filter_results")
 _EXTRA_OF_CHOICE: Final = ("logprobs", "content_filter_results")
 
 
-class CompletionsReader(Reader):
+class CompletionsReader(ChoicesReader):
     dialect = "openai_completions"
+    decoder = chunk_decoder
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**more)
-        self._finish: dict[int, str] = {}
-        self._sequences: dict[int, str] = {}
-        self._usage: Usage | None = None
-        self._emitted: dict[str, Any] = {}
-
-    def read(self, frame: Frame) -> None:
-        data = frame.data
-        if data[:1] != b"{" and data.strip(b' \t"') == b"[DONE]":
-            self._finish_stream()
-            return
-        chunk = self.decode(chunk_decoder, data)
-        self._read_chunk(chunk)
-        if faults.is_error(chunk.error):
-            raise faults.refusal(chunk.error)
-        if chunk.object == "error" or frame.event == "error":
-            raise faults.refusal(loads(data)[0])
-
-    def eof(self) -> None:
-        if self._finish and all(index in self._finish for index in self._blocks):
-            self._finish_stream()
-
-    def whole(self, body: dict[str, Any]) -> None:
-        chunk: Chunk = fit(Chunk, body)
-        if not chunk.choices:
-            raise UpstreamProtocolError(f"the upstream sent a JSON body without choices instead of a stream: {excerpt(body)}")
-        self._read_chunk(chunk)
-        self._finish_stream()
-
-    # --- one chunk
-
-    def _read_chunk(self, chunk: Chunk) -> None:
+    def read_chunk(self, chunk: Chunk) -> None:
         choices = chunk.choices
         if not self.started and (choices or chunk.id or chunk.usage):
             self.start(chunk.id or "", chunk.model or "", int(chunk.created or 0))
@@ -87,10 +53,7 @@ class CompletionsReader(Reader):
                 if isinstance(sequence, str) and sequence:
                     self._sequences[index] = sequence
 
-    # --- the end
-
-    def _finish_stream(self) -> None:
-        """Ends the stream after [DONE], which is an end even without a finish reason, or after the end of all choices."""
+    def finish_stream(self) -> None:
         if not self._finish and not any(blocks.count for blocks in self._blocks.values()):
             raise UpstreamTruncated("the stream ended without an answer and without a finish reason", code="upstream_empty")
         for index, blocks in sorted(self._blocks.items(), reverse=True):

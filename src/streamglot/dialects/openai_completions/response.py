@@ -6,8 +6,9 @@ from typing import Any
 
 from ...messages import RefusalPart, Response, TextPart
 from ...stages.steps import with_step_breaks
+from ..counts import completion_usage
 from .reader import CompletionsReader
-from .wire import FINISH_OF, error_body, write_usage
+from .wire import FINISH_OF, error_body
 
 
 def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
         text = "".join(part.text for part in with_step_breaks(choice) if isinstance(part, (TextPart, RefusalPart)))
         finish = FINISH_OF.get(choice.stop_reason, "stop") if choice.stop_reason else None
         body["choices"].append({"text": text, "index": choice.index, "logprobs": None, "finish_reason": finish})
-    usage = write_usage(response.usage, strict)
+    usage = completion_usage(response.usage, strict)
     if usage is not None:
         body["usage"] = usage
     for extra in response.extras:

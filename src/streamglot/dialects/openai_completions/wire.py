@@ -8,9 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from ...events import StopReason, Usage
-from ...messages import TokenCounts
 from .. import faults
-from ..counts import COMPLETION_USAGE_FIELDS, count, details, specified, totals
+from ..counts import count, details, totals
 
 
 class ChunkChoice(Struct, gc=False):
@@ -68,21 +67,6 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
         "reasoning_tokens": count(completion, "reasoning_tokens"),
     }
     return totals(counts, before, raw)
-
-
-def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any] | None:
-    """A usage object. It is the provider's own if that had this form, so that costs and details survive."""
-    if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
-        return None
-    if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
-        return specified(usage.raw, COMPLETION_USAGE_FIELDS) if strict else usage.raw
-    prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
-    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    if usage.cached_tokens is not None:
-        body["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
-    if usage.reasoning_tokens is not None:
-        body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
-    return body
 
 
 # --- errors

@@ -20,8 +20,9 @@ from ...events import (
 )
 from ...framing import sse
 from ...stages.steps import STEP_BREAK
+from ..counts import completion_usage
 from ..writer import StepBreak, Writer, encode
-from .wire import FINISH_OF, error_body, write_usage
+from .wire import FINISH_OF, error_body
 
 _OF_CHUNK: Final = frozenset(("system_fingerprint", "provider", "timings", "prompt_filter_results"))
 _SPEC: Final = frozenset(("system_fingerprint", "logprobs"))
@@ -67,7 +68,7 @@ class CompletionsWriter(Writer):
     def write_end(self, event: StreamEnd) -> None:
         for index in range(self._choices):
             self._end(index, event if index == 0 else StreamEnd())
-        usage = write_usage(self.usage, self.strict)
+        usage = completion_usage(self.usage, self.strict)
         if self._include_usage and usage is not None:
             self.pieces.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(usage)))
         self.pieces.append(b"data: [DONE]\n\n")

@@ -32,7 +32,7 @@ _DIGEST_CHARS: Final = 8
 
 
 class Origin(Struct, frozen=True):
-    """What a flat name refers to. A search has no namespace."""
+    """The tool that a flat name refers to. A search has no namespace."""
 
     name: str
     namespace: str = ""

@@ -1,4 +1,4 @@
-"""Builds requests for the web chat. Only upstreams speak this dialect, so there is no parser.
+"""Builds requests for the web chat. Only upstreams use this dialect, so there is no parser.
 
 The upstream keeps the conversation: a request sends the newest turn and names the message that it follows. If no such message is
 known (a new chat, or lost state), the whole conversation is written into one message.

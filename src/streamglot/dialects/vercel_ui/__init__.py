@@ -1,4 +1,4 @@
-"""The UI message stream (version 1) of the Vercel AI SDK. Only clients speak it."""
+"""The UI message stream (version 1) of the Vercel AI SDK. Only clients use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts the body that a chat transport posts to a Request. Only clients speak this dialect, so there is no builder."""
+"""Converts the body that a chat transport posts to a Request. Only clients use this dialect, so there is no builder."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...events import Citation, Echo, StopReason, StreamError, Usage
+from ...events import Citation, Echo, StopReason, StreamError
 from ..echo import pack, unpack
 
 DIALECT: Final = "vercel_ui"
@@ -77,22 +77,6 @@ def read_metadata(metadata: dict[str, Any] | None) -> tuple[Echo | None, Echo | 
     others = {name: value for name, value in metadata.items() if name != OURS}
     echo = packed[0] or (Echo(DIALECT, {"providerMetadata": others}) if others else None)
     return echo, packed[1], marks
-
-
-def write_usage(usage: Usage) -> dict[str, Any]:
-    """The usage as metadata of the message, because there is no part for it, with the SDK's own names."""
-    total = None
-    if usage.input_tokens is not None and usage.output_tokens is not None:
-        total = usage.input_tokens + usage.output_tokens
-    counts = {
-        "inputTokens": usage.input_tokens,
-        "outputTokens": usage.output_tokens,
-        "totalTokens": total,
-        "reasoningTokens": usage.reasoning_tokens,
-        "cachedInputTokens": usage.cached_tokens,
-        "cacheWriteInputTokens": usage.cache_write_tokens,
-    }
-    return {name: value for name, value in counts.items() if value is not None}
 
 
 def write_source(event: Citation, source_id: str) -> dict[str, Any] | None:

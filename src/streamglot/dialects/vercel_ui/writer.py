@@ -28,6 +28,7 @@ from ...events import (
 )
 from ...framing import sse
 from ..approval import asked
+from ..counts import camel_case_usage
 from ..writer import Writer, encode
 from .wire import (
     DIALECT,
@@ -37,7 +38,6 @@ from .wire import (
     write_citation,
     write_metadata,
     write_source,
-    write_usage,
 )
 
 _CUT_OFF = "The stream broke off inside the input of this call; it was not run."
@@ -116,7 +116,7 @@ class VercelUiWriter(Writer):
         self._step_end()
         if event.reason == "cancelled":
             if self.usage is not None:
-                self._write("message-metadata", messageMetadata={"usage": write_usage(self.usage)})
+                self._write("message-metadata", messageMetadata={"usage": camel_case_usage(self.usage)})
             self._write("abort", reason=event.raw_reason or "cancelled")
         else:
             metadata: dict[str, Any] = {"finishReason": event.reason}
@@ -139,7 +139,7 @@ class VercelUiWriter(Writer):
 
     def _finish(self, reason: str, metadata: dict[str, Any]) -> None:
         if self.usage is not None:
-            metadata["usage"] = write_usage(self.usage)
+            metadata["usage"] = camel_case_usage(self.usage)
         self._write("finish", finishReason=reason, messageMetadata=metadata)
 
     def _open_step(self) -> None:

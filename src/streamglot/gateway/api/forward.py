@@ -14,9 +14,9 @@ from ...dialects.endpoint import bearer, join
 from ...engine.record import clean_id
 from ...engine.upstream_request import check_headers, refused
 from ...engine.upstream_stream import ErrorContext
-from ...errors import RequestError, StreamglotError, Unsupported, UpstreamProtocolError, UpstreamTimeout
+from ...errors import RequestError, StreamglotError, Unsupported, UpstreamTimeout
 from ...messages import Request
-from ...upstream import Upstream, UpstreamResponse
+from ...upstream.response import read_whole
 from ...upstream.routes import Candidate
 from ...upstream.secrets import SecretMask
 from ..endpoints import COUNTED_BY, PLAIN
@@ -89,7 +89,9 @@ async def _post(
             try:
                 if not 200 <= answer.status < 300:
                     raise await refused(answer)
-                return await _whole(answer, upstream)
+                data = await read_whole(answer, f"the answer of {upstream.name!r}", ANSWER_BYTES, "ask for less in one request")
+                mask = SecretMask(upstream.live_secrets())
+                return mask.feed(data) + mask.close()
             finally:
                 answer.close()
     except TimeoutError:
@@ -100,16 +102,3 @@ async def _post(
         raise context.error(error) from None
     finally:
         limit.give_back()
-
-
-async def _whole(answer: UpstreamResponse, upstream: Upstream) -> bytes:
-    pieces, size = [], 0
-    while piece := await answer.read():
-        pieces.append(piece)
-        size += len(piece)
-        if size > ANSWER_BYTES:
-            raise UpstreamProtocolError(
-                f"the answer of {upstream.name!r} is larger than {ANSWER_BYTES} bytes; ask for less in one request"
-            )
-    mask = SecretMask(upstream.live_secrets())
-    return mask.feed(b"".join(pieces)) + mask.close()

@@ -106,7 +106,7 @@ class ItemCall:
         self.ended = True
         return self.write(data)
 
-    def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002
+    def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # an item is always JSON
         self.started = self.ended = True
         self.status, self.answer_headers = status, headers
         self.bytes_sent += len(body)

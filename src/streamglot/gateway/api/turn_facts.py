@@ -30,7 +30,7 @@ OTHER_SIDE: Final = next(iter(DIALECTS))
 
 
 class Recorded(msgspec.Struct):
-    """What a recording contains of a turn."""
+    """The parts of a turn that a recording contains."""
 
     upstream: bool
     events: bool

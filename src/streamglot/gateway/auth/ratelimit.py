@@ -8,8 +8,8 @@ Shared numbers are in a file that all processes map into memory:
     regions   one for each process: ``FIELDS`` doubles for each place, written by that process alone
 
 The sum over all regions is what all processes hold together. A process holds a lock on its region while it lives. The system
-releases the lock when the process ends for any reason, and its replacement takes the region over. So the streams of a killed
-worker do not count as open for ever.
+releases the lock when the process ends for any reason, and its replacement takes the region over. The streams of a killed worker
+therefore do not count as open for ever.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class DetachedCall:
     def task(self) -> asyncio.Task[Any] | None:
         return self._call.task()
 
-    def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002
+    def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # nobody receives it
         self.started = True
         return DONE
 
@@ -134,7 +134,7 @@ class DetachedCall:
         self.bytes_sent += len(data)
         return DONE
 
-    def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002
+    def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # as above
         self.started = True
         return self.end(body)
 

@@ -181,7 +181,7 @@ class WebSocket(asyncio.Protocol):
         elif self._partial_until == inf:
             self._partial_until = self.server.loop.time() + self._message_seconds
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
         self.server.connections.discard(self)
         self._stop()
 

@@ -1,7 +1,7 @@
 """The figures of the overview: what the gateway does now and did in the last hour, in memory.
 
 ``Live`` holds finished exchanges and wakes watchers. A watcher does not get each change. It is woken, waits a moment, and reads
-the current state. So there are no queues, and a slow reader costs nothing but its connection.
+the current state. There are therefore no queues, and a slow reader costs only its connection.
 """
 
 from __future__ import annotations

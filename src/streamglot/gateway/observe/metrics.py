@@ -88,7 +88,7 @@ class Spread:
             self.exemplars[bucket] = Traced(trace_id, seconds, time)
 
     def plus(self, other: Spread) -> Spread:
-        """Both together. Of two exemplars of a bucket the newer one stays."""
+        """Both together. If a bucket has two exemplars, the newer one stays."""
         newest = dict(self.exemplars)
         for bucket, traced in other.exemplars.items():
             if bucket not in newest or newest[bucket].time < traced.time:

@@ -5,7 +5,7 @@ files, so that one of them is complete even if the process is killed. A checksum
 newer.
 
 The supervising process adds the numbers of a process that died to those of all that died before. That file lists the processes it
-includes, so that nothing is counted twice meanwhile.
+includes, so that nothing is counted twice.
 """
 
 from __future__ import annotations

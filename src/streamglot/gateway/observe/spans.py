@@ -208,7 +208,7 @@ def tool_span(tracing: Tracing, question: Any) -> Iterator[Mapping[str, str]]:
 
 
 def start_attributes(upstream: Upstream, model: str, operation: str) -> Attributes:
-    """What must be known when a CLIENT span starts, because samplers decide by it. Metrics have it too."""
+    """The attributes that a CLIENT span needs at its start, because samplers use them. Metrics have it too."""
     place = urlsplit(upstream.base_url)
     attributes: Attributes = {
         semconv.OPERATION: operation,

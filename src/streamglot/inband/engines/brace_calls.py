@@ -31,7 +31,7 @@ class BraceCalls(Engine):
         self._notation = Notation(quotes=(quote, '"'), bare_keys=True, bare_strings=True, end=end)
         self._quotes = (quote, '"')
 
-    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         count = 0
         while True:

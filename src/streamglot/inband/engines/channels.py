@@ -203,7 +203,7 @@ class SkipTo(Engine):
         self._call = call
         self.closers = closers
 
-    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         while True:
             found = self._inside.match(source.text, source.at)

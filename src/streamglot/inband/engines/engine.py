@@ -49,7 +49,7 @@ class Engine:
     structure: bool = False
     start_openers: tuple[str, ...] = ()
 
-    def openers_for(self, declared: Declared) -> tuple[str, ...]:  # noqa: ARG002
+    def openers_for(self, declared: Declared) -> tuple[str, ...]:
         return self.openers
 
     def read(self, reader: CallReader, opener: str) -> Wait:
@@ -60,6 +60,6 @@ class Engine:
         """Reads what follows one of the ``start_openers`` at the beginning of the answer."""
         return self.read(reader, opener)
 
-    def write(self, calls: list[Call]) -> str | None:  # noqa: ARG002
+    def write(self, calls: list[Call]) -> str | None:
         """The calls in this notation; None if the engine only reads."""
         return None

@@ -255,7 +255,7 @@ def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
 
 
 class _State:
-    """What is known about the current call."""
+    """The state of the current call."""
 
     __slots__ = ("arguments", "call_id", "name", "started", "unknown", "wrappers")
 

@@ -153,7 +153,7 @@ class PrefixedJson(Engine):
         self._marks = Markers((call_id, arguments, opener, "{"))
         self._array = JsonCalls(opener)
 
-    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         if (yield from source.spaces()) in ("[", "{"):
             if not (yield from source.literal((self._arguments, self._call_id))):
@@ -196,7 +196,7 @@ class LineNamed(Engine):
         self._text = text
         self._opener = Markers((opener,))
 
-    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         name, _ = yield from source.upto(_LINE_END)
         if name.strip() in self._text:

@@ -151,7 +151,7 @@ class DottedCalls(Engine):
         self.openers = (opener,)
         self._json = json
 
-    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         if (yield from source.spaces()) in ("{", "["):
             yield from self._json.calls(reader)

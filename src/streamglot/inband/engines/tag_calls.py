@@ -88,7 +88,7 @@ class NestedTags(Engine):
         self.closers = (self._close,)
         self._mark = Markers((f"{token}<",))
 
-    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         first = True
         while True:

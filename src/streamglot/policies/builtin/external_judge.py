@@ -24,8 +24,8 @@ MAX_REPLY_BYTES: Final = 8 * 2**20
 
 
 class Judged(Struct, omit_defaults=True):
-    """What the service gets. ``tool`` and ``call_id`` are there for calls and results, ``role`` in requests, ``blocks`` for a
-    whole answer."""
+    """The request to the service. ``tool`` and ``call_id`` are there for calls and results, ``role`` in requests, ``blocks`` for
+    a whole answer."""
 
     policy: str
     request_id: str
@@ -43,7 +43,7 @@ class Judged(Struct, omit_defaults=True):
 
 
 class Reply(Struct):
-    """What the service answers. ``text`` is for ``rewrite`` and ``replace``, ``tool`` another name for a rewritten call,
+    """The response of the service. ``text`` is for ``rewrite`` and ``replace``, ``tool`` another name for a rewritten call,
     ``message`` is sent to the client, ``instruction`` is for ``retry``, ``reason`` is recorded."""
 
     verdict: Literal["forward", "rewrite", "replace", "refuse", "end", "retry"]

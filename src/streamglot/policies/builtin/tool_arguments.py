@@ -25,7 +25,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 class Rule(Options, frozen=True, kw_only=True):
-    """What the values at ``path`` must be. ``deny`` and ``require`` are regular expressions; ``allow_paths`` are globs of
+    """The rule for the values at ``path``. ``deny`` and ``require`` are regular expressions; ``allow_paths`` are globs of
     absolute paths, compared after ``..`` is resolved; ``allow_hosts`` are globs of host names, for URLs. An ``optional`` rule
     accepts a missing value at its path."""
 

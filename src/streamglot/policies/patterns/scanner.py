@@ -8,11 +8,11 @@ After each piece it asks two questions about ``held`` and the new text together:
 2. Where is the leftmost-longest match? One that begins before the hold position is final: nothing earlier can become a match, and
    it cannot become longer. One that begins at the hold position or behind it waits.
 
-Everything before the hold position that is not part of a final match leaves as free text. So the result depends on the text
-alone and not on where it was cut. To keep the cost linear, a candidate that has grown past ``RESCAN_CHARS`` is looked at again
+Everything before the hold position that is not part of a final match leaves as free text. The result therefore depends only on
+the text and not on where it was cut. To keep the cost linear, a candidate that has grown past ``RESCAN_CHARS`` is looked at again
 only at certain lengths, and a long piece is taken in parts, so that every candidate is looked at when it has exactly
-``hold_chars`` characters. One that is still open then is not released: the scanner reports an ``Overflow``. So that too depends
-on the text alone."""
+``hold_chars`` characters. One that is still open then is not released: the scanner reports an ``Overflow``. This result also
+depends only on the text."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Found(Struct, frozen=True):
 
 
 class Overflow(Struct, frozen=True):
-    """A candidate grew past the hold limit. Nothing of the text from there on is released."""
+    """A candidate grew past the hold limit. No text from there on is released."""
 
     chars: int
 

@@ -179,7 +179,7 @@ class Release:
             self.end(structs.replace(error.as_event(), origin="policy"))
 
     def taken(self) -> list[BareEvent]:
-        """What was released since the last call."""
+        """The events that were released since the last call."""
         out, self.out = self.out, []
         return out
 

@@ -1,0 +1,56 @@
+"""The common part of readers whose frames are chunks with a list of choices, and whose streams end with [DONE]."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from ..errors import UpstreamProtocolError, excerpt
+from ..events import Usage
+from ..framing import Frame
+from . import faults
+from .lenient import fit, loads
+from .reader import Reader
+
+
+class ChoicesReader(Reader):
+    """``decoder`` is the decoder of a chunk. A subclass implements ``read_chunk`` and ``finish_stream``."""
+
+    decoder: ClassVar[msgspec.json.Decoder[Any]]
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._finish: dict[int, str] = {}
+        self._sequences: dict[int, str] = {}
+        self._usage: Usage | None = None
+        self._emitted: dict[str, Any] = {}
+
+    def read_chunk(self, chunk: Any) -> None:
+        """Interprets one chunk."""
+
+    def finish_stream(self) -> None:
+        """Ends the stream after [DONE], which is an end even without a finish reason, or after the end of all choices."""
+
+    def read(self, frame: Frame) -> None:
+        data = frame.data
+        if data[:1] != b"{" and data.strip(b' \t"') == b"[DONE]":
+            self.finish_stream()
+            return
+        chunk = self.decode(self.decoder, data)
+        self.read_chunk(chunk)
+        if chunk.error is not None and faults.is_error(chunk.error):
+            raise faults.refusal(chunk.error)
+        if chunk.object == "error" or frame.event == "error":
+            raise faults.refusal(loads(data)[0])
+
+    def eof(self) -> None:
+        if self._finish and all(index in self._finish for index in self._blocks):
+            self.finish_stream()
+
+    def whole(self, body: dict[str, Any]) -> None:
+        chunk = fit(self.decoder.type, body)
+        if not chunk.choices:
+            raise UpstreamProtocolError(f"the upstream sent a JSON body without choices instead of a stream: {excerpt(body)}")
+        self.read_chunk(chunk)
+        self.finish_stream()
