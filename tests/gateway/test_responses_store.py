@@ -118,6 +118,21 @@ def test_every_ending(gateway: Running, ending: str, response: Any, status: str,
     assert found.output_text == ("" if ending == "error" else "Nor")
 
 
+def test_a_stored_response_is_retrieved_in_the_form_of_output_that_the_request_names(gateway: Running) -> None:
+    kept(gateway, "resp_form", response=answer(error=StreamError("odd_code", "it broke")), ending="error")
+    rich, strict = (
+        client(gateway).responses.retrieve("resp_form", extra_headers={"x-streamglot-output": form})
+        for form in ("rich", "strict")
+    )
+    assert rich.error is not None
+    assert strict.error is not None
+    assert (rich.error.code, strict.error.code) == ("odd_code", "server_error")
+    events = client(gateway).responses.retrieve("resp_form", stream=True, extra_headers={"x-streamglot-output": "strict"})
+    (failed,) = [event for event in events if event.type == "response.failed"]
+    assert failed.response.error is not None
+    assert failed.response.error.code == "server_error"
+
+
 def test_running_and_interrupted_responses_show_their_status(gateway: Running) -> None:
     store = store_of(gateway)
     request = dialect(RESPONSES).parse_request(BODY)

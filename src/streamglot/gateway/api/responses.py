@@ -17,6 +17,7 @@ from ...messages import Request, Response
 from ...stages import replay
 from ..endpoints import REPEATED, RETRIEVABLE
 from ..event_ids import FRAMES
+from ..response_writer import strict_output
 from .query_string import Parameters
 from .resume import ENDED_SECONDS, NO_SUCH_EVENT, NOT_FOUND, event_number, resumed, stopped
 from .store_view import id_in, json_reply, store_view_of
@@ -42,12 +43,15 @@ def response_routes(gateway: Gateway) -> list[Route]:
             raise _missing(response_id)
         return turn
 
+    def is_strict(http: HttpRequest) -> bool:
+        return strict_output(gateway.server.output, http.headers)
+
     async def retrieve(http: HttpRequest) -> HttpResponse:
         parameters = Parameters(http, "stream", "starting_after", "include", "include[]")
         turn = await found(http)
         if parameters["stream"] == "true":
             return await streamed(http, turn, parameters["starting_after"])
-        return json_reply(restored(turn))
+        return json_reply(restored(turn, is_strict(http)))
 
     async def streamed(http: HttpRequest, turn: TurnDetail, given: str) -> HttpResponse:
         """Streams a response as it was streamed before. If that stream is no longer stored, builds it from the stored turn.
@@ -65,7 +69,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
                     raise
         if not turn.ending or (turn.stream and after):
             raise _no_stream(turn)
-        return _replayed(turn, after)
+        return _replayed(turn, after, is_strict(http))
 
     async def cancel(http: HttpRequest) -> HttpResponse:
         """Cancels a response. The end of a stream on another worker is known before its turn's end is in the database."""
@@ -75,7 +79,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
             until = time.monotonic() + (ENDED_SECONDS if stop_result.ended else 0)
             while not (turn := await found(http)).ending and time.monotonic() < until:
                 await asyncio.sleep(POLL_SECONDS)
-        return json_reply(restored(turn))
+        return json_reply(restored(turn, is_strict(http)))
 
     async def withdraw(http: HttpRequest) -> HttpResponse:
         turn = await found(http)
@@ -98,7 +102,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-def _writer(turn: TurnDetail) -> Any:
+def _writer(turn: TurnDetail, strict: bool) -> Any:
     request = _request(turn)
     fields = {**turn.client_options, **dialect(RETRIEVABLE).repeated_fields(request, _instructed(turn))}
     mirror = {name: value for name, value in fields.items() if name in REPEATED}
@@ -108,6 +112,7 @@ def _writer(turn: TurnDetail) -> Any:
         created=int(turn.started),
         mirror=mirror,
         tools=request.tools,
+        strict=strict,
     )
 
 
@@ -116,9 +121,9 @@ def _instructed(turn: TurnDetail) -> bool:
     return bool(turn.client_options.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
 
 
-def _replayed(turn: TurnDetail, after: int) -> HttpResponse:
+def _replayed(turn: TurnDetail, after: int, strict: bool) -> HttpResponse:
     """Returns the response as a stream. Its event numbers are the same each time."""
-    writer = _writer(turn)
+    writer = _writer(turn, strict)
     data = writer.feed(_events(turn)) + writer.close()
     count = FRAMES.count(data)
     if after > count:
@@ -126,9 +131,9 @@ def _replayed(turn: TurnDetail, after: int) -> HttpResponse:
     return HttpResponse(FRAMES.rest(data, after), 200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
 
 
-def restored(turn: TurnDetail) -> dict[str, Any]:
+def restored(turn: TurnDetail, strict: bool) -> dict[str, Any]:
     """Returns the response object as its client received it, or as much of it as is stored."""
-    writer = _writer(turn)
+    writer = _writer(turn, strict)
     writer.feed(_events(turn))
     response: dict[str, Any] = writer.response
     if response["status"] == "completed" and turn.duration is not None:
