@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from sqlalchemy import select, text
 
 from store.child import STREAMS
@@ -89,6 +90,7 @@ async def test_kill_in_the_middle_of_200_turns(url: str, tmp_path: Path) -> None
     await living.close()
 
 
+@pytest.mark.usefixtures("no_periodic_steps")
 @asynchronous
 async def test_a_late_ending_replaces_interrupted(url: str) -> None:
     """A process counted as dead because its heartbeats failed; the ending that it writes later wins."""
@@ -108,6 +110,7 @@ async def test_a_late_ending_replaces_interrupted(url: str) -> None:
     await two.close()
 
 
+@pytest.mark.usefixtures("no_periodic_steps")
 @asynchronous
 async def test_a_message_that_cannot_be_read_is_left_out(url: str) -> None:
     body = "CAST(X'ff' AS TEXT)" if url.startswith("sqlite") else "'no message'"  # PostgreSQL refuses invalid text
