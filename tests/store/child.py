@@ -1,11 +1,11 @@
-"""A process that runs turns until it is killed. It prints what its clients have seen: ``python -m store.child URL``."""
+"""A process that runs turns until it is killed: ``python -m store.child URL``. It prints what its clients have seen, and how many
+starts and endings of turns the database has."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import sys
-import time
 
 from store.turns import answer, ask, begin, user
 from streamglot.store import Finished, Store, StoreSettings
@@ -14,7 +14,7 @@ STREAMS = 200
 
 
 def print_line(line: str) -> None:
-    sys.stdout.write(f"{time.time()} {line}\n")
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
@@ -35,10 +35,17 @@ async def stream(store: Store, number: int) -> None:
         print_line(f"ended {turn.id}")
 
 
+async def print_written(store: Store) -> None:
+    """The writer commits in the order in which turns begin and end."""
+    while True:
+        written = store.report().written
+        print_line(f"written {written.get('starts', 0)} {written.get('endings', 0)}")
+        await asyncio.sleep(0.05)
+
+
 async def main() -> None:
     store = await Store.open(StoreSettings(url=sys.argv[1]))
-    print_line("ready")
-    await asyncio.gather(*(stream(store, number) for number in range(STREAMS)))
+    await asyncio.gather(print_written(store), *(stream(store, number) for number in range(STREAMS)))
 
 
 if __name__ == "__main__":

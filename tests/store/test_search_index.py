@@ -14,15 +14,7 @@ from streamglot.store import Filter, Store, StoreSettings, prune_turns, schema
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.search import MAX_BEHIND, Indexing
 
-NEVER = 1e9
-"""Seconds: longer than any test."""
-
-
-@pytest.fixture(autouse=True)
-def no_periodic_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store updates its index periodically, on a busy machine also while a test writes. These tests decide themselves when it
-    is updated."""
-    monkeypatch.setattr("streamglot.store.store.FIRST_SECONDS", NEVER)
+pytestmark = pytest.mark.usefixtures("no_periodic_steps")
 
 
 async def opened(folder: Path) -> Store:

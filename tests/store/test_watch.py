@@ -94,6 +94,7 @@ async def test_the_version_is_unknown_during_a_write(tmp_path: Any) -> None:
     assert database.version() is None
 
 
+@pytest.mark.usefixtures("no_periodic_steps")
 @asynchronous
 async def test_streams_of_a_single_process_cause_no_queries(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer, "WATCH_SECONDS", 0.01)
@@ -101,18 +102,28 @@ async def test_streams_of_a_single_process_cause_no_queries(tmp_path: Any, monke
     store = await Store.open(StoreSettings(url=url))
     asked: list[str] = []
     wanted: list[str] = []
-    fetch = Database.fetch
+    fetch, version = Database.fetch, Database.version
+    looks = 0
 
     async def counted(database: Database, *question: Any) -> Any:
         if database is store.database:
             asked.append(str(question[0]))
         return await fetch(database, *question)
 
+    def looked(database: Database) -> Any:
+        nonlocal looks
+        looks += database is store.database
+        return version(database)
+
+    monkeypatch.setattr(Database, "fetch", counted)
+    monkeypatch.setattr(Database, "version", looked)
     store.buffer.open("turn_1", "", lambda: None, lambda: wanted.append("turn_1"))
     await store.writer.flush()
-    await asyncio.sleep(0.1)
-    monkeypatch.setattr(Database, "fetch", counted)
-    await asyncio.sleep(0.2)
+    before = looks
+    await soon(lambda: looks > before + 1)  # the first look after the commit queries
+    asked.clear()
+    before = looks
+    await soon(lambda: looks > before + 5)
     assert asked == []
     other = await Store.open(StoreSettings(url=url))
     reader = asyncio.ensure_future(anext(aiter(other.buffer.read("turn_1"))))
