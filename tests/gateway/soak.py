@@ -245,7 +245,9 @@ class Watched:
         return sum(int(words[1]) for words in statistics) * resource.getpagesize() / 2**20
 
     def files(self) -> int:
-        return sum(len(list(Path(f"/proc/{process}/fd").iterdir())) for process in (self._process, *self.workers()))
+        """The open files, without those of the database: the store opens connections as it needs them, and keeps a few."""
+        links = [path for process in (self._process, *self.workers()) for path in Path(f"/proc/{process}/fd").iterdir()]
+        return sum(".db" not in str(link.readlink()) for link in links if link.is_symlink())
 
     def open_streams(self) -> float:
         page = urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics").read().decode()

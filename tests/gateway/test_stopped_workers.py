@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from gateway import test_gateway_serve
 from gateway.dialect_clients import body_of
 from gateway.raw import RawClient, raw
 from gateway.scenarios import DONE, END, text_chunk
-from gateway.test_gateway_serve import CHAT, Process, children_of, refuses, serving, settings
+from gateway.test_gateway_serve import CHAT, COMMAND, Process, children_of, refuses, serving, settings
 from gateway.upstream import HostileUpstream, Until, sse, streamed
 from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.serve import _Supervisor, listen
 from waiting import WAIT_SECONDS, until
 
 CLIENTS = 30
+FILES = 128
+"""Open files that a process may have."""
 WORKERS = ["1", "2", "3"]
 
 
@@ -65,6 +69,22 @@ def test_connections_that_no_worker_has_accepted_yet_are_answered(tmp_path: Path
         statuses = {status_of(client) for client in clients}
     assert statuses <= {b"200", b"503"}
     assert number == signal.SIGTERM or statuses == {b"200"}
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_more_connections_than_files_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
+    """A process that has no file left for a connection does not accept it."""
+    monkeypatch.setattr(test_gateway_serve, "COMMAND", ["sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh", *COMMAND])
+    with serving(tmp_path, "", "--workers", workers) as served, ExitStack() as opened:
+        clients = [opened.enter_context(raw(served.port)) for _ in range(FILES * 3)]
+        for client in clients:
+            client.post(CHAT, body_of("openai_chat", "replay", False), {"connection": "close"})
+        statuses: Counter[bytes] = Counter()
+        for client in clients:
+            statuses[status_of(client)] += 1
+            client.hang_up()
+    assert set(statuses) <= {b"200", b"503"}
+    assert statuses[b"200"]
 
 
 def test_nobody_can_connect_while_the_last_streams_end(upstream: HostileUpstream, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ GRACE_SECONDS: Final = 5.0
 """Seconds for the last bytes after the last stream was stopped."""
 SPARE_FILES: Final = 64
 """Open files that are not connections: the listener, the store, the log, libraries."""
+REFUSED_CONNECTIONS: Final = 32
+"""Connections above the limit that are open until they have been refused. The next ones wait in the listener's queue."""
 _STOP: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -81,7 +83,11 @@ class Server:
         self.crowded = False
         """Whether several calls are answered at the same time, so that their writes are sent together."""
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set before a connection is accepted
-        self._max_connections = max_connections or connection_limit()
+        possible = connection_limit()
+        self._max_connections = max_connections or possible
+        self._pause_at = min(self._max_connections, possible) + REFUSED_CONNECTIONS
+        self._listener: socket.socket | None = None
+        self._acceptor: asyncio.Server | None = None
         self._shutdown_seconds = shutdown_seconds
         self._parent = parent
         self._stop = asyncio.Event()
@@ -114,13 +120,14 @@ class Server:
         with _Signals(self._stop_signal, self._reload):
             async with self.application.running():
                 set_collector()
-                server = await self.loop.create_server(lambda: HTTPProtocol(self), sock=listener, backlog=BACKLOG)
+                self._listener = listener
+                await self._accept(listener)
                 sweep = self.loop.create_task(self._sweep())
                 self.started = True
                 try:
                     await self._stop.wait()
                 finally:
-                    await self._shut_down(server, listener)
+                    await self._shut_down()
                     sweep.cancel()
 
     def _stop_signal(self) -> None:
@@ -128,10 +135,11 @@ class Server:
         self._forced = self._stop.is_set()
         self._stop.set()
 
-    async def _shut_down(self, server: asyncio.Server, listener: socket.socket) -> None:
+    async def _shut_down(self) -> None:
         """Waits ``shutdown_seconds`` for running calls, then lets the application end them, and finally cancels the rest."""
-        waiting = accept_waiting(listener)
-        server.close()
+        assert self._listener is not None
+        waiting = accept_waiting(self._listener)
+        self._close_listener()
         connects = [self.loop.connect_accepted_socket(lambda: HTTPProtocol(self), sock=client) for client in waiting]
         await asyncio.gather(*connects, return_exceptions=True)  # fails for clients that are gone
         await asyncio.sleep(0)  # reads the requests that have come already, so that they are answered
@@ -159,11 +167,48 @@ class Server:
 
     # --- connections
 
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accepts connections until ``_pause`` or ``_close_listener`` is called."""
+        acceptor = await self.loop.create_server(lambda: HTTPProtocol(self), sock=listener, backlog=BACKLOG)
+        if self._listener is None:  # closed meanwhile
+            acceptor.close()
+        else:
+            self._acceptor = acceptor
+
+    def _pause(self) -> None:
+        """Accepts no connections for a while, so that they wait in the listener's queue.
+
+        Without a free file the event loop would accept and close them without an answer.
+        """
+        assert self._listener is not None
+        with suppress(OSError):
+            kept = self._listener.dup()
+            self._close_listener()
+            self._listener = kept
+
+    async def _resume(self) -> None:
+        """Accepts connections again, if that was paused and there is room."""
+        if self._acceptor is None and self._listener is not None and len(self.connections) < self._pause_at:
+            try:
+                await self._accept(self._listener)
+            except OSError as error:  # the next sweep tries again
+                self.application.log_fault("", error)
+
+    def _close_listener(self) -> None:
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is not None:
+            acceptor.close()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
     def opened(self, connection: HTTPProtocol) -> bool:
         """Counts a new connection. If there are too many, closes one that waits for a request; returns False if there is none."""
         self.connections.add(connection)
         if len(self.connections) <= self._max_connections:
             return True
+        if len(self.connections) >= self._pause_at and self._acceptor is not None:
+            self._pause()
         waiting = min((other for other in self.connections if other.reusable), key=lambda other: other.deadline, default=None)
         if waiting is None:
             return False
@@ -189,6 +234,7 @@ class Server:
                 except Exception as error:
                     self.application.log_fault("", error)
             self._last_sweep = now
+            await self._resume()
             if self._parent and os.getppid() != self._parent:
                 self._stop.set()
 
@@ -271,7 +317,8 @@ def connection_limit() -> int:
     except ImportError:  # Windows
         return 4096
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**31 if soft == resource.RLIM_INFINITY else max(16, (soft - SPARE_FILES) // 2)
+    spare = SPARE_FILES + REFUSED_CONNECTIONS
+    return 2**31 if soft == resource.RLIM_INFINITY else max(16, (soft - spare) // 2)
 
 
 class _Signals:
