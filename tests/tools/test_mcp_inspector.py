@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import warnings
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from cli.shell import PROGRAM, Shell
-from waiting import listens, until
+from tools.mcp_process import mcp_server
 
 PACKAGE = "@modelcontextprotocol/inspector@0.15.0"
 """The newest one that runs with Node 20."""
@@ -87,14 +86,5 @@ def test_over_standard_input_and_output(inspector: str, shell: Shell) -> None:
 
 
 def test_over_http(inspector: str, shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [PROGRAM, "mcp", "--port", str(port)], env=shell.environment, cwd=shell.home, stderr=subprocess.DEVNULL
-    )
-    try:
-        until(lambda: listens(port), lambda: "the MCP server did not start")
-        _check(inspector, shell, f"http://127.0.0.1:{port}/mcp", "--transport", "http")
-    finally:
-        process.terminate()
-        process.wait()
+    with mcp_server([PROGRAM, "mcp", "--port"], shell.home, shell.environment) as address:
+        _check(inspector, shell, address, "--transport", "http")
