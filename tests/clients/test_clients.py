@@ -1,4 +1,4 @@
-"""What we write, read by the vendors' own clients in Node over a real socket."""
+"""The vendors' own clients in Node read our streams over a real socket."""
 
 from __future__ import annotations
 

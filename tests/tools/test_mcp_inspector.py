@@ -38,7 +38,7 @@ def inspector() -> str:
 
 
 def _install(cache: Path) -> str:
-    """What went wrong, in words. Several test runs may do this at once: the first one that is done counts."""
+    """The fault as a text. Several test runs may do this at once: the first one that is done counts."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
         command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", f"{folder}/new", PACKAGE]
@@ -62,7 +62,8 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def _ask(inspector: str, shell: Shell, *words: str) -> Any:
-    """What the inspector prints. It waits a fixed time for an answer, which a busy machine may take: then it is run again."""
+    """The output of the inspector. It waits a fixed time for an answer. On a busy machine that may be too short; then it is run
+    again."""
     for _ in range(ATTEMPTS):
         done = subprocess.run(
             [inspector, "--cli", *words], capture_output=True, check=False, env=shell.environment, cwd=shell.home

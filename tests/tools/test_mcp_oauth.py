@@ -69,7 +69,7 @@ async def test_a_refusing_server_is_reported_with_its_reason(url: str, oauth: Mc
 
 
 async def _browse(address: str) -> None:
-    """What the browser of a person does."""
+    """Acts as the browser of a person."""
     await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())
 
 
