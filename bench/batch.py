@@ -58,7 +58,7 @@ MEMORY_DATABASE = os.environ.get("BENCH_DATABASE", "sqlite")
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "1"))
 CONCURRENCY = 64
 SHARE = 0.6
-"""Of the limit that a worker should reach."""
+"""The share of the limit that a worker should reach."""
 LIVE_REQUESTS = 300
 LIVE_ROUNDS = 5
 LIVE_PAUSE = 0.01

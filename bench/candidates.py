@@ -1,4 +1,4 @@
-"""What is compared: the upstream itself, nginx, the gateway with three client dialects, and peers where they are wanted."""
+"""The candidates: the upstream itself, nginx, the gateway with three client dialects, and other gateways on request."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ PACE_MICROSECONDS = 50_000
 LONG_CHUNKS = 20_000
 
 Figures = dict[str, float]
-"""What was measured of one candidate, by the names that bench/report.py knows."""
+"""The results of one candidate, by the names in bench/report.py."""
 
 
 class Run:
@@ -140,7 +140,7 @@ def probe(candidate: Candidate) -> None:
 
 
 def medians(repeats: list[Figures]) -> Figures:
-    """Of each figure its median; of what was broken all of it."""
+    """The median of each figure, and the sum of the broken answers."""
     found = {name: statistics.median(figures[name] for figures in repeats) for name in repeats[0]}
     found["broken"] = sum(figures["broken"] for figures in repeats)
     return found

@@ -1,4 +1,4 @@
-"""What a scanner must find and hold, worked out in another way: by following every possible match character by character.
+"""An oracle for the scanner: the matches and the held text, by following every possible match character by character.
 
 The scanner asks RE2 about derived expressions. This simulates the states of each pattern's automaton for each place at which a
 match may begin, which is slow and simple."""
@@ -14,7 +14,7 @@ from streamglot.policies.patterns.syntax import Alternation, Assertion, Atom, Ex
 
 
 class State(NamedTuple):
-    """What must still be matched, as a chain of trees."""
+    """The rest of a pattern that must still match, as a chain of trees."""
 
     node: Node
     rest: State | None

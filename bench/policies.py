@@ -1,4 +1,4 @@
-"""What policies cost and hold, as ratios within one run. ``python -m bench.policies``.
+"""Cost and held text of policies, as ratios within one run. ``python -m bench.policies``.
 
 - CPU for each chunk through reader and writer: no policy, and ``redact`` with all named detectors;
 - characters held on recorded streams, beside the least that any scanner could hold;

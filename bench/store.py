@@ -24,10 +24,10 @@ TURNS = 20_000
 TARGET = 2_000
 HISTORY = 12
 PAIRS = 4
-"""Of gateways, started anew: where a process happens to lie in memory is worth some of a hundred by itself."""
+"""Restarts of the gateways. The memory layout of a process alone changes its cost by some percent."""
 REPEATS = 3
 MAX_GROWTH = 0.15
-"""Of the CPU for a chunk, at the pace of models. In a burst a chunk costs so little that what a turn costs is most of it."""
+"""Share of the CPU of a chunk, at the pace of models. In a burst a chunk costs so little that the cost of the turn dominates."""
 SETTLE_SECONDS = 1.0
 """After a load, until all of it is written: that is part of its cost."""
 PACED = "paced: 100 streams of 20 chunks/s"
@@ -94,7 +94,7 @@ async def finished_turns(url: str, apart: bool) -> None:
 
 
 async def latency(url: str) -> None:
-    """What a request waits for: to find its session, and to hand over its turn."""
+    """The waits of a request: finding its session, and queueing its turn."""
     store = await Store.open(StoreSettings(url=url))
     find: list[float] = []
     hand: list[float] = []

@@ -1,4 +1,4 @@
-"""What the tool loop costs: CPU of one round, and of the stage where no tools of ours are used.
+"""Cost of the tool loop: CPU of one round, and of the stage if no tools of the gateway are used.
 
 The model and the tool are in this process and wait for nothing, so the CPU time of an exchange with N rounds, less that of one
 without, is the cost of N rounds of the loop: the stage, the questions, the schema check, and the next request.

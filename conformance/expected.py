@@ -1,4 +1,4 @@
-"""What a client should understand of an answer that was written in its dialect, and how it differs from what it did."""
+"""The answer that a client should read from a stream in its dialect, and the differences from the one that it read."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ AI_SDK: Final[dict[str, str]] = {
     "tool_use": "tool-calls",
     "refusal": "content-filter",
 }
-"""What the AI SDK makes of the word on the wire."""
+"""The finish reasons of the AI SDK for the words on the wire."""
 
 OWN_WORDS: Final[dict[str, frozenset[str]]] = {
     "gemini": frozenset(FinishReason.__members__),
@@ -177,7 +177,7 @@ def _is_patch(part: Part) -> bool:
 
 
 def difference(got: Reading, want: Reading) -> list[str]:
-    """What the client understood otherwise."""
+    """The differences."""
     if want.error is not None or got.error is not None:
         if want.error is None or got.error is None:
             return [f"error: {got.error!r}, wanted {want.error!r}"]

@@ -43,7 +43,7 @@ WITHOUT_REASONING = frozenset(("ParserEngine", "TestParser"))
 
 
 def switches(case: dict[str, Any], plain: bool = False) -> dict[str, Any]:
-    """What the context of a case says about the template, as arguments of ``parse_text``."""
+    """The facts about the template in the context of a case, as arguments of ``parse_text``."""
     context = case["context"] or {}
     kwargs = context.get("chat_template_kwargs") or {}
     thinking: bool | None = None

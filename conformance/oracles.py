@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 
 class Reading(Struct):
-    """What a client understood. ``error`` is an error that it reported, as it should where the stream has one."""
+    """The answer that a client read. ``error`` is an error that it reported, as it should if the stream has one."""
 
     text: str = ""
     reasoning: str = ""

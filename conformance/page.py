@@ -30,8 +30,8 @@ Cells = Mapping[tuple[str, str, str], Counter[str]]
 
 
 class Rule(Struct, forbid_unknown_fields=True):
-    """What goes wrong elsewhere (``seen``), what streamglot does (``ours``), the tests that prove it, and issues of other projects
-    about it (``references``)."""
+    """A fault of other projects (``seen``), the behaviour of streamglot (``ours``), the tests that prove it, and issues of other
+    projects about it (``references``)."""
 
     about: str
     seen: str

@@ -69,7 +69,7 @@ def joined(choice: ResponseChoice, kind: type) -> str:
 
 
 def compare(response: Response, wanted: dict[str, Any], refused: bool = False) -> list[str]:
-    """What differs between the answer and what the corpus says. ``refused``: the official client reported an error."""
+    """The differences between the answer and the corpus. ``refused``: the official client reported an error."""
     faults = []
     choices = {choice.index: choice for choice in response.choices}
     for want in wanted["choices"]:

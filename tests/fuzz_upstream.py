@@ -42,7 +42,7 @@ DEADLINES: Final = {"connect": 10.0, "first_byte": 1.5, "idle": 0.8, "total": 5.
 WAIT_SECONDS: Final = 90.0
 """Seconds for one answer: far more than its deadlines, as the machine may be busy."""
 LARGEST_BYTES: Final = 3 * 2**20
-"""Of one answer: a few large ones are enough to see memory grow."""
+"""Bytes of one answer. A few large ones are enough to see memory grow."""
 GROWTH: Final = 1.3
 SPARE_MEGABYTES: Final = 64
 """The process may be so many times as large, and so much larger, at the end as after the first third."""
@@ -290,7 +290,7 @@ async def _play(case: Case, reader: asyncio.StreamReader, writer: asyncio.Stream
 
 
 class Fault(Exception):
-    """What must not happen."""
+    """An outcome that must not happen."""
 
 
 async def _ask(port: int, client: str, model: str, stream: bool) -> Answer:
@@ -401,7 +401,7 @@ class Gateway:
             raise Fault("the log tells of a fault")
 
     def faults(self) -> str:
-        """What the log says that it must not say."""
+        """The forbidden lines of the log."""
         log = self.log.read_text(errors="replace")
         places = [log.find(mark) for mark in ("Traceback", '"event":"fault"', '"event":"task_failed"', KEY)]
         return "\n".join(log[max(0, place - 300) : place + 2500].replace("\\n", "\n") for place in places if place >= 0)

@@ -100,23 +100,17 @@ def _opencode_config(place: Place) -> str:
 DRIVERS = {
     driver.name: driver
     for driver in (
-        Driver(
-            "codex",
-            "@openai/codex",
-            "openai_responses",
-            "/v1",
-            lambda place: ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", PROMPT],
-            lambda place: {"CODEX_HOME": str(place.home), "SCRIPTED_KEY": KEY},
-            _codex_settings,
-        ),
-        Driver(
-            "codex-ws",
-            "@openai/codex",
-            "openai_responses",
-            "/v1",
-            lambda place: ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", PROMPT],
-            lambda place: {"CODEX_HOME": str(place.home), "SCRIPTED_KEY": KEY},
-            _codex_websocket_settings,
+        *(
+            Driver(
+                name,
+                "@openai/codex",
+                "openai_responses",
+                "/v1",
+                lambda place: ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", PROMPT],
+                lambda place: {"CODEX_HOME": str(place.home), "SCRIPTED_KEY": KEY},
+                settings,
+            )
+            for name, settings in (("codex", _codex_settings), ("codex-ws", _codex_websocket_settings))
         ),
         Driver(
             "claude-code",

@@ -1,4 +1,4 @@
-"""What the runs found, and the page about it."""
+"""The results of the runs, and the page about them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from agents.wires import arguments, cut, streamed
 from streamglot.messages import ToolSpec
 
 MARK = "tides-at-seven"
-"""What the agent writes and reads back; it is in nothing that the agent itself says."""
+"""The text that the agent writes to a file and reads back. It occurs nowhere else."""
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAVUlEQVR42m3MMRGAABADwZeABMorkYAEJCABCUhAAhKQQHklEpCA"
     "BCLgZ9Jl56pwxBlX3PHEG1+sASdccMMDL3zwy9HzrOXJVMuTqZYnUy1PplqezA/lxloB79T+VgAAAABJRU5ErkJggg=="
@@ -116,7 +116,7 @@ class Script:
         return Call(f"call_{self._calls}_{MARK.replace('-', '')}", made[0], made[1])
 
     def verify(self, output: str) -> list[str]:
-        """What is wrong after the run: nothing, where all went well."""
+        """The faults of the run; empty if there are none."""
         faults = list(self.faults)
         if not self.finished:
             faults.append("the agent never came to its answer")

@@ -1,4 +1,4 @@
-"""What a scripted model says in one turn, and what it is asked: the same for every dialect."""
+"""One turn of a scripted model, and the request for it, for every dialect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from streamglot.messages import MediaPart, Part, Request, ToolResultPart, ToolSpec
 
 ABORTED = "Tool execution aborted"
-"""What agents answer in the place of a call that broke off: no result of a tool."""
+"""Texts that agents send instead of the result of a call that broke off."""
 
 
 class Call(Struct):

@@ -1,4 +1,4 @@
-"""What the tests of batches share: a mock upstream that answers with the words of the prompt."""
+"""Fixtures of the batch tests: a mock upstream that answers with the words of the prompt."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Shell:
         )
 
     def completions(self, *words: str) -> list[str]:
-        """What bash offers for the last of these words, by the script that the program gives it."""
+        """The completions of bash for the last of these words, by the program's completion script."""
         script = self.run("--show-completion", "bash").stdout.decode()
         line = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _streamglot_completion streamglot"
         done = subprocess.run(
@@ -156,7 +156,8 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def until(self, *marks: bytes) -> bytes:
-        """What is on the terminal once these have come, one behind the other. What stood before the last of them is forgotten."""
+        """Waits until the terminal has shown these texts, in order, and returns its output. Output before the last of them is
+        discarded."""
         end = time.monotonic() + WAIT_SECONDS
         for number, mark in enumerate(marks, 1):
             while mark not in self.seen:

@@ -34,7 +34,7 @@ def listing(shell: Shell) -> str:
 
 
 def greeting(shell: Shell, folder: Path) -> str:
-    """What the gateway says when it starts. Its own example is tried, as it stands there."""
+    """The output of the gateway at its start. The test runs the example in it."""
     log = folder / "greeting"
     with log.open("wb") as sink, shell.started("serve", "--port", "0", errors=sink) as process:
         until(lambda: "More: " in log.read_text() or process.poll() is not None, lambda: log.read_text())

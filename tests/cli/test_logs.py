@@ -262,7 +262,7 @@ def suffix(path: Path) -> str:
 
 
 def reads_as_it_says(folder: Path, dialect: str) -> None:
-    """What ``tests/recordings.py`` does with a folder of recordings."""
+    """Reads a folder of recordings as ``tests/recordings.py`` does."""
     from recordings import GOLDEN, framed
 
     (golden,) = (folder / dialect).glob(f"*{GOLDEN}")

@@ -1,4 +1,4 @@
-"""What the options of a command line become in a request."""
+"""The request that the options of a command line give."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ PASTED = ("vercel", "langchain", "curl", "copilot", "cline")
 
 
 def merged_tree(there: Any, ours: Any) -> Any:
-    """What a merge means, for values that were read."""
+    """The expected result of a merge, for decoded values."""
     if isinstance(there, dict) and isinstance(ours, dict):
         return {**there, **{name: merged_tree(there.get(name), value) for name, value in ours.items()}}
     return ours

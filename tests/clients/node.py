@@ -29,7 +29,7 @@ SUMMARIES_ONLY = ("ai-sdk-openai-responses",)
 
 
 def missing() -> str | None:
-    """What keeps the clients from running here, and what to do about it; None if nothing does."""
+    """The reason why the clients cannot run here, with the remedy; None if they can."""
     if shutil.which("node") is None:
         return "node is not installed: the clients in tests/clients need node 20 or later"
     if not (FOLDER / "node_modules" / "ai-7" / "package.json").exists():

@@ -1,4 +1,4 @@
-"""What we write, read by the vendors' own clients in Node over a real socket."""
+"""The vendors' own clients in Node read our streams over a real socket."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from streamglot import (
 from streamglot.dialects.agui.request import parse as parse_agui
 from streamglot.dialects.approval import Approval, asking
 from streamglot.dialects.vercel_ui.request import parse as parse_vercel_ui
-from streamglot.messages import ReasoningPart, RefusalPart, TextPart, ToolCallPart
+from streamglot.messages import Message, ReasoningPart, RefusalPart, TextPart, ToolCallPart
 
 SIGNED = Echo("elsewhere", {"signature": "S"})
 NATIVE = Echo("elsewhere", {"block": 1})
@@ -71,6 +71,19 @@ USAGE = Usage(10, 5, 2, 0, 3)
 def server() -> Iterator[StreamServer]:
     with StreamServer() as running:
         yield running
+
+
+def check_returned(first: Message, results: Message) -> None:
+    """Checks a turn that a client sends back: the state of its provider, its calls and their results."""
+    assert [part.echo for part in first.parts if isinstance(part, ReasoningPart)] == [SIGNED, SIGNED]
+    assert [part.echo for part in first.parts if isinstance(part, TextPart)] == [SIGNED]
+    calls = [part for part in first.parts if isinstance(part, ToolCallPart)]
+    assert [(call.name, call.kind, call.echo, call.native) for call in calls] == [
+        ("search", "server", None, NATIVE),
+        ("get_weather", "function", SIGNED, None),
+        ("draw", "custom", None, None),
+    ]
+    assert len(results.parts) == 2
 
 
 def written(dialect: str, events: list[Event]) -> bytes:
@@ -206,15 +219,7 @@ class TestUserInterfaces:
         question = {"id": "question", "reason": "tool_call", "message": "May I?", "toolCallId": "call_1-2"}
         assert answer["outcome"] == {"type": "interrupt", "interrupts": [question]}
         first, results, last = parse_agui({"threadId": "t", "runId": "r", "messages": messages}).messages
-        assert [part.echo for part in first.parts if isinstance(part, ReasoningPart)] == [SIGNED, SIGNED]
-        assert [part.echo for part in first.parts if isinstance(part, TextPart)] == [SIGNED]
-        calls = [part for part in first.parts if isinstance(part, ToolCallPart)]
-        assert [(call.name, call.kind, call.echo, call.native) for call in calls] == [
-            ("search", "server", None, NATIVE),
-            ("get_weather", "function", SIGNED, None),
-            ("draw", "custom", None, None),
-        ]
-        assert len(results.parts) == 2
+        check_returned(first, results)
         assert last.parts[0] == RefusalPart("I will not")
 
     def test_pending_calls(self, judge: Judge) -> None:
@@ -236,15 +241,7 @@ class TestUserInterfaces:
         assert states == ["output-available", "output-available", "output-error", "approval-requested"]
         message = {"id": "a", "role": "assistant", "parts": answer["parts"]}
         first, results, last = parse_vercel_ui({"messages": [message]}).messages
-        assert [part.echo for part in first.parts if isinstance(part, ReasoningPart)] == [SIGNED, SIGNED]
-        assert [part.echo for part in first.parts if isinstance(part, TextPart)] == [SIGNED]
-        calls = [part for part in first.parts if isinstance(part, ToolCallPart)]
-        assert [(call.name, call.kind, call.echo, call.native) for call in calls] == [
-            ("search", "server", None, NATIVE),
-            ("get_weather", "function", SIGNED, None),
-            ("draw", "custom", None, None),
-        ]
-        assert len(results.parts) == 2
+        check_returned(first, results)
         assert RefusalPart("I will not") in last.parts
 
     @pytest.mark.parametrize(("dialect", "client"), UI_CLIENTS)

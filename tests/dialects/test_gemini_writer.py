@@ -436,7 +436,7 @@ def test_complete_responses_that_failed() -> None:
 
 
 def sdk(body: bytes, media_type: str = "text/event-stream") -> tuple[list[Any], Any]:
-    """What google-genai reads from these bytes: its chunks, and the error that it raises."""
+    """The chunks that google-genai reads from these bytes, and the error that it raises."""
     genai = pytest.importorskip("google.genai")
     written: list[Any] = []
     with serve_response(body, media_type) as address:

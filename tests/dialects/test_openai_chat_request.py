@@ -40,7 +40,7 @@ def parse(**body: Any) -> Request:
 
 
 ABLE = Abilities(custom_tools=True, cache_control=True)
-"""What some servers of this dialect accept in addition."""
+"""Parameters that some servers of this dialect accept in addition."""
 
 
 def again(**body: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the dialects share: the registry, lenient decoding of JSON, parameters."""
+"""The parts that all dialects share: the registry, lenient decoding of JSON, parameters."""
 
 from __future__ import annotations
 

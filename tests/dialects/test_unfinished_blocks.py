@@ -113,7 +113,7 @@ def is_error(frame: dict[str, Any]) -> bool:
 
 
 def before_the_error(dialect: str, events: list[Event]) -> BlockReport:
-    """What was written for these events before the error, which must exist; the same for events one by one."""
+    """The bytes before the error, which must exist. They are the same for events that are fed one by one."""
     both = []
     for reads in ([events], [[event] for event in events]):
         box = streamglot.writer(dialect)

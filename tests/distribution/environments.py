@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 240
 """For one command: an installation that takes longer does not come to an end."""
 EXTRAS = ("", "client", "server", "all")
-"""What is installed: the base, and three extras."""
+"""The installed variants: the base, and three extras."""
 OLDEST, NEWEST = 11, 14
 """Python 3.x: what the metadata promises."""
 

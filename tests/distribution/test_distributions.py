@@ -1,4 +1,4 @@
-"""What the wheel and the source distribution contain and say about themselves."""
+"""The contents and the metadata of the wheel and the source distribution."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ async def test_a_late_judge_gets_a_timeout_as_reply() -> None:
     assert await everything(runner) == [*ANSWER, END]
 
 
-async def test_an_interruption_answers_open_questions_and_ends_the_stream() -> None:
+async def with_open_question() -> tuple[StageRunner, Turn]:
     judge = Judge()
     runner = runner_of([HoldCalls()], judge)
     turn = Turn([*ANSWER, *CALL], asyncio.Event())
@@ -186,6 +186,11 @@ async def test_an_interruption_answers_open_questions_and_ends_the_stream() -> N
     reading = asyncio.ensure_future(runner.read())
     await judge.asked.wait()
     reading.cancel()
+    return runner, turn
+
+
+async def test_an_interruption_answers_open_questions_and_ends_the_stream() -> None:
+    runner, turn = await with_open_question()
     error = StreamglotError("too late")
     assert runner.finish(turn.broken(error), ExchangeEnded.by(error), error.as_event()) == [error.as_event()]
     assert await runner.read() is None
@@ -196,14 +201,7 @@ async def test_an_interruption_answers_open_questions_and_ends_the_stream() -> N
 @pytest.mark.parametrize("last", [StreamEnd("cancelled"), StreamglotError("too late").as_event()])
 async def test_an_answer_with_an_open_question_does_not_end_as_complete(last: StreamEnd | StreamError) -> None:
     """The reader says that the upstream's answer is complete, but the call is held."""
-    judge = Judge()
-    runner = runner_of([HoldCalls()], judge)
-    turn = Turn([*ANSWER, *CALL], asyncio.Event())
-    runner.begin(turn)
-    assert await runner.read() == ANSWER
-    reading = asyncio.ensure_future(runner.read())
-    await judge.asked.wait()
-    reading.cancel()
+    runner, _ = await with_open_question()
     assert runner.finish([END], ExchangeEnded.by(None), last) == [last]
     runner.close()
 

@@ -1,4 +1,4 @@
-"""What the tests of the gateway share: one hostile upstream, and one gateway that knows it in every dialect."""
+"""Fixtures of the gateway's tests: one hostile upstream, and one gateway that uses it in every dialect."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def upstream() -> Iterator[HostileUpstream]:
 
 @pytest.fixture(scope="session")
 def gateway(upstream: HostileUpstream) -> Iterator[Running]:
-    """The circuit breaker never opens: the tests make them fail all the time."""
+    """The circuit breakers never open, because the tests make the upstreams fail often."""
     upstreams = upstreams_at(upstream.url, breaker={"failures": 1_000_000})
     for name in UPSTREAM_DIALECTS:
         upstreams[f"short_first_byte_{name}"] = {**upstreams[name], "timeouts": SHORT_FIRST_BYTE}

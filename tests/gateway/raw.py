@@ -31,7 +31,7 @@ class RawClient:
         self.socket.sendall(data)
 
     def read_until(self, mark: bytes) -> bytes:
-        """What came up to this mark, or up to the end."""
+        """The bytes up to this mark, or up to the end."""
         data = bytearray()
         looked = 0
         while data.find(mark, looked) < 0:
@@ -43,7 +43,7 @@ class RawClient:
         return bytes(data)
 
     def read_all(self) -> bytes:
-        """What came up to the end, which must come."""
+        """The bytes up to the end of the connection, which must end."""
         data = bytearray()
         try:
             while piece := self.socket.recv(2**18):

@@ -1,4 +1,4 @@
-"""What upstreams do to gateways: each scenario is a script and what a client must understand of it."""
+"""Behaviour of upstreams: each scenario is a script and the answer that a client must read from it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from streamglot.policies.verdicts import Verdict
 TEXT = "Let me look. "
 REFUSAL = "[no]"
 KINDS = {"fine": 80, "cut": 10, "leaves": 10}
-"""Of a hundred streams: those that end well, whose upstream breaks off behind the first call, whose client hangs up."""
+"""Shares of a hundred streams: proper ends, upstreams that break off after the first call, clients that disconnect."""
 DIALECTS = tuple(name for name in CLIENT_DIALECTS if name != "openai_completions")  # which has no calls
 WAVES = 3
 SPREAD_SECONDS = 1.0

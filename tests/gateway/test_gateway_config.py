@@ -211,7 +211,7 @@ def written(path: Path, upstream: HostileUpstream, models: str, more: str = "") 
 
 
 def reload_events(gateway: Running) -> list[str]:
-    """What the log says of reading again; lines about requests may come in between."""
+    """The log lines about reloads, without the lines about requests."""
     return [line["event"] for line in gateway.lines if str(line.get("event")).startswith("reload")]
 
 

@@ -120,7 +120,7 @@ class Resumed:
 
 
 async def resume_often(served: Served, go_on: threading.Event, kinds: tuple[str, ...], each: int, over: int) -> int:
-    """So many of each kind while it runs, twice as many as are cut; and so many of all after the end."""
+    """Resumes streams of each kind ``each`` times while they run, and ``over`` times in all after their end."""
     chance = random.Random(6)
     lines = Lines(served)
     await lines.prepare(len(kinds) * each)

@@ -34,7 +34,7 @@ HEADER = "t0k3n-of-the-header-1234"
 PASSWORD = "pass word/of@the:address"
 QUERY = "secret+of the/query"
 IDS = ("e", "status", "Incorrect API key provided", KEY[:6], "model", "request id")
-"""What a client may choose to call its request: words of the upstream's error."""
+"""Request ids that a client may choose: words of the upstream's error."""
 MESSAGE = f"Incorrect API key provided: {KEY}. You sent {HEADER}."
 
 

@@ -1,5 +1,5 @@
-"""What is attacked: an endpoint that is served directly, and one that is served as ASGI, on our own server; and the same gateway
-on another ASGI server."""
+"""The targets of the attacks: an endpoint that is served directly, and one that is served as ASGI, on our own server; and the
+same gateway on another ASGI server."""
 
 from __future__ import annotations
 

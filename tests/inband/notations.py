@@ -1,4 +1,4 @@
-"""What a notation can contain: its own markup, and the few strings that no reader can distinguish from it."""
+"""The content of each notation: its own markup, and the few strings that no reader can distinguish from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROSE = {
 """How text before and after the calls is written if the notation has a header for it."""
 
 CALLS = {"muse_glimmer": "<|start|>assistant to=tools<|message|>{}<|eom|>"}
-"""What surrounds the calls, if their engine writes only a part of it."""
+"""The text around the calls, if their engine writes only a part of it."""
 
 TAGS = """
 qwen3_coder nemotron_v3 step3p5 qwen3_think seed_oss minimax_m2 dots step3 deepseek_v32 deepseek_v4 muse_glimmer
@@ -53,8 +53,8 @@ def _around(format: str, tool: str, key: str) -> tuple[str, str]:
 
 
 def ambiguous(format: str, tool: str, key: str) -> str:
-    """What a value can not hold, as a pattern; "" where it can hold everything, because the notation has escapes (JSON,
-    Python) or CDATA sections (minicpm5)."""
+    """A pattern of the strings that a value cannot contain; "" if it can contain everything, because the notation has escapes
+    (JSON, Python) or CDATA sections (minicpm5)."""
     if format in TAGS or format in PAIRS:
         return _between_tags(format, tool, key)
     return {

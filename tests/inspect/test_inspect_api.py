@@ -138,6 +138,20 @@ def test_a_turn_without_raw_bytes_shows_its_stored_answer(upstream: HostileUpstr
     assert found.facts["requests"]["client"]["recorded"] is False
 
 
+def followed(gateway: Running, turn: str, go_on: threading.Event) -> list[dict[str, Any]]:
+    """The lines of a running turn, which goes on when its text "one" is shown."""
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
+    connection.request("GET", f"/turns/{turn}/inspect")
+    answer = connection.getresponse()
+    lines: list[dict[str, Any]] = []
+    while '"one"' not in json.dumps([line.get("rows") for line in lines]).replace("\\", ""):
+        lines.append(json.loads(answer.readline()))
+    go_on.set()
+    lines += [json.loads(line) for line in answer.read().splitlines()]
+    connection.close()
+    return lines
+
+
 def test_a_running_turn_is_followed_to_its_end(upstream: HostileUpstream, url: str) -> None:
     go_on = threading.Event()
     upstream.scripts["slow"] = streamed(chunk({"content": "one"}), Until(go_on), chunk({"content": "two"}, "stop"), sse("[DONE]"))
@@ -145,17 +159,9 @@ def test_a_running_turn_is_followed_to_its_end(upstream: HostileUpstream, url: s
         thread = threading.Thread(target=gateway.ask, args=("/v1/chat/completions", asked("openai_chat/slow")))
         thread.start()
         turn = kept(url, lambda found: found)[-1]
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
-        connection.request("GET", f"/turns/{turn.id}/inspect")
-        answer = connection.getresponse()
-        lines: list[dict[str, Any]] = []
-        while '"one"' not in json.dumps([line.get("rows") for line in lines]).replace("\\", ""):
-            lines.append(json.loads(answer.readline()))
-        assert lines[0]["turn"]["running"] is True
-        go_on.set()
-        lines += [json.loads(line) for line in answer.read().splitlines()]
-        connection.close()
+        lines = followed(gateway, turn.id, go_on)
         thread.join(WAIT_SECONDS)
+    assert lines[0]["turn"]["running"] is True
     found = joined(lines)
     assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["one", "two"]
     assert found.facts["running"] is False
@@ -171,15 +177,7 @@ def test_a_running_turn_without_raw_bytes_is_followed_by_what_its_client_gets(up
         thread = threading.Thread(target=gateway.ask, args=("/v1/messages", asked("openai_chat/slow", max_tokens=9)))
         thread.start()
         turn = kept(url, lambda found: found)[-1]
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
-        connection.request("GET", f"/turns/{turn.id}/inspect")
-        answer = connection.getresponse()
-        lines: list[dict[str, Any]] = []
-        while '"one"' not in json.dumps([line.get("rows") for line in lines]).replace("\\", ""):
-            lines.append(json.loads(answer.readline()))
-        go_on.set()
-        lines += [json.loads(line) for line in answer.read().splitlines()]
-        connection.close()
+        lines = followed(gateway, turn.id, go_on)
         thread.join(WAIT_SECONDS)
     found = joined(lines)
     assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["one", "two"]

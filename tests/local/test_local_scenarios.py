@@ -1,7 +1,7 @@
 """The scenarios of the tool loop with the real model, through every upstream dialect that a gateway serves.
 
-A gateway in front runs the tools; its upstream is a gateway with the real model. What the model says is constrained to the script of
-the scenario, or is free. What must hold whatever it says: every call has exactly one result, every turn ends with a true stop
+A gateway in front runs the tools; its upstream is a gateway with the real model. What the model says is constrained to the script
+of the scenario, or is free. What must hold whatever it says: every call has exactly one result, every turn ends with a true stop
 reason, limits hold, and a client that hangs up cancels the tool.
 """
 
@@ -75,7 +75,7 @@ def tools_of(scenario: Scenario) -> list[str]:
 
 
 def events_of(gateway: Running, body: dict[str, Any]) -> list[Event]:
-    """What a client of Messages sees: this dialect shows calls, results and the stop reason."""
+    """The answer for a client of Messages: this dialect shows calls, results and the stop reason."""
     answer = gateway.ask("/v1/messages", body)
     assert answer.status == 200, answer.body
     reader = streamglot.reader("anthropic")

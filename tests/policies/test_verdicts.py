@@ -1,4 +1,4 @@
-"""What each verdict does to each kind of block: the events that leave, the stop reason, signatures, and the record."""
+"""The effect of each verdict on each kind of block: the events that leave, the stop reason, signatures, and the record."""
 
 from __future__ import annotations
 

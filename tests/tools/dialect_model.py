@@ -17,7 +17,7 @@ from tools.scripted import call as call_events
 Call = tuple[str, str]
 """Name and arguments."""
 Turn = list[Call] | str
-"""What a model does in one turn: calls, or a text; nothing, where it hangs up."""
+"""One turn of a model: calls, or a text; empty if it closes the connection."""
 Script = Callable[[int, str], Turn]
 """From the number of the request, beginning with 0, and its body as text, to the turn."""
 

@@ -80,7 +80,7 @@ async def token(request: Request) -> Response:
 
 
 async def control(request: Request) -> Response:
-    """What a test wants of the server: forget access tokens or refresh tokens, and tell the grants since the last time."""
+    """Control of the server by a test: forgets access tokens or refresh tokens, and returns the grants since the last call."""
     told = list(GRANTS)
     GRANTS.clear()
     if "access" in request.query_params:

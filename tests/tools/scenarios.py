@@ -1,4 +1,4 @@
-"""What models and tools do to a loop: the script of the model, and what must come of it."""
+"""Behaviour of models and tools in a loop: the script of the model, and the expected result."""
 
 from __future__ import annotations
 

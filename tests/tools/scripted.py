@@ -149,6 +149,21 @@ async def events_of(exchange: Exchange) -> list[Event]:
     return events
 
 
+def hanging_tool() -> tuple[Callable[[], Awaitable[str]], asyncio.Event, asyncio.Event]:
+    """A tool named ``hangs`` that never returns, and the events of its start and of its cancellation."""
+    began, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def hangs() -> str:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return ""
+
+    return hangs, began, cancelled
+
+
 async def wait_for(event: asyncio.Event) -> None:
     async with asyncio.timeout(30):
         await event.wait()

@@ -30,6 +30,7 @@ def weather(city: str) -> str:
 ANSWER = "sunny in Paris and sunny in Rome"
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "What is the weather?"}]}
 ASKED = {"streamglot": {"tools": ["weather.*"]}}
+ROLES = ["user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
 
 
 @contextmanager
@@ -138,15 +139,7 @@ def test_responses_clients_see_calls_of_a_server(model: ChatModel, tmp_path: Pat
             *(item.model_dump(exclude_none=True) for item in answer.output),
         ]
         client.responses.create(model="m", input=[*history, {"role": "user", "content": "thanks"}], extra_body=ASKED)
-        assert [message["role"] for message in model.bodies[-1]["messages"]] == [
-            "user",
-            "assistant",
-            "tool",
-            "assistant",
-            "tool",
-            "assistant",
-            "user",
-        ]
+        assert [message["role"] for message in model.bodies[-1]["messages"]] == ROLES
 
 
 def test_clients_of_messages_see_blocks_of_a_server(model: ChatModel, tmp_path: Path) -> None:
@@ -169,15 +162,7 @@ def test_clients_of_messages_see_blocks_of_a_server(model: ChatModel, tmp_path: 
             {"role": "user", "content": "ok"},
         ]
         client.beta.messages.create(**{**asked, "messages": history}, extra_body=ASKED)
-        assert [message["role"] for message in model.bodies[-1]["messages"]] == [
-            "user",
-            "assistant",
-            "tool",
-            "assistant",
-            "tool",
-            "assistant",
-            "user",
-        ]
+        assert [message["role"] for message in model.bodies[-1]["messages"]] == ROLES
 
 
 def test_a_history_with_our_calls_is_understood_without_tools(model: ChatModel, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import warnings
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from cli.shell import PROGRAM, Shell
-from waiting import listens, until
+from tools.mcp_process import mcp_server
 
 PACKAGE = "@modelcontextprotocol/inspector@0.15.0"
 """The newest one that runs with Node 20."""
@@ -39,7 +38,7 @@ def inspector() -> str:
 
 
 def _install(cache: Path) -> str:
-    """What went wrong, in words. Several test runs may do this at once: the first one that is done counts."""
+    """The fault as a text. Several test runs may do this at once: the first one that is done counts."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
         command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", f"{folder}/new", PACKAGE]
@@ -63,7 +62,8 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def _ask(inspector: str, shell: Shell, *words: str) -> Any:
-    """What the inspector prints. It waits a fixed time for an answer, which a busy machine may take: then it is run again."""
+    """The output of the inspector. It waits a fixed time for an answer. On a busy machine that may be too short; then it is run
+    again."""
     for _ in range(ATTEMPTS):
         done = subprocess.run(
             [inspector, "--cli", *words], capture_output=True, check=False, env=shell.environment, cwd=shell.home
@@ -87,14 +87,5 @@ def test_over_standard_input_and_output(inspector: str, shell: Shell) -> None:
 
 
 def test_over_http(inspector: str, shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [PROGRAM, "mcp", "--port", str(port)], env=shell.environment, cwd=shell.home, stderr=subprocess.DEVNULL
-    )
-    try:
-        until(lambda: listens(port), lambda: "the MCP server did not start")
-        _check(inspector, shell, f"http://127.0.0.1:{port}/mcp", "--transport", "http")
-    finally:
-        process.terminate()
-        process.wait()
+    with mcp_server([PROGRAM, "mcp", "--port"], shell.home, shell.environment) as address:
+        _check(inspector, shell, address, "--transport", "http")

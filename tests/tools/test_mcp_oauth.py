@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import stat
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -22,7 +20,8 @@ from streamglot.tools.mcp_oauth import TokenFile, login, provider
 from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.settings import McpOAuth, McpServer
 from tools.chat_model import ChatModel
-from waiting import WAIT_SECONDS, listens, until
+from tools.mcp_process import mcp_server
+from waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -31,15 +30,8 @@ SERVER = Path(__file__).with_name("oauth_test_server.py")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(SERVER), str(port)], cwd=SERVER.parent)
-    try:
-        until(lambda: listens(port), lambda: "the server did not start")
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.kill()
-        process.wait()
+    with mcp_server([sys.executable, str(SERVER)], SERVER.parent) as address:
+        yield address
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +69,7 @@ async def test_a_refusing_server_is_reported_with_its_reason(url: str, oauth: Mc
 
 
 async def _browse(address: str) -> None:
-    """What the browser of a person does."""
+    """Acts as the browser of a person."""
     await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from cli.shell import PROGRAM, Shell, text_answer
-from waiting import listens, until
+from tools.mcp_process import mcp_server
 
 pytestmark = pytest.mark.anyio
 
@@ -48,18 +46,9 @@ async def test_the_official_client_over_standard_input_and_output(shell: Shell, 
 
 
 async def test_the_official_client_over_http(shell: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [PROGRAM, "mcp", "--port", str(port)], env=shell.environment, cwd=shell.home, stderr=subprocess.DEVNULL
-    )
-    try:
-        until(lambda: listens(port), lambda: "the MCP server did not start")
-        async with Client(f"http://127.0.0.1:{port}/mcp", read_timeout_seconds=60) as client:
+    with mcp_server([PROGRAM, "mcp", "--port"], shell.home, shell.environment) as address:
+        async with Client(address, read_timeout_seconds=60) as client:
             await _use_tools(client)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 async def test_tools_serve_offers_the_tools_alone(shell: Shell) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,8 +15,8 @@ from streamglot.tools import ToolError, ToolExecutor, ToolRegistry, ToolsConfig
 from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.settings import McpServer, ToolLimits
 from streamglot.tools.tool import TRACE_CONTEXT
+from tools.mcp_process import mcp_server
 from tools.scripted import Model, call, calls, events_of, exchange_of, text
-from waiting import listens, until
 
 pytestmark = pytest.mark.anyio
 
@@ -28,15 +26,8 @@ LEGACY = str(Path(__file__).with_name("legacy_mcp_server.py"))
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, SERVER, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: listens(port), lambda: "the MCP server did not start")
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.kill()
-        process.wait()
+    with mcp_server([sys.executable, SERVER], Path(SERVER).parent) as address:
+        yield address
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ from streamglot.tools.settings import ToolLimits
 from streamglot.tools.steps import STEP
 from streamglot.tools.tool import ToolOutput
 from tools.chat_model import ChatModel
-from tools.scripted import Model, call, calls, events_of, exchange_of, executor_of, text
+from tools.scripted import Model, call, calls, events_of, exchange_of, executor_of, hanging_tool, text
 from waiting import soon, until
 
 pytestmark = pytest.mark.anyio
@@ -325,19 +325,13 @@ async def test_an_exchange_that_is_stopped_during_a_check_withholds_the_result()
 
 
 async def test_a_tool_that_is_stopped_gets_its_result_also_where_policies_check() -> None:
-    started = asyncio.Event()
-
-    async def hang() -> str:
-        started.set()
-        await asyncio.Event().wait()
-        return ""
-
-    exchange = exchange_of(Model([calls(call("a", "hang"))]), executor_of(hang), policies=[OnResults()])
+    hangs, started, _ = hanging_tool()
+    exchange = exchange_of(Model([calls(call("a", "hangs"))]), executor_of(hangs), policies=[OnResults()])
     reading = asyncio.ensure_future(events_of(exchange))
     await soon(started.is_set)
     exchange.stop()
     results = [event.content for event in await reading if isinstance(event, ToolResult)]
-    assert results == ["The tool 'hang' was stopped before it finished."]
+    assert results == ["The tool 'hangs' was stopped before it finished."]
 
 
 async def test_results_that_the_loop_writes_itself_are_checked_too() -> None:

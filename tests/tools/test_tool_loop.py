@@ -41,7 +41,7 @@ from streamglot.stages import collect, messages_of
 from streamglot.stages.stage import ExchangeContext
 from streamglot.tools.settings import ToolLimits
 from streamglot.tools.steps import STEP
-from tools.scripted import Model, call, calls, events_of, exchange_of, executor_of, text, wait_for
+from tools.scripted import Model, call, calls, events_of, exchange_of, executor_of, hanging_tool, text, wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -154,15 +154,7 @@ async def test_a_tool_that_fails_is_an_error_that_the_model_reads() -> None:
 
 
 async def test_a_tool_that_takes_too_long_is_cancelled() -> None:
-    cancelled = asyncio.Event()
-
-    async def hangs() -> str:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return ""
-
+    hangs, _, cancelled = hanging_tool()
     model = Model([calls(call("a", "hangs")), text("sorry")])
     await events_of(exchange_of(model, executor_of(hangs, limits=ToolLimits(seconds=0.01))))
     assert cancelled.is_set()
@@ -288,16 +280,7 @@ async def test_an_image_goes_to_the_model_as_an_image() -> None:
 
 
 async def test_stop_while_a_tool_runs_cancels_it_and_ends_the_stream_properly() -> None:
-    began, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def hangs() -> str:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return ""
-
+    hangs, began, cancelled = hanging_tool()
     model = Model([calls(call("a", "hangs"), call("b", "hangs", "{}"))])
     exchange = exchange_of(model, executor_of(hangs, limits=ToolLimits(concurrent=1)))
     reading = asyncio.ensure_future(events_of(exchange))
@@ -311,16 +294,7 @@ async def test_stop_while_a_tool_runs_cancels_it_and_ends_the_stream_properly() 
 
 
 async def test_a_hang_up_while_a_tool_runs_cancels_it_and_closes_the_upstream() -> None:
-    began, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def hangs() -> str:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return ""
-
+    hangs, began, cancelled = hanging_tool()
     model = Model([calls(call("a", "hangs"))])
     reading = asyncio.ensure_future(events_of(exchange_of(model, executor_of(hangs))))
     await wait_for(began)
@@ -332,12 +306,7 @@ async def test_a_hang_up_while_a_tool_runs_cancels_it_and_closes_the_upstream() 
 
 
 async def test_an_interruption_while_a_tool_runs_is_the_last_event() -> None:
-    began = asyncio.Event()
-
-    async def hangs() -> None:
-        began.set()
-        await asyncio.Event().wait()
-
+    hangs, began, _ = hanging_tool()
     exchange = exchange_of(Model([calls(call("a", "hangs"))]), executor_of(hangs))
     reading = asyncio.ensure_future(events_of(exchange))
     await wait_for(began)

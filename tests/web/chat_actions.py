@@ -1,4 +1,4 @@
-"""What a person does in the chat."""
+"""Actions of a user in the chat."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Watched:
 
 
 def violations(page: Page) -> list[str]:
-    """What axe finds wrong with the page."""
+    """The faults that axe finds in the page."""
     needed("axe-core", AXE.exists())
     page.evaluate(AXE.read_text())
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]

@@ -1,4 +1,4 @@
-"""What the tests of the page share: one browser, one scripted upstream and one gateway for each module.
+"""Fixtures of the page's tests: one browser, one scripted upstream and one gateway for each module.
 
 The browser is not shared by modules. Playwright's plain interface runs an event loop in this thread while it is open, and tests
 of other modules run loops of their own."""

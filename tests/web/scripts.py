@@ -1,4 +1,4 @@
-"""What the scripted upstream says to the page."""
+"""The answers of the scripted upstream for the page."""
 
 from __future__ import annotations
 

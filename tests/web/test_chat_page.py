@@ -19,7 +19,7 @@ GIF = bytes.fromhex("47494638396101000100800000ff0000ffffff2c0000000001000100000
 
 
 def text_of(page: Page) -> str:
-    """What the conversation holds, as it would be copied."""
+    """The text of the conversation, as a user would copy it."""
     page.get_by_label("Copy answer").last.click()
     return str(page.evaluate("navigator.clipboard.readText()"))
 

@@ -19,7 +19,7 @@ from web.chromium import PHONE, Watched, violations
 from web.scripts import OVERLOADED, answer, calling, text_script
 
 MAX_BYTES = 200_000
-"""What the whole page may weigh, compressed."""
+"""The largest size of the whole page, compressed."""
 SCHEMES = ["light", "dark"]
 KEYS = [{"name": "ada", "hash": sha256(b"sesame").hexdigest()}]
 

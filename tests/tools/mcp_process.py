@@ -1,0 +1,30 @@
+"""An MCP server in a process of its own, over HTTP."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from waiting import until
+
+
+@contextmanager
+def mcp_server(command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Starts the command with a free port as its last word, and gives the address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen([*command, str(port)], cwd=directory, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: _listens(port), lambda: "the MCP server did not start")
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
