@@ -149,3 +149,12 @@ def _is_cancelled() -> bool:
 
 def _to_logging(line: Mapping[str, Any]) -> None:
     logging.getLogger("streamglot").error("%s", msgspec.json.encode(line).decode())
+
+
+async def within(event: asyncio.Event, seconds: float) -> bool:
+    """Waits for an event. Returns False if it did not happen in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -125,7 +125,8 @@ class Provider:
 def chat_answer(body: dict[str, Any]) -> dict[str, Any]:
     question = f"answer to {body['messages'][-1]['content']}"
     choice = {"index": 0, "message": {"role": "assistant", "content": question}, "finish_reason": "stop"}
-    return {"id": "c1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice], "usage": USAGE}
+    usage = dict.fromkeys(USAGE, 2**39) if question.endswith("huge usage") else USAGE
+    return {"id": "c1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice], "usage": usage}
 
 
 @contextmanager

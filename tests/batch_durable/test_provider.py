@@ -15,6 +15,7 @@ from batch_durable.test_exchanges import asking, client_of
 from gateway.running import Running, running
 from store.servers import Postgres
 from streamglot.batch import provider as provider_module
+from streamglot.batch.lines import LARGEST_COUNT
 from waiting import until
 
 
@@ -49,6 +50,17 @@ def test_a_batch_is_sent_to_the_provider_and_its_results_come_home(url: str, tmp
         failed = lines_of(client, done.error_file_id)
         assert [(entry["custom_id"], entry["response"]["status_code"]) for entry in failed] == [("r250", 400)]
         assert remote.calls == []
+
+
+def test_token_counts_of_a_provider_that_do_not_fit_into_a_column_are_limited(url: str, tmp_path: Path) -> None:
+    with provider() as remote, running(configured(remote, url, tmp_path)) as gateway:
+        client = client_of(gateway, "one")
+        batch = submitted(client, asking("this has a huge usage"))
+        until(lambda: remote.batches, lambda: f"nothing was sent: {gateway.lines}")
+        remote.end()
+        done = ended(client, batch)
+        assert done.usage is not None
+        assert (done.request_counts.completed, done.usage.input_tokens) == (1, LARGEST_COUNT)
 
 
 def test_policies_hold_before_a_request_leaves_and_after_its_answer_comes(tmp_path: Path) -> None:

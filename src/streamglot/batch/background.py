@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ..engine.conversation import ConversationState
 from ..engine.exchange import Passthrough
 from ..engine.limiter import ConcurrencyLimit
 from ..engine.pool import UpstreamPool
 from ..engine.record import ExchangeRecord
-from ..engine.services import Services
 from ..engine.upstream_request import UpstreamRequest, retry_seconds
 from ..engine.upstream_stream import EventSource
 from ..messages import Request
-from ..stages.stage import ExchangeContext
 from ..upstream import Upstream
 from .pace import UpstreamPace
 from .shared_limits import SharedLimits
@@ -63,13 +60,7 @@ class BackgroundPool:
     def __init__(self, pool: UpstreamPool, traffic: BackgroundTraffic) -> None:
         self._pool = pool
         self.traffic = traffic
-        self.clock = pool.clock
-
-    def services(self, context: ExchangeContext) -> Services:
-        return self._pool.services(context)
-
-    def log(self, line: Mapping[str, Any]) -> None:
-        self._pool.log(line)
+        self.clock, self.services, self.log = pool.clock, pool.services, pool.log
 
     async def ask(
         self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough

@@ -18,8 +18,8 @@ import msgspec
 from ..errors import StreamglotError
 from ..store.database import StoreUnavailable
 from ..upstream import Upstream
-from .lines import answer_line
-from .model import Answer, Batch, Item, Result
+from .lines import result_of
+from .model import Answer, Batch, Item
 from .provider_api import ProviderAPI, RemoteResult, provider_api
 from .provider_queue import ProviderQueue, RemoteJobs
 from .queue import BatchQueue
@@ -129,7 +129,7 @@ class ProviderRelay:
                 for item in await self._jobs.items(jobs.batch.id, first, last):
                     body = await self._runner.prepare(jobs.batch, item, jobs.upstream)
                     if isinstance(body, Answer):
-                        refused.append(_result(jobs.batch, item, body))
+                        refused.append(result_of(jobs.batch, item, body, max(1, body.attempts), time.time()))
                     else:
                         lines.write(api.line(item.number, body) + b"\n")
                         count += 1
@@ -192,7 +192,7 @@ class ProviderRelay:
             item = items.pop(result.number, None)
             if item is not None and result.body is not None:
                 answer = await self._runner.complete(jobs.batch, item, jobs.upstream, result.status, result.body)
-                rows.append(_result(jobs.batch, item, answer))
+                rows.append(result_of(jobs.batch, item, answer, max(1, answer.attempts), time.time()))
         await self._queue.commit(rows)
 
     async def _report(self, jobs: RemoteJobs, message: str) -> None:
@@ -204,21 +204,5 @@ class ProviderRelay:
             for item in await self._jobs.items(jobs.batch.id, first, last):
                 why = message or "the provider's batch ended before this request ran"
                 error = {"message": why, "type": "server_error", "code": "provider_batch_ended"}
-                rows.append(_result(jobs.batch, item, Answer(502, msgspec.json.encode({"error": error}))))
+                rows.append(result_of(jobs.batch, item, Answer(502, msgspec.json.encode({"error": error})), 1, time.time()))
             await self._queue.commit(rows)
-
-
-def _result(batch: Batch, item: Item, answer: Answer) -> Result:
-    return Result(
-        batch.id,
-        item.number,
-        "succeeded" if answer.succeeded else "errored",
-        answer_line(batch, item, answer),
-        answer.input_tokens,
-        answer.output_tokens,
-        answer.cached_tokens,
-        answer.reasoning_tokens,
-        answer.cost,
-        max(1, answer.attempts),
-        time.time(),
-    )

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 from ..config import BatchesConfig
 from ..errors import LimitExceeded, RequestError
 from ..store import Store
-from ..store.database import Database, StoreUnavailable, within
+from ..store.database import Database, StoreUnavailable
 from ..store.paths import data_directory
-from ..tasks import TaskSupervisor
+from ..tasks import TaskSupervisor, within
 from .background import BackgroundTraffic
 from .catalog import Catalog
 from .checking import Route

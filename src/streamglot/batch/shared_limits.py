@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..store.database import within
+from ..tasks import within
 from .limit_script import AHEAD_MS, PREFIX, SCRIPT
 from .pace import LONGEST_PAUSE, Limit, UpstreamPace
 

@@ -21,8 +21,8 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from ..store.database import StoreUnavailable, within
-from ..tasks import TaskSupervisor
+from ..store.database import StoreUnavailable
+from ..tasks import TaskSupervisor, within
 from .background import BackgroundTraffic
 from .lines import request_name, result_of
 from .model import RANGE_ITEMS, Answer, Batch, Item, Job, Result

@@ -14,12 +14,10 @@ from ..engine.exchange import Passthrough
 from ..engine.pipeline import Pipeline, with_tools_as_text
 from ..engine.pool import UpstreamPool
 from ..engine.record import ExchangeRecord
-from ..engine.services import Services
 from ..engine.upstream_request import CALL_PREFIX_CHARS, refused
 from ..engine.upstream_stream import ErrorContext, EventSource, UpstreamStream
 from ..errors import ConfigError, StreamglotError
 from ..messages import Request
-from ..stages.stage import ExchangeContext
 from ..tools.own_calls import with_own_calls
 from ..upstream.providers import abilities_of
 from ..upstream.routes import Candidate
@@ -30,15 +28,9 @@ class CapturingPool:
 
     def __init__(self, pool: UpstreamPool, upstream: str) -> None:
         self.body: dict[str, Any] | None = None
-        self.clock = pool.clock
+        self.clock, self.services, self.log = pool.clock, pool.services, pool.log
         self._pool = pool
         self._upstream = upstream
-
-    def services(self, context: ExchangeContext) -> Services:
-        return self._pool.services(context)
-
-    def log(self, line: Mapping[str, Any]) -> None:
-        self._pool.log(line)
 
     async def ask(
         self,
@@ -62,9 +54,7 @@ class ProvidedPool:
     """
 
     def __init__(self, calls: BackgroundPool, pool: UpstreamPool, upstream: str, status: int, body: bytes) -> None:
-        self.clock = pool.clock
-        self.services = calls.services
-        self.log = calls.log
+        self.clock, self.services, self.log = pool.clock, pool.services, pool.log
         self._calls = calls
         self._pool = pool
         self._upstream = upstream

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .app import Gateway
 
 WATCH_SECONDS: Final = 0.4
-"""Seconds between two looks for decisions, and for the questions of other processes while somebody watches them."""
+"""Seconds between two polls for decisions, and for the questions of other processes while a client watches them."""
 TAKEN_SECONDS: Final = 5.0
 """Seconds that a decision waits to be taken by the process that holds the stream: ten looks of a busy process."""
 UNKNOWN_SECONDS: Final = 0.5

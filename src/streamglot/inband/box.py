@@ -11,7 +11,7 @@ An incomplete call never ends as a success. ``bad_call`` says what to do with a 
 - ``"text"``: every call is held until it is complete, so a call that breaks is text, as the model wrote it.
 - ``"error"``: the first markup that is not a call ends the stream with ``tool_call_parse_error`` at once.
 
-A stream that was cut by its own account (``length``, ``cancelled``, ``content_filter``, or an error) keeps that end.
+A stream that reports its own truncation (``length``, ``cancelled``, ``content_filter``, or an error) keeps that end.
 """
 
 from __future__ import annotations

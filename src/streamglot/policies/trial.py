@@ -100,7 +100,7 @@ def _holds(steps: list[Step]) -> Iterator[Hold]:
 
 
 def side_by_side(trial: Trial, width: int = 100) -> Iterator[str]:
-    """The trial as lines of two columns: what came and what left, read by read, with a mark behind what is held."""
+    """The trial as lines of two columns: the received and the released text of each read, with a mark after the held text."""
     column = max(20, (width - 12) // 2)
     yield f"{'seconds':>8}  {'before':<{column}}  after"
     for step in trial.steps:

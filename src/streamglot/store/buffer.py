@@ -56,7 +56,7 @@ class StreamBuffer(Protocol):
         ...
 
     def has_reader(self, stream_id: str) -> bool:
-        """Whether somebody reads the stream while it runs. If not, the producer may collect events before it appends them."""
+        """Whether a client reads the stream while it runs. If not, the producer may collect events before it appends them."""
         ...
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
@@ -130,7 +130,7 @@ class LiveStream(Struct):
         self.changed = asyncio.Event()
 
     def reader_seen(self) -> None:
-        """Notes that somebody reads the stream while it runs."""
+        """Records that a client reads the stream while it runs."""
         self.has_reader_until = time.monotonic() + 2 * WANTED_SECONDS
         self.on_reader()
 

@@ -271,15 +271,6 @@ class Watch:
         self._version = None
 
 
-async def within(event: asyncio.Event, seconds: float) -> bool:
-    """Waits for an event. Returns False if it did not happen in time."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False
-
-
 def is_transient(error: BaseException) -> bool:
     """Whether the state of the database caused this error, so that it may pass, and not the statement."""
     if isinstance(error, (StoreUnavailable, OSError, TimeoutError)):

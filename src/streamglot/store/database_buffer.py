@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
 
 from ..errors import RequestError
-from ..tasks import TaskSupervisor, WriteLine
+from ..tasks import TaskSupervisor, WriteLine, within
 from . import schema
 from .buffer import (
     HEARTBEAT_SECONDS,
@@ -35,7 +35,7 @@ from .buffer import (
     lost,
     unknown,
 )
-from .database import Database, StoreUnavailable, Watch, within
+from .database import Database, StoreUnavailable, Watch
 from .processes import is_alive
 from .rows import ChunkEntry, StreamEntry, TrimEntry, unpacked
 from .turn import minted_at

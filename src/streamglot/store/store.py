@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..messages import Message, Request
-from ..tasks import TaskSupervisor
+from ..tasks import TaskSupervisor, within
 from .approvals import StoredApprovals
 from .buffer import StreamBuffer
 from .commit import Commit
 from .conversation import normal
-from .database import Database, StoreUnavailable, is_transient, within
+from .database import Database, StoreUnavailable, is_transient
 from .database_buffer import DatabaseBuffer
 from .keys import StoredKeys
 from .paths import default_url

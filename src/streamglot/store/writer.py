@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from ..tasks import TaskSupervisor
+from ..tasks import TaskSupervisor, within
 from .commit import Commit
-from .database import is_transient, within
+from .database import is_transient
 from .rows import Entry, Rows, StepEntry, TurnEntry, rows_of
 
 COMMIT_SECONDS: Final = 0.2

@@ -1,7 +1,7 @@
 """The runs of tools as activity, for a client that asked to see them and whose dialect has no form for them.
 
-"extensions" reports each start and each result in the field ``extensions`` of a chunk, as a whole answer does. "reasoning" tells
-them as reasoning, in words.
+"extensions" reports each start and each result in the field ``extensions`` of a chunk, as a whole answer does. "reasoning" writes
+them as reasoning text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EXTENSIONS: Final = "extensions"
 REASONING: Final = "reasoning"
 KINDS: Final = (EXTENSIONS, REASONING)
 SHOWN_CHARS: Final = 200
-"""Characters of arguments and results in words: enough for a person to see what happens."""
+"""Characters of arguments and results in reasoning text: enough for a person to see what happens."""
 
 
 class Activity:

@@ -17,14 +17,14 @@ from .tool import ToolOutput, arguments_of
 
 
 def tool_for(name: str, hosted: Mapping[str, str]) -> str | None:
-    """The tool of ours that stands in for a hosted one. ``hosted`` maps names, or globs, to names of ours."""
+    """The tool of the gateway that replaces a hosted one. ``hosted`` maps names, or globs, to names of ours."""
     if name in hosted:
         return hosted[name]
     return next((ours for pattern, ours in hosted.items() if fnmatchcase(name, pattern)), None)
 
 
 class HostedTools:
-    """The hosted tools of one request that tools of ours stand in for. ``declared`` are the client's tools without them. A tool
+    """The hosted tools of one request that tools of the gateway replace. ``declared`` are the client's tools without them. A tool
     whose stand-in is not offered stays there: the upstream has it, or it is left out and named."""
 
     def __init__(self, request: Request, offer: Offer) -> None:

@@ -1,8 +1,8 @@
 """Opaque state and foreign ids inside this dialect's own fields.
 
 A client of this dialect keeps and returns the signature of a ``thinking`` block and the data of a ``redacted_thinking`` block.
-The state of the provider that is named like the dialect travels in them unchanged; that of any other is packed, so that it comes
-back with the name of its provider. The wire has no field for the state of a text or a call; it follows the block in a
+The state of the provider that is named like the dialect is written into them unchanged; that of any other is packed, so that it
+comes back with the name of its provider. The wire has no field for the state of a text or a call; it follows the block in a
 ``redacted_thinking`` block of its own.
 """
 

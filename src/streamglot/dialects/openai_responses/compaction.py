@@ -1,5 +1,6 @@
 """The compaction of a conversation: a model is asked for a summary, and the summary takes the place of everything but the user's
-messages. It travels in the opaque field of a ``compaction`` item and is text again when the client sends the item back."""
+messages. It is written into the opaque field of a ``compaction`` item, and becomes text again when the client sends the item
+back."""
 
 from __future__ import annotations
 

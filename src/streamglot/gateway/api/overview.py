@@ -88,7 +88,7 @@ def overview_routes(gateway: Gateway) -> list[Route]:
 
 
 def stopped_by_operator() -> StreamglotError:
-    """The error of a request that somebody else than its client stopped. Its answer must not look complete."""
+    """The error of a request that was not stopped by its own client. Its answer must not look complete."""
     message = "cancelled by the operator: the answer is not complete"
     return StreamglotError(message, code="cancelled_by_operator", status=403)
 
