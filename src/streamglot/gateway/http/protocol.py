@@ -122,7 +122,7 @@ class HTTPProtocol(asyncio.Protocol):
         if not self.server.opened(self):
             self._refuse(too_many_connections())
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the signature of asyncio
         self.closing = True
         self.server.connections.discard(self)
         self._wake_writers()
