@@ -235,6 +235,63 @@ def test_a_whole_response_instead_of_a_stream() -> None:
     ]
 
 
+_CALL = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        {"index": 0, "logprobs": None, "finish_reason": "length"},
+        {"finish_reason": "tool_calls"},
+        {"finish_reason": "STOP"},
+        {"finish_reason": "invented"},
+        {"finish_reason": "error"},
+        {"finish_reason": None},
+        {"index": 1},
+        {"index": -1},
+        {"is_reasoning": True},
+        {"stop_reason": "END"},
+        {"matched_stop": "END"},
+        {"logprobs": {"content": [{"token": "Hi"}]}},
+        {"content_filter_results": {"hate": {"filtered": False}}},
+        {"native_finish_reason": "STOP"},
+        {"delta": {"content": "Ho"}},
+        *(
+            {"message": {"content": "Hi", **more}}
+            for more in (
+                {"content": ""},
+                {"content": None},
+                {"content": [{"type": "text", "text": "Hi"}]},
+                {"content": "x" * 1001},
+                {"refusal": None, "annotations": [], "tool_calls": []},
+                {"refusal": "No."},
+                {"reasoning": "Hm."},
+                {"reasoning_content": "Hm."},
+                {"reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]},
+                {"tool_calls": [_CALL]},
+                {"function_call": _CALL["function"]},
+                {"annotations": [{"url_citation": {"url": "u"}}]},
+                {"audio": {"id": "a", "data": "AA=="}},
+                {"images": [{"image_url": {"url": "u"}}]},
+                {"executed_tools": [1]},
+                {"is_reasoning": True},
+            )
+        ),
+    ],
+)
+@pytest.mark.parametrize("rest", [{}, {"usage": {"prompt_tokens": 1}, "citations": ["u"], "provider": "p"}, {"choices": 2}])
+def test_a_whole_answer_is_read_alike_with_and_without_the_short_way(choice: dict[str, Any], rest: dict[str, Any]) -> None:
+    """The reader has a short way for bytes of an answer that is one text. A decoded answer always takes the long way."""
+    choices = [{"message": {"content": "Hi"}, "finish_reason": "stop", **choice}]
+    if "choices" in rest:
+        choices.append({"index": 2, "message": {"content": "Ho"}, "finish_reason": "stop"})
+    body: dict[str, Any] = {"id": "c1", "created": 7, "model": "m", **rest, "choices": choices}
+    limits = Limits(block_chars=1000)
+    short, long = (reader("openai_chat", limits=limits, call_prefix="call") for _ in range(2))
+    assert short.feed(json.dumps(body).encode()) + short.close() == long.read_whole(body)
+
+
 @pytest.mark.parametrize("before", [b"\n" * 5000, b" \r\n\t" * 2000, b"\xef\xbb\xbf" + b" " * 3000, b" \xef\xbb\xbf"])
 def test_white_space_before_an_answer_is_skipped_however_long_it_is(before: bytes) -> None:
     """Some servers send it while the model works."""

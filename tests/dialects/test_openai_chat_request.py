@@ -52,6 +52,14 @@ def message(**body: Any) -> Message:
     return parse(messages=[body]).messages[0]
 
 
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
+def test_a_message_of_one_text_is_parsed_like_one_with_more_fields(role: str) -> None:
+    messages = [{"role": role, "content": "Hi"}, {"role": role, "content": "Hi", "name": None}, {"role": role, "content": ""}]
+    first, second, empty = parse(messages=messages).messages
+    assert first == second == Message(first.role, [TextPart("Hi")])
+    assert (first.role, empty.parts) == (role, [])
+
+
 def test_a_plain_request_comes_through_unchanged() -> None:
     body = {
         "model": "m",

@@ -25,15 +25,22 @@ from ..media import data_url, media_from_url
 from ..tool_results import split_results
 
 DIALECT = "openai_chat"
+_TEXT_ROLES = ("system", "developer", "user", "assistant")
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 # --- the client's messages
 
 
-def parse_messages(messages: list[Fields]) -> list[Message]:
+def parse_messages(messages: list[Any]) -> list[Message]:
     parsed: list[Message] = []
-    for fields in messages:
+    for number, message in enumerate(messages):
+        if type(message) is dict and len(message) == 2:
+            role, content = message.get("role"), message.get("content")
+            if role in _TEXT_ROLES and type(content) is str and content:  # the usual case
+                parsed.append(Message(role, [TextPart(content)]))
+                continue
+        fields = Fields(message, f"messages[{number}]")
         role = fields.need("role", str)
         match role:
             case "system" | "developer" | "user":

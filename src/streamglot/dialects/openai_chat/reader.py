@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from ...errors import UpstreamRefused, UpstreamTruncated
-from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd
+from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd, TextDelta, TextEnd, TextStart
 from ..blocks import Blocks
 from ..choices_reader import ChoicesReader
 from ..lenient import json_text
@@ -25,6 +25,8 @@ _EXTRA_OF_CHUNK: Final = (
 )
 _extra_of: Final = attrgetter(*_EXTRA_OF_CHUNK)
 _EXTRA_OF_CHOICE: Final = ("logprobs", "content_filter_results", "native_finish_reason")
+_beside_message: Final = attrgetter(*(set(ChunkChoice.__struct_fields__) - {"message", "finish_reason"}))
+_beside_text: Final = attrgetter(*(set(Delta.__struct_fields__) - {"content"}))
 
 
 class ChatReader(ChoicesReader):
@@ -45,8 +47,31 @@ class ChatReader(ChoicesReader):
             return False
         if not chunk.choices or chunk.error:
             return False
-        self.read_chunk(chunk)
-        self.finish_stream()
+        if not self._read_plain_text(chunk, chunk.choices[0]):
+            self.read_chunk(chunk)
+            self.finish_stream()
+        return True
+
+    def _read_plain_text(self, chunk: Chunk, choice: ChunkChoice) -> bool:
+        """Reads an answer that is one text, as most are, without the blocks that others need. Returns False for another answer."""
+        message = choice.message
+        text = message.content if message is not None else None
+        reason = REASONS.get(choice.finish_reason or "")
+        if (
+            not isinstance(text, str)
+            or not 0 < len(text) <= self.limits.block_chars
+            or reason is None
+            or len(chunk.choices or ()) > 1
+            or any(_beside_message(choice))
+            or any(_beside_text(message))
+        ):
+            return False
+        self.start(chunk.id or "", chunk.model or "", int(chunk.created or 0))
+        self._out += (TextStart(), TextDelta(text), TextEnd())
+        if chunk.usage or chunk.x_groq:
+            self._read_usage(chunk)
+        self._read_extras(chunk)
+        self.end(reason, choice.finish_reason)
         return True
 
     # --- one chunk

@@ -51,7 +51,7 @@ def parse(body: dict[str, Any]) -> Request:
     request.stream = fields.take("stream", bool, False)
     options = fields.inner("stream_options")
     request.include_usage = bool(options and options.take("include_usage", bool, False)) or not request.stream
-    request.messages = parse_messages(fields.objects("messages"))
+    request.messages = parse_messages(fields.take("messages", list, []))
     if not fields.rest.keys() <= PARAMETERS.keys():  # more than plain parameters
         request.tools = [parse_tool(tool) for tool in fields.objects("tools")]
         request.tools += [_function(function) for function in fields.objects("functions")]
