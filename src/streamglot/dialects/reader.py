@@ -35,6 +35,15 @@ class Reader:
 
     dialect: ClassVar[str]
     framing: ClassVar[type[Framing]] = Sse
+    started = False
+    _framing: Framing | None = None
+    _whole_body = False
+    _skipped = False
+    _bytes = 0
+    _done = False
+    _closing = False
+    _lone_surrogates = False
+    _stray: bytes | None = None
 
     def __init__(self, *, provider: str | None = None, limits: Limits = DEFAULT_LIMITS, call_prefix: str = "") -> None:
         self.provider = provider or self.dialect
@@ -42,19 +51,10 @@ class Reader:
         self.comments = True
         """Whether keep-alives have the text of the comment that they come from."""
         self._given_prefix = call_prefix
-        self.started = False
         self._out: list[Event] = []
         self._blocks: dict[int, Blocks] = {}
-        self._framing: Framing | None = None
         self._body: list[bytes] = []
-        self._whole_body = False
-        self._skipped = False
-        self._bytes = 0
-        self._done = False
-        self._closing = False
-        self._lone_surrogates = False
         self._call_prefix = call_prefix or "call"
-        self._stray: bytes | None = None
 
     # --- the box
 

@@ -61,6 +61,18 @@ class Exchange:
     """``record`` has the figures, ``turn`` is the current model turn, ``reading`` says whether the caller waits. The same task
     starts and reads an exchange; ``stop`` and ``interrupt`` may be called from any task of its loop."""
 
+    turn: EventSource | None = None
+    finished = reading = _over = _complete = _stopped = False
+    _runner: StageRunner | None = None
+    _response: Response | None = None
+    _error: StreamError | None = None
+    _task: asyncio.Task[Any] | None = None
+    _interruption: StreamglotError | None = None
+    _asked: Request | None = None
+    _unreported = 0
+    _reads_seen = -1
+    _silent_since = 0.0
+
     def __init__(
         self,
         request: Request,
@@ -77,27 +89,15 @@ class Exchange:
         self.request = request
         self.record = record
         self.context = context or ExchangeContext(record.request_id, record.dialect, record.key, record.model)
-        self.turn: EventSource | None = None
-        self.finished = False
         self._pool = pool
         self._factories = stages
         self._observers = list(observers)
         self._conversation = conversation
         self._passthrough = passthrough or Passthrough()
-        self._runner: StageRunner | None = None
         self._next: Callable[[], Any] = self._nothing
         self._watchers: list[Callable[[list[Event]], None]] = []
         self._collect = Collect() if collects or any(map(_wants_response, observers)) else None
         self._uncollected: list[Event] = []
-        self._response: Response | None = None
-        self._error: StreamError | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self.reading = self._over = self._complete = self._stopped = False
-        self._interruption: StreamglotError | None = None
-        self._asked: Request | None = None
-        self._unreported = 0
-        self._reads_seen = -1
-        self._silent_since = 0.0
 
     # --- request to events
 

@@ -52,6 +52,17 @@ TRACE_HEADERS: Final = ("traceparent", "tracestate")
 class RequestHandler:
     """Handles one request. ``stop`` and ``interrupt`` end the exchange from outside. The gateway's clock calls ``tick``."""
 
+    _caller: Caller | None = None
+    _exchange: Exchange | None = None
+    _reservation: Reservation | None = None
+    _activity = ""
+    _error: StreamError | None = None
+    _resumed: tuple[Response, frozenset[str]] | None = None
+    _gone = False
+    _stopped = False
+    _interruption: StreamglotError | None = None
+    _task: asyncio.Task[None] | None = None
+
     def __init__(self, gateway: Gateway, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
         given = call.headers.get("x-request-id")
         self.record = ExchangeRecord((clean_id(given) if given else "") or gateway.new_id(), endpoint.dialect, gateway.clock())
@@ -60,18 +71,9 @@ class RequestHandler:
         self._dialect = dialect(endpoint.dialect)
         self._response = ResponseWriter(gateway, endpoint, call, self.record, self.stop)
         self._model_in_path = model_in_path
-        self._caller: Caller | None = None
         self._body: dict[str, Any] = {}
-        self._exchange: Exchange | None = None
-        self._reservation: Reservation | None = None
         self._options = RetentionOptions()
         self._tools: list[str] = []
-        self._activity = ""
-        self._error: StreamError | None = None
-        self._resumed: tuple[Response, frozenset[str]] | None = None
-        self._gone = self._stopped = False
-        self._interruption: StreamglotError | None = None
-        self._task: asyncio.Task[None] | None = None
         tracing = gateway.tracing
         self._span = None if tracing is None else tracing.request(call.method, self._route(call.path), call.headers)
 
@@ -132,7 +134,13 @@ class RequestHandler:
     async def _answer(self) -> None:
         """Runs the request and reports a refusal to the client."""
         try:
-            await self._guarded()
+            try:
+                await self._path()
+            except asyncio.CancelledError:
+                if not self._cancelled_by_us():
+                    raise
+                if self._stopped:
+                    await self._end_stopped()
         except ClientDisconnected:
             self._response.end_unsent()
             self.record.ending = "client_gone"
@@ -147,23 +155,18 @@ class RequestHandler:
             self._gateway.log_fault(self.record.request_id, error)
             self._response.call.cut()
 
-    async def _guarded(self) -> None:
-        """Runs the request. Translates a cancellation by the gateway into the error that caused it."""
-        try:
-            await self._path()
-        except asyncio.CancelledError:
-            if self._task is not None and (self._gone or self._stopped or self._interruption is not None):
-                self._task.uncancel()
-            if self._gone:
-                raise ClientDisconnected from None
-            if self._stopped:
-                await self._end_stopped()
-                return
-            if self._interruption is not None:
-                if self._response.call.ended:
-                    return  # the cancellation came too late: the client has the whole answer
-                raise self._interruption from None
-            raise
+    def _cancelled_by_us(self) -> bool:
+        """Returns whether the gateway cancelled the request. If so, takes the cancellation back and raises the error that caused
+        it, if there is one."""
+        if not (self._gone or self._stopped or self._interruption is not None):
+            return False
+        if self._task is not None:
+            self._task.uncancel()
+        if self._gone:
+            raise ClientDisconnected from None
+        if self._interruption is not None and not self._stopped and not self._response.call.ended:
+            raise self._interruption from None
+        return True  # also if the cancellation came too late, and the client has the whole answer
 
     # --- request to answer
 

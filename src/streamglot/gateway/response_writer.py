@@ -41,20 +41,21 @@ class ResponseWriter:
     exchange.
     """
 
+    writer: Any = None  # Any: each dialect has its own
+    recorder: ServedTurnRecorder | None = None
+    context: ExchangeContext | None = None
+    strict = False
+    """Whether only the fields of the dialect's specification are written."""
+    model = ""
+    """The model that is requested upstream, if the client named another one or none."""
+    busy = 0
+    left = False
+    _stream: StreamRecorder | None = None
+
     def __init__(
         self, gateway: Gateway, endpoint: Endpoint, call: Call, record: ExchangeRecord, stop: Callable[[], None]
     ) -> None:
         self.call = call
-        self.writer: Any = None
-        self.recorder: ServedTurnRecorder | None = None
-        self._stream: StreamRecorder | None = None
-        self.context: ExchangeContext | None = None
-        self.strict = False
-        """Whether only the fields of the dialect's specification are written."""
-        self.model = ""
-        """The model that is requested upstream, if the client named another one or none."""
-        self.busy = 0
-        self.left = False
         self.last_write = self._last_keep_alive = record.began
         self._gateway = gateway
         self._endpoint = endpoint

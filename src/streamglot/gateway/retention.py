@@ -36,7 +36,9 @@ def retention_options(
 ) -> tuple[RetentionOptions, dict[str, Any]]:
     """Returns the client's options, and the body without them."""
     found = RetentionOptions()
-    own = {name for name, kind in _OWN_FIELDS.items() if name in body and isinstance(body[name], kind)}
+    own: set[str] = set()
+    if not _OWN_FIELDS.keys().isdisjoint(body):
+        own = {name for name, kind in _OWN_FIELDS.items() if isinstance(body.get(name), kind)}
     rest = {name: value for name, value in body.items() if name not in own} if own else body
     if "keep" in own:
         found.keep = body["keep"]

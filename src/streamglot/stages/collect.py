@@ -192,7 +192,8 @@ class _ChoiceParts:
 
     def start(self, event: BlockStart) -> None:
         self._open = event
-        self._note("start", event)
+        if self._extensions is not None:
+            self._note("start", event)
 
     def reasoning(self, event: ReasoningDelta) -> None:
         self.pieces.append(event.text)
@@ -220,9 +221,11 @@ class _ChoiceParts:
         if isinstance(part, TextPart):
             self._citations, self._last_text = [], part
         self.choice.parts.append(part)
+        if self._extensions is None:
+            return
         if complete:
             self._note("end", start)
-        if self._extensions is not None and isinstance(start, ReasoningStart) and start.summary and text:
+        if isinstance(start, ReasoningStart) and start.summary and text:
             self._extensions["reasoning_summaries"].append(text)
 
     # --- between blocks
