@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from streamglot.config import PREFIX, Config
+from streamglot.gateway.reloading import FIXED_SECTIONS, FIXED_SERVER
 
 from .words import NOTE, cell, code, sentence
 
@@ -105,7 +106,10 @@ def configuration_page() -> str:
         "",
         "`streamglot config show` shows every value and where it came from. An unknown setting, a wrong type and a number below 0 are refused,",
         "with the name of the setting. A running gateway reads the file again on SIGHUP; a file with a fault is refused, and the settings before",
-        "it stay.",
+        "it stay. A file with another `server.host` is refused as well. These keep their values until a restart, and the log's line",
+        "`reloaded` names those that differ (`needs_restart`): the settings",
+        ", ".join(f"`server.{name}`" for name in FIXED_SERVER),
+        f"and the sections {', '.join(f'`{name}`' for name in FIXED_SECTIONS)}.",
         "",
         "```toml",
         "[server]",
