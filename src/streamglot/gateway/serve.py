@@ -142,8 +142,9 @@ class _Supervisor:
             os._exit(status)
 
     def _pass_on(self, number: int, _: object) -> None:
-        """Handles signals one after the other: one that comes while another is handled waits until that is done."""
-        self._signals.append(number)
+        """Handles signals one after the other. One that comes while another is handled waits, and its repetitions count once."""
+        if number not in self._signals:
+            self._signals.append(number)
         while self._signals and not self._handling:
             self._handling = True
             try:
@@ -154,6 +155,8 @@ class _Supervisor:
 
     def _handle(self, number: int) -> None:
         if number == signal.SIGHUP:
+            if self._stopping:
+                return
             self._reload()
         else:
             self._stopping = True
