@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from streamglot.config import PREFIX, Config
+from streamglot.gateway.reloading import FIXED_SECTIONS, FIXED_SERVER
 
 from .words import NOTE, cell, code, sentence
 
@@ -104,8 +105,11 @@ def configuration_page() -> str:
         "tables are written as JSON: `STREAMGLOT_SERVER__ORIGINS='[\"https://chat.example\"]'`.",
         "",
         "`streamglot config show` shows every value and its source. An unknown setting, a wrong type and a number below 0 are refused,",
-        "with the name of the setting. A running gateway reloads the file on SIGHUP. It refuses a file with a fault and keeps the previous",
-        "settings.",
+        "with the name of the setting. A running gateway reloads the file on SIGHUP. It refuses a file with a fault or with another",
+        "`server.host`, and keeps the previous settings. Some settings keep their values until a restart, and the log line `reloaded` names",
+        "those that differ (`needs_restart`):",
+        ", ".join(f"`server.{name}`" for name in FIXED_SERVER),
+        f"and the sections {', '.join(f'`{name}`' for name in FIXED_SECTIONS)}.",
         "",
         "```toml",
         "[server]",

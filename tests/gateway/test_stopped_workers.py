@@ -126,7 +126,7 @@ def test_the_last_of_several_hang_up_signals_decides(monkeypatch: pytest.MonkeyP
             os.kill(os.getpid(), signal.SIGHUP)
         return found
 
-    monkeypatch.setattr("streamglot.gateway.serve.load", load)
+    monkeypatch.setattr("streamglot.gateway.reloading.load", load)
     with listen("127.0.0.1", 0) as listener:
         supervisor = _Supervisor(LoadedConfig(Config()), listener)
         before = signal.signal(signal.SIGHUP, supervisor._pass_on)

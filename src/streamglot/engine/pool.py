@@ -43,6 +43,9 @@ REPLAY: Final = "replay"
 """The built-in upstream that repeats its input."""
 TICK_SECONDS: Final = 0.25
 """Seconds between two checks of time limits: fine enough for limits of a few seconds."""
+OLD_TOOLS_SECONDS: Final = 60.0
+"""Seconds without a call after which the tools of an earlier configuration are closed: an exchange that began with them may still
+call them. An MCP server that is called later starts again."""
 
 
 def _no_log(_line: Mapping[str, Any]) -> None:
@@ -90,6 +93,7 @@ class UpstreamPool:
         self.tools = ToolExecutor(ToolRegistry(given=self._given_tools))
         self._configured_tools: ToolsConfig | None = None
         self._old_tools: list[ToolExecutor] = []
+        self._closing: set[asyncio.Future[None]] = set()
         self._watched: set[Exchange] = set()
         self._ticker: asyncio.Task[None] | None = None
         self._discovers = (not self._given and self.loaded.config.server.discover) if discover is None else discover
@@ -118,6 +122,7 @@ class UpstreamPool:
             self._ticker.cancel()
         for tools in (*self._old_tools, self.tools):
             await tools.registry.close()
+        await asyncio.gather(*self._closing)
         await self.connections.__aexit__(None, None, None)
         if self._local is not None:
             await asyncio.to_thread(self._local.stop)
@@ -159,7 +164,9 @@ class UpstreamPool:
         """Returns the tools of a configuration. Tool servers with unchanged settings keep running."""
         if self._configured_tools == config.tools:
             return self.tools
-        return ToolExecutor(ToolRegistry(config.tools, self._given_tools), approve=self.tools.approve)
+        tools = ToolExecutor(ToolRegistry(config.tools, self._given_tools), approve=self.tools.approve)
+        tools.mixed = self.tools.mixed
+        return tools
 
     def _default_model(self, upstreams: list[Upstream]) -> str:
         """Returns the model for a request that names none: the local model if there is no other, or the only named one."""
@@ -256,10 +263,20 @@ class UpstreamPool:
     def tick(self, now: float) -> None:
         """Enforces the time limits that have passed. A server calls it every ``TICK_SECONDS``."""
         self._deadlines.tick(now)
+        if self._old_tools:
+            self._close_old_tools(now)
         for exchange in list(self._watched):
             error = exchange.overdue(now)
             if error is not None:
                 exchange.interrupt(error)
+
+    def _close_old_tools(self, now: float) -> None:
+        """Closes the tools of earlier configurations that no exchange uses any more, with their MCP servers."""
+        for tools in [each for each in self._old_tools if each.idle_seconds(now) >= OLD_TOOLS_SECONDS]:
+            self._old_tools.remove(tools)
+            closing = asyncio.ensure_future(tools.registry.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def _start_ticking(self) -> None:
         if not self._serving and (self._ticker is None or self._ticker.done()):

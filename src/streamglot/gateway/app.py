@@ -42,6 +42,7 @@ from .observe.memory import Memory, set_allocator
 from .observe.metrics import Metrics
 from .observe.observers import AccessLog, ContentLogger, MetricsObserver, UsageMeter
 from .observe.tracing import Tracing
+from .reloading import load_again
 from .shared_approvals import SharedApprovals
 
 if TYPE_CHECKING:
@@ -125,13 +126,14 @@ class Gateway:
     def reload(self) -> None:
         """Reads the configuration again. If it is invalid, logs the reason and keeps the old configuration."""
         try:
-            self._apply(load(self.loaded.path, self.environment, self.loaded.overrides), starting=False)
+            loaded, fixed = load_again(self.loaded, self.environment)
+            self._apply(loaded, starting=False)
         except ConfigError as error:
             self.log({"event": "reload_failed", "message": error.message})
         except Exception as error:
             self.log({"event": "reload_failed", "message": f"{type(error).__name__}: {error}"[:300]})
         else:
-            self.log({"event": "reloaded", "path": str(self.loaded.path)})
+            self.log({"event": "reloaded", "path": str(loaded.path), **({"needs_restart": fixed} if fixed else {})})
 
     # --- life
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from ..config import PARENT, LoadedConfig, load
+from ..config import PARENT, LoadedConfig
 from ..engine.content_log import ContentLog
 from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, StreamglotError
@@ -25,6 +25,7 @@ from .auth.stored_keys import StoredCallers
 from .http.server import Server, block_reload, block_signals, unblock_signals
 from .observe import metrics
 from .observe.log import Log
+from .reloading import load_again
 
 SHORTEST_LIFE: Final = 1.0
 """Seconds. A worker that ends sooner is replaced after a pause, because the next one would probably fail in the same way."""
@@ -141,8 +142,9 @@ class _Supervisor:
             os._exit(status)
 
     def _pass_on(self, number: int, _: object) -> None:
-        """Handles signals one after the other: one that comes while another is handled waits until that is done."""
-        self._signals.append(number)
+        """Handles signals one after the other. One that comes while another is handled waits, and its repetitions count once."""
+        if number not in self._signals:
+            self._signals.append(number)
         while self._signals and not self._handling:
             self._handling = True
             try:
@@ -153,6 +155,8 @@ class _Supervisor:
 
     def _handle(self, number: int) -> None:
         if number == signal.SIGHUP:
+            if self._stopping:
+                return
             self._reload()
         else:
             self._stopping = True
@@ -167,7 +171,7 @@ class _Supervisor:
     def _reload(self) -> None:
         """Loads the new configuration for workers that start later, if it is valid. Running workers reload it themselves."""
         try:
-            loaded = load(self._loaded.path, overrides=self._loaded.overrides)
+            loaded, _ = load_again(self._loaded, os.environ)
             check_start(loaded, os.environ)
         except Exception as error:
             message = error.message if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"[:300]

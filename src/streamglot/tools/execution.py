@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from .mixed_turns import MixedTurns
@@ -32,6 +33,21 @@ class ToolExecutor:
         self.limits = limits or registry.config.limits
         self.approve = approve
         self.mixed = MixedTurns()
+        self._running = 0
+        self._used_at = self.clock()
+
+    def idle_seconds(self, now: float) -> float:
+        """Returns how long no tool has been listed or run; 0 while one runs."""
+        return 0.0 if self._running else now - self._used_at
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            self._used_at = self.clock()
 
     @property
     def approval_seconds(self) -> float:
@@ -40,10 +56,15 @@ class ToolExecutor:
 
     async def offer(self, patterns: Sequence[str]) -> Offer:
         hosted = self.registry.config.hosted
-        tools, faults = await self.registry.select(patterns)
+        with self._in_use():
+            tools, faults = await self.registry.select(patterns)
         return Offer(by_model_name(tools), faults, dict(hosted))
 
     async def run(self, tool: Tool, arguments: dict[str, Any]) -> ToolOutput:
+        with self._in_use():
+            return await self._run(tool, arguments)
+
+    async def _run(self, tool: Tool, arguments: dict[str, Any]) -> ToolOutput:
         if self.approve is not None and not await self.approve(tool, arguments):
             raise ToolError(f"The user does not allow this call of {tool.name!r}. Go on without it.")
         try:
