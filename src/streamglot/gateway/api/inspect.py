@@ -186,7 +186,7 @@ class TurnLines:
 
     async def _has_client_stream(self) -> bool:
         try:
-            return bool(await self._view.store.buffer.head(self._turn.id, self._view.caller))
+            return bool(await self._view.store.buffer.head(self._turn.id, self._view.caller, wait=False))
         except StreamglotError:
             return False
 
