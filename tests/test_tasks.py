@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -49,6 +50,23 @@ def test_work_that_fails_starts_again_until_it_returns() -> None:
     assert runs == 4
     assert [(line["event"], line["task"], line["message"]) for line in lines] == [("task_failed", "clock", "ValueError: fault 1")]
     assert any("test_tasks.py" in frame and frame.endswith(" work") for frame in lines[0]["trace"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_work_that_is_cancelled_before_its_first_step_leaves_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        raise AssertionError("it must not begin")
+
+    async def within() -> None:
+        supervisor = TaskSupervisor()
+        spawned = supervisor.spawn("once", work())
+        await supervisor.close()
+        assert spawned.cancelled()
+        del spawned
+        gc.collect()
+
+    asyncio.run(within())
+    assert "never awaited" not in capsys.readouterr().err
 
 
 def test_a_cancelled_part_does_not_end_the_work() -> None:

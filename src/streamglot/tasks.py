@@ -63,7 +63,9 @@ class TaskSupervisor:
 
     def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
         """Runs ``work`` once. If it raises, logs the error."""
-        return self._hold(name, self._once(name, work))
+        task = self._hold(name, self._once(name, work))
+        task.add_done_callback(lambda _: work.close())  # a task that is cancelled before its first step has not begun the work
+        return task
 
     def attempt(self, name: str, step: Callable[..., object], *arguments: object) -> None:
         """Calls one step of a periodic task. If it raises, logs the error, so that the following steps still run."""

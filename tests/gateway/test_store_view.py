@@ -318,3 +318,23 @@ def test_the_addresses_are_described() -> None:
         for operation in methods.values():
             named = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "path"}
             assert named == {piece.strip("{}") for piece in path.replace(":", "/").split("/") if piece.startswith("{")}
+
+
+def test_a_turn_that_is_not_written_yet_is_found(tmp_path: Path) -> None:
+    """A page asks for a turn as soon as it knows its id, on a machine that is too busy to have written it."""
+    with running({"store": {"url": database(tmp_path)}}) as gateway:
+        store = store_of(gateway)
+        store.writer._interval = 3600.0
+
+        async def begun(name: str) -> tuple[str, str]:
+            request = ask(user(name))
+            turn = store.start(await store.find_session(SessionHints(name=name), request), Started(request=request))
+            return turn.id, turn.session.id
+
+        turn, session = inside(gateway, begun("one"))
+        assert gateway.ask(f"/turns/{turn}").json()["id"] == turn
+        turn, session = inside(gateway, begun("inspected"))
+        assert gateway.ask(f"/turns/{turn}/inspect?follow=false").status == 200
+        turn, session = inside(gateway, begun("two"))
+        assert [one["id"] for one in gateway.ask(f"/sessions/{session}").json()["data"]] == [turn]
+        assert gateway.ask("/turns/turn_none").status == gateway.ask("/sessions/ses_none").status == 404

@@ -7,7 +7,6 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import msgspec
@@ -22,8 +21,6 @@ from inspected import Inspected, joined, of_answer, unzipped
 from recordings import recordings
 from streamglot.dialects import DIALECTS
 from streamglot.engine.recorder import TurnRecorder
-from streamglot.errors import RequestError
-from streamglot.gateway.api.inspect import found_turn
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.store import Database, Queries, schema
 from waiting import WAIT_SECONDS
@@ -309,29 +306,6 @@ def test_a_key_sees_its_own_turns_only(upstream: HostileUpstream, url: str) -> N
 def test_a_body_that_is_too_large_is_refused(upstream: HostileUpstream, url: str) -> None:
     with keeping(upstream, url, server={"max_body_bytes": 1000}) as gateway:
         assert gateway.ask("/inspect", b"x" * 1001).status == 413
-
-
-def test_a_turn_that_began_just_now_is_found() -> None:
-    class Waiting:
-        """A store whose turn is still queued until it is flushed."""
-
-        flushed = False
-
-        @property
-        def store(self) -> Any:
-            return SimpleNamespace(writer=self)
-
-        async def flush(self) -> None:
-            self.flushed = True
-
-        async def turn(self, turn_id: str) -> str:
-            if not self.flushed:
-                raise RequestError("there is no such turn", status=404)
-            return turn_id
-
-    view: Any = Waiting()
-    found: Any = asyncio.run(found_turn(view, "turn_1"))
-    assert found == "turn_1"
 
 
 # --- stages

@@ -16,11 +16,16 @@ from sqlalchemy import insert, update
 from store.servers import free_port
 from store.turns import ask, asynchronous, begin, user
 from streamglot.errors import StreamglotError
-from streamglot.store import DatabaseBuffer, Store, StoreSettings, StreamBuffer, ValkeyBuffer, schema
+from streamglot.store import DatabaseBuffer, Finished, Store, StoreSettings, StreamBuffer, ValkeyBuffer, schema
 from streamglot.store import database_buffer as buffers
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.processes import is_alive
+from streamglot.store.turn import mint_id
+from streamglot.store.valkey_buffer import KEYS, PREFIX
 from waiting import WAIT_SECONDS, soon
+
+KEPT_SECONDS = 600.0
+"""Seconds for which a stream is kept: longer than a test takes."""
 
 
 def nothing() -> None:
@@ -80,7 +85,8 @@ async def there(buffer: StreamBuffer, stream_id: str) -> None:
 
 
 def name() -> str:
-    return f"stream_{random.getrandbits(64):x}"
+    """A new id. Readers wait for its stream, because the stream may be on its way."""
+    return mint_id("stream_", time.time())
 
 
 @asynchronous
@@ -361,11 +367,43 @@ async def test_a_reader_in_the_producing_process_is_woken(
 
 
 @asynchronous
+async def test_a_new_stream_of_another_process_is_awaited(kind: str, request: pytest.FixtureRequest) -> None:
+    """Its process or the database is so busy that the stream appears after the usual wait."""
+    async with two_sides(kind, request, lost=WAIT_SECONDS) as (one, two):
+        ident = name()
+        heads = [asyncio.create_task(two.head(ident, caller)) for caller in ("me", "you")]
+        reader = asyncio.create_task(gathered(two, ident, 0, "me"))
+        with pytest.raises(StreamglotError):
+            await two.head("none")  # longer than for an id that is not new
+        with pytest.raises(StreamglotError):
+            await two.head(ident, wait=False)
+        one.open(ident, "me", nothing, nothing, "the head")
+        one.append(ident, 1, 1, b"x")
+        one.end(ident)
+        mine, foreign = await asyncio.gather(*heads, return_exceptions=True)
+        assert mine == "the head"
+        assert isinstance(foreign, StreamglotError)
+        assert await reader == [b"x"]
+
+
+@asynchronous
+async def test_a_turn_that_ended_without_a_stream_is_not_waited_for(url: str, request: pytest.FixtureRequest) -> None:
+    async with two_sides(url, request, lost=3600.0) as (_, two):
+        store = await Store.open(StoreSettings(url=url))
+        turn = await begin(store, ask(user("q")))
+        turn.finish(Finished(ending="end"))
+        await store.writer.flush()
+        with pytest.raises(StreamglotError) as refused:
+            await two.head(turn.id)
+        assert refused.value.status == 404
+        await store.close()
+
+
+@asynchronous
 async def test_a_stream_of_this_process_is_awaited_however_late_its_row_is(
     url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buffers, "LATE_SECONDS", 0.0)
-    monkeypatch.setattr(buffers, "OPEN_SECONDS", 0.0)
+    monkeypatch.setattr(buffers, "opened_until", lambda *_: 0.0)
     async with two_sides(url, request) as (one, two):
         ident = name()
         status = one._status  # type: ignore[attr-defined]  # the buffer of a database
@@ -384,7 +422,7 @@ async def test_a_stream_of_this_process_is_awaited_however_late_its_row_is(
         one.end(ident)
         assert await reader == [b"x"]
         with pytest.raises(StreamglotError, match="no stream"):
-            await gathered(two, name())
+            await gathered(two, "none")
 
 
 def kill(buffer: Any) -> None:
@@ -394,23 +432,31 @@ def kill(buffer: Any) -> None:
 
 @asynchronous
 async def test_old_streams_are_forgotten(kind: str, request: pytest.FixtureRequest) -> None:
-    async with two_sides(kind, request, keep=4.0) as (one, two):
-        ident = name()
+    async with two_sides(kind, request, keep=KEPT_SECONDS) as (one, two):
+        ident = f"old_{random.getrandbits(64):x}"
         one.open(ident, "", nothing, nothing)
         one.append(ident, 1, 1, b"x")
         one.end(ident)
         await there(two, ident)
         await two.expire()
         assert await gathered(two, ident) == [b"x"]
-
-        async def read_again() -> None:
-            while await gathered(two, ident):
-                await asyncio.sleep(0.5)
-                await two.expire()
-
+        await time_passed(two, ident)
         with pytest.raises(StreamglotError) as refused:
-            await read_again()
+            await gathered(two, ident)
         assert refused.value.status == 404
+
+
+async def time_passed(buffer: StreamBuffer, stream_id: str) -> None:
+    """Lets the time for which a stream is kept be over. The server of Valkey counts it itself."""
+    if isinstance(buffer, DatabaseBuffer):
+        await DatabaseBuffer(buffer._database, buffer._writer, keep=0.0).expire()
+        return
+    assert isinstance(buffer, ValkeyBuffer)
+    for key in (f"{PREFIX}{stream_id}{suffix}" for suffix in KEYS):
+        while (left := await buffer._client.ttl(key)) < 0:  # its expiry is set by the last commands of the producer
+            await asyncio.sleep(0.01)
+        assert 0 < left <= KEPT_SECONDS
+        await buffer._client.expire(key, 0)
 
 
 @pytest.mark.usefixtures("valkey_url")

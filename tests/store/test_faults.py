@@ -239,13 +239,16 @@ async def test_closing_writes_everything_whatever_else_fails(url: str, monkeypat
     await again.close()
 
 
+@pytest.mark.parametrize("stalled", [0.0, 1.0])
 @asynchronous
-async def test_closing_with_a_database_that_does_not_come_back(tmp_path: Path) -> None:
+async def test_closing_with_a_database_that_does_not_come_back(tmp_path: Path, stalled: float) -> None:
+    """What is lost is counted, even if the process stands still for so long that all times of the closing are over at once."""
     logged: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
     locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     locker.execute("BEGIN IMMEDIATE")
     await take(store, ask(user("lost")), answer("x"))
+    asyncio.get_running_loop().call_later(0.5, time.sleep, stalled)
     report = await store.close(seconds=1.0)
     assert report.dropped == {"starts": 1, "endings": 1}
     assert logged[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import FilePayload, Locator, Page, expect
 
 from gateway.running import Running
 from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
@@ -18,10 +18,16 @@ from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, text_
 GIF = bytes.fromhex("47494638396101000100800000ff0000ffffff2c00000000010001000002024401003b")
 
 
+def copied_by(page: Page, button: Locator) -> str:
+    """The text that this button copies. The browser fills the clipboard a moment after the click."""
+    page.evaluate("navigator.clipboard.writeText('')")
+    button.click()
+    return str(page.wait_for_function("() => navigator.clipboard.readText()").json_value())
+
+
 def text_of(page: Page) -> str:
     """The text of the conversation, as a user would copy it."""
-    page.get_by_label("Copy answer").last.click()
-    return str(page.evaluate("navigator.clipboard.readText()"))
+    return copied_by(page, page.get_by_label("Copy answer").last)
 
 
 def test_an_empty_chat_says_what_it_is_and_how_to_reach_it(watched: Watched, gateway: Running) -> None:
@@ -59,8 +65,28 @@ def test_an_answer_streams_with_thinking_markdown_and_numbers(watched: Watched, 
     expect(answers(page).locator(".numbers")).to_contain_text("31 in, 402 out")
     expect(answers(page).locator(".numbers")).to_contain_text("first after")
     assert text_of(page) == TEXT
-    page.get_by_label("Copy code").first.click()
-    assert str(page.evaluate("navigator.clipboard.readText()")).startswith("class Breaker:")
+    assert copied_by(page, page.get_by_label("Copy code").first).startswith("class Breaker:")
+
+
+def test_the_next_question_can_be_asked_before_the_connection_has_ended(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-next"] = text_script("Fine")
+    watched.context.add_init_script(
+        """const real = window.fetch;
+        window.fetch = async (address, options) => {
+            const response = await real(address, options);
+            if (String(address).includes("/agui")) {
+                const held = response.body.pipeThrough(new TransformStream({ flush: () => new Promise(() => {}) }));
+                return new Response(held, { status: response.status, headers: response.headers });
+            }
+            return response;
+        };"""
+    )
+    page = use_model(watched, "lab-next")
+    for number in (1, 2):
+        ask(page, f"Question {number}")
+        expect(answers(page)).to_have_count(number)
+        over(page)
+    expect(page.get_by_label("Stop (Esc)")).to_have_count(0)
 
 
 def test_stop_ends_the_upstream(watched: Watched, upstream: HostileUpstream) -> None:
@@ -336,4 +362,4 @@ def test_it_works_without_a_secure_context(watched: Watched, upstream: HostileUp
     ask(page, "Hello")
     over(page)
     page.get_by_label("Copy answer").click()
-    expect(page.get_by_label("Copied")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text("Copied")

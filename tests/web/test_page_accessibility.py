@@ -117,6 +117,7 @@ def test_the_text_does_not_move_while_it_streams(watched: Watched, upstream: Hos
 def test_everything_is_reached_by_keyboard(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-keys"] = text_script("Fine")
     page = use_model(watched, "lab-keys")
+    expect(page.get_by_label("Your message")).to_be_focused()
     page.keyboard.type("Hello")
     page.keyboard.press("Enter")
     over(page)

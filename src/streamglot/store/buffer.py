@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 
 from ..errors import RequestError, StreamglotError
+from .turn import minted_at
 from .writer import Report
 
 STREAM_BYTES: Final = 16 * 2**20
@@ -27,9 +28,10 @@ HEARTBEAT_SECONDS: Final = 5.0
 LOST_SECONDS: Final = 20.0
 """Seconds without a heartbeat after which a producer counts as dead, unless its process is known to live."""
 POLL_SECONDS: Final = 0.05
+IDLE_SECONDS: Final = 0.5
+"""Upper limit of the pause between two polls, in seconds. A reader of another process's stream polls less and less often."""
 OPEN_SECONDS: Final = 0.5
-"""How long a reader waits for the row of an unknown stream, in seconds. A stream that was just opened may not be committed
-yet."""
+"""How long a reader waits for an unknown stream, in seconds. A stream that was just opened may not be committed yet."""
 WANTED_SECONDS: Final = 3.0
 """Seconds between two notices of a reader that it still reads. After twice this time without a notice the stream has no
 reader."""
@@ -133,6 +135,18 @@ class LiveStream(Struct):
         """Records that a client reads the stream while it runs."""
         self.has_reader_until = time.monotonic() + 2 * WANTED_SECONDS
         self.on_reader()
+
+
+def next_pause(seconds: float) -> float:
+    """The pause after a pause of this length, for a reader that polls."""
+    return min(seconds * 1.2, IDLE_SECONDS)
+
+
+def opened_until(stream_id: str, lost: float) -> float:
+    """The time of the monotonic clock up to which a reader waits for a stream that it does not find. A new id says when it was
+    made. Until its producer would count as dead, the stream may be on its way from a busy process or to a busy database."""
+    left = minted_at(stream_id) + lost - time.time()
+    return time.monotonic() + (min(left, lost) if OPEN_SECONDS < left < 2 * lost else OPEN_SECONDS)
 
 
 def unknown(stream_id: str) -> RequestError:

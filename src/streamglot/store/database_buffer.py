@@ -21,9 +21,9 @@ from ..tasks import TaskSupervisor, WriteLine, within
 from . import schema
 from .buffer import (
     HEARTBEAT_SECONDS,
+    IDLE_SECONDS,
     KEEP_SECONDS,
     LOST_SECONDS,
-    OPEN_SECONDS,
     POLL_SECONDS,
     STREAM_BYTES,
     WANTED_SECONDS,
@@ -33,20 +33,17 @@ from .buffer import (
     beyond,
     incomplete,
     lost,
+    next_pause,
+    opened_until,
     unknown,
 )
 from .database import Database, StoreUnavailable, Watch
 from .processes import is_alive
 from .rows import ChunkEntry, StreamEntry, TrimEntry, unpacked
-from .turn import minted_at
 from .writer import Writer
 
 T = TypeVar("T")
 
-IDLE_SECONDS: Final = 0.5
-"""Upper limit of the pause between two polls, in seconds. A reader of another process's stream polls less and less often."""
-LATE_SECONDS: Final = 5.0
-"""The same wait, in seconds, for a stream whose id says that it is newer than this. The database may be busy."""
 PAGE: Final = 64
 _chunks = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
 
@@ -224,7 +221,7 @@ class DatabaseBuffer:
         live = self._live.get(stream_id)
         if live is None or live.last > after:
             await asyncio.sleep(seconds)
-            return min(seconds * 1.2, IDLE_SECONDS)
+            return next_pause(seconds)
         await within(live.changed, WANTED_SECONDS)
         await asyncio.sleep(POLL_SECONDS)
         return POLL_SECONDS
@@ -268,14 +265,23 @@ class DatabaseBuffer:
         return True
 
     async def _opened(self, stream_id: str, caller: str | None) -> Row[Any]:
-        until = time.monotonic() + (LATE_SECONDS if abs(time.time() - minted_at(stream_id)) < LATE_SECONDS else OPEN_SECONDS)
+        """The row of the stream, as soon as it is there. The last look comes after everything that could bring the row."""
+        until, pause = opened_until(stream_id, self._lost), POLL_SECONDS
         while True:
-            status = await self._status(stream_id, caller)
-            if status is not None:
+            last_look = time.monotonic() > until and not self._produces(stream_id, caller)
+            status = await self._status(stream_id, None)
+            if status is None and not last_look and await self._has_ended(stream_id):
+                last_look, status = True, await self._status(stream_id, None)
+            if status is not None and caller in (None, status.caller):
                 return status
-            if time.monotonic() > until and not self._produces(stream_id, caller):
+            if status is not None or last_look:
                 raise unknown(stream_id)
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(pause)
+            pause = next_pause(pause)
+
+    async def _has_ended(self, turn_id: str) -> bool:
+        """Returns whether a turn has ended. If it has a stream, the stream was written before."""
+        return bool(await self._database.fetch(select(schema.endings.c.turn_id).where(schema.endings.c.turn_id == turn_id)))
 
     def _produces(self, stream_id: str, caller: str | None) -> bool:
         """Returns whether this process produces the stream. Its row then appears, however busy the database is."""

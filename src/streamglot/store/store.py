@@ -94,8 +94,11 @@ class Store:
         self._closing.set()
         until = time.monotonic() + seconds
         # in this order: the end of the buffer's streams goes through the writer
-        steps = [self.buffer.close(), self.writer.close(0.8 * seconds)]
-        await self._finish(until - 0.1 * seconds, *steps, *filter(None, [self._tick]))
+        steps: list[Awaitable[None]] = [asyncio.ensure_future(self.buffer.close()), *filter(None, [self._tick])]
+        writing = asyncio.ensure_future(self.writer.close(0.8 * seconds))
+        await self._finish(until - 0.1 * seconds, *steps)
+        await asyncio.wait({writing})  # it keeps its time itself, and then counts what is lost
+        self._finished(writing)
         await self._finish(until - 0.05 * seconds, self.process.end())
         await self._finish(until, self.database.close())
         report = self.report()

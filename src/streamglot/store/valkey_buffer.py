@@ -15,7 +15,6 @@ from .buffer import (
     HEARTBEAT_SECONDS,
     KEEP_SECONDS,
     LOST_SECONDS,
-    OPEN_SECONDS,
     POLL_SECONDS,
     STREAM_BYTES,
     WATCH_SECONDS,
@@ -24,6 +23,8 @@ from .buffer import (
     beyond,
     incomplete,
     lost,
+    next_pause,
+    opened_until,
     unknown,
 )
 from .database import StoreUnavailable
@@ -182,9 +183,9 @@ class ValkeyBuffer:
         except self._faults as error:
             raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
 
-    async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:  # noqa: ARG002  # it never waits
+    async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:
         try:
-            if not await self._owned(stream_id, caller):
+            if not await self._owned(stream_id, caller, wait):
                 raise unknown(stream_id)
             return (await self._client.get(f"{PREFIX}{stream_id}:head") or b"").decode()
         except self._faults as error:
@@ -208,12 +209,16 @@ class ValkeyBuffer:
             raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
         return True
 
-    async def _owned(self, stream_id: str, caller: str | None) -> bool:
-        until = time.monotonic() + OPEN_SECONDS
+    async def _owned(self, stream_id: str, caller: str | None, wait: bool = True) -> bool:
+        """Whether this caller has the stream, as soon as the stream is there."""
+        until, pause = opened_until(stream_id, self._lost) if wait else 0.0, POLL_SECONDS
+        last_look = not wait
         while (owner := await self._client.get(f"{PREFIX}{stream_id}:caller")) is None:
-            if time.monotonic() > until:
+            if last_look:
                 return False
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(pause)
+            pause = next_pause(pause)
+            last_look = time.monotonic() > until and stream_id not in self._live
         return caller is None or bool(owner.decode() == caller)
 
     # --- life

@@ -206,7 +206,8 @@ class Writer:
             await self._settled.wait_for(lambda: self._done >= until or self._task.done())
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Commits everything. If the database does not come back in time, the rest is counted as dropped."""
+        """Commits everything. If the database does not come back in time, the rest is counted as dropped. Nothing else limits the
+        time of this call: a caller that gave it up earlier would not know what is lost."""
         self._closing, self._deadline = True, time.monotonic() + seconds
         self._wake.set()
         self._flush_requested.set()
@@ -333,7 +334,7 @@ class Writer:
                 self._failed(error)
                 if self._closing and time.monotonic() + pause > self._deadline:
                     raise _GivenUp from None
-                await asyncio.sleep(pause)
+                await asyncio.wait({self._over}, timeout=pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
             else:
                 break

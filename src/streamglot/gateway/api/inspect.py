@@ -60,13 +60,13 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
         asked = Parameters(http, "as", "follow")
         follows = asked.one_of("follow", "true", "false") == "true"
         view, client = store_view_of(gateway, http), _client(asked["as"])
-        lines = TurnLines(view, work, await found_turn(view, id_in(http)), client)
+        lines = TurnLines(view, work, await view.turn(id_in(http)), client)
         return _streamed(lines.all(follows))
 
     async def command(http: HttpRequest) -> Response:
         of = Parameters(http, "of").one_of("of", "client", "upstream")
         view = store_view_of(gateway, http)
-        found = await found_turn(view, id_in(http))
+        found = await view.turn(id_in(http))
         pieces = await recorded_pieces(view, found.id)
         base = f"{http.url.scheme}://{http.url.netloc}"
         text = client_curl(gateway, found, pieces, base) if of == "client" else upstream_curl(found, pieces)
@@ -75,7 +75,7 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
     async def turn_test(http: HttpRequest) -> Response:
         Parameters(http)
         view = store_view_of(gateway, http)
-        found = await found_turn(view, id_in(http))
+        found = await view.turn(id_in(http))
         pieces = [piece for piece in await recorded_pieces(view, found.id) if piece.direction.startswith((UP, ASKED))]
         if not any(piece.direction.startswith(UP) for piece in pieces):
             raise RequestError(
@@ -186,7 +186,7 @@ class TurnLines:
 
     async def _has_client_stream(self) -> bool:
         try:
-            return bool(await self._view.store.buffer.head(self._turn.id, self._view.caller))
+            return bool(await self._view.store.buffer.head(self._turn.id, self._view.caller, wait=False))
         except StreamglotError:
             return False
 
@@ -263,17 +263,6 @@ class TurnLines:
         client = self._client or dialects["client"]
         own = client == dialects["client"] and (recorded.client or running)
         return Inspection(dialects["upstream"], client, has_events=recorded.events or running, has_client=own)
-
-
-async def found_turn(view: StoreView, turn_id: str) -> TurnDetail:
-    """Returns the turn. A turn that has just begun may not be in the database yet, so this waits for pending writes."""
-    try:
-        return await view.turn(turn_id)
-    except RequestError:
-        from ...store.responses import settled
-
-        await settled(view.store.writer)
-        return await view.turn(turn_id)
 
 
 async def recorded_pieces(view: StoreView, turn_id: str) -> list[Piece]:

@@ -30,6 +30,8 @@ MAX_EVENTS: Final = 2**31 - 2
 """Events in one stream. No stream has more, so larger event numbers count as this one."""
 MAX_DIGITS: Final = 20
 """Digits of an event number that is parsed. A longer number counts as ``MAX_EVENTS``, without the cost of parsing it."""
+PAGE_SECONDS: Final = 5.0
+"""Seconds that a page which was loaded again waits for the stream of the running answer. It may have none."""
 FIRST_SECONDS: Final = 2.0
 """Seconds that a reader waits for its headers. An error within this time becomes an HTTP status."""
 NOT_FOUND: Final = "stream_not_found"
@@ -209,7 +211,11 @@ def resume_routes(gateway: Gateway) -> list[Route]:
         if not found or found[0].ending:
             return Response(status_code=204)
         try:
+            async with asyncio.timeout(PAGE_SECONDS):
+                await store.buffer.head(found[0].id, owner)
             return await resumed(gateway, owner, found[0].id, 0)
+        except TimeoutError:
+            return Response(status_code=204)
         except RequestError as error:
             if error.code != NOT_FOUND:
                 raise

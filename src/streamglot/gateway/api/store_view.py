@@ -6,8 +6,8 @@ A key sees its own turns. If no keys are required, every caller is the operator 
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -31,6 +31,7 @@ FILTERS: Final = ("session", "model", "upstream", "ending", "since", "until", "s
 _JSONL: Final = "application/jsonl"
 _MARKDOWN: Final = "text/markdown; charset=utf-8"
 _BYTES: Final = "application/octet-stream"
+_T = TypeVar("_T")
 _AS_IT_IS: Final = {"x-content-type-options": "nosniff"}
 """Prevents browsers from showing a model's text as a page."""
 
@@ -54,7 +55,7 @@ class StoreView:
     async def session(self, session_id: str, limit: int, before: str) -> dict[str, Any]:
         from ...store import Filter
 
-        session = await self._queries.session(session_id, self.caller)
+        session = await self._written(lambda: self._queries.session(session_id, self.caller))
         if session is None:
             raise _missing("session", session_id, "GET /sessions lists yours")
         return {"session": session, **await self.turns(Filter(session_id=session.id, before=before, limit=limit))}
@@ -65,10 +66,22 @@ class StoreView:
         return _page(await self._queries.turns(which), limit)
 
     async def turn(self, turn_id: str) -> TurnDetail:
-        turn = await self._queries.turn(turn_id, self.caller)
+        turn = await self._written(lambda: self._queries.turn(turn_id, self.caller))
         if turn is None:
-            raise _missing("turn", turn_id, "GET /turns lists yours; a turn that has just begun appears after a moment")
+            raise _missing(
+                "turn", turn_id, "GET /turns lists yours; a turn that has just begun in another process appears after a moment"
+            )
         return turn
+
+    async def _written(self, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
+        """What this query finds. What it does not find may wait to be written, so it asks again after that."""
+        found = await find()
+        if found is None:
+            from ...store.responses import settled
+
+            await settled(self.store.writer)
+            found = await find()
+        return found
 
     async def raw(self, turn_id: str, direction: str) -> list[RawFrame]:
         turn = await self.turn(turn_id)

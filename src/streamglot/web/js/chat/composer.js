@@ -1,6 +1,6 @@
 // The composer of a message: text, attachments, the model and the request settings.
 
-import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { Glyph, IconButton, toast } from "../ui.js";
 import { Attachments } from "./messages.js";
 import { ModelPicker } from "./models.js";
@@ -9,6 +9,8 @@ const MAX_FILE_BYTES = 8 * 2 ** 20; // below the largest body that the gateway t
 const MAX_TEXT_CHARS = 400_000;
 const IMAGES = /^image\/(png|jpeg|gif|webp)$/;
 
+/** ``onSend`` returns whether it took the message; if not, the message stays. ``busy`` says which button is shown: it may be older than
+ *  the conversation by a frame. */
 export function Composer({ draft, models, settings, busy, onSend, onStop, onModel, onSettings }) {
   const [text, setText] = useState("");
   const [files, setFiles] = useState([]);
@@ -21,7 +23,8 @@ export function Composer({ draft, models, settings, busy, onSend, onStop, onMode
     setFiles(draft.attachments ?? []);
     area.current.focus();
   }, [draft]);
-  useEffect(() => {
+  // before the page is painted, so that what is typed at once is not lost
+  useLayoutEffect(() => {
     if (matchMedia("(hover: hover)").matches) area.current.focus();
   }, []);
   const add = async (list) => {
@@ -35,8 +38,7 @@ export function Composer({ draft, models, settings, busy, onSend, onStop, onMode
     }
   };
   const send = () => {
-    if (busy || (!text.trim() && !files.length)) return;
-    onSend(text.trim(), files);
+    if ((!text.trim() && !files.length) || !onSend(text.trim(), files)) return;
     setText("");
     setFiles([]);
   };

@@ -120,7 +120,9 @@ export class Conversation extends Store {
     let told = "";
     for await (const list of events(response)) {
       if (number !== this.#number) return;
+      const live = answer.live;
       for (const event of list) answer.apply(JSON.parse(event.data));
+      if (answer.live !== live) this.changed(); // the connection may end later than the answer
       if (answer.state !== told) say(STATES[(told = answer.state)]);
     }
     answer.fail({ message: "The connection ended before the answer did.", code: "connection_lost", status: 0, retryable: true });

@@ -110,7 +110,7 @@ export function ChatPage({ route }) {
           models=${models}
           settings=${asked}
           busy=${conversation.busy}
-          onSend=${(text, files) => conversation.ask(text, files, asked)}
+          onSend=${(text, files) => !conversation.busy && (conversation.ask(text, files, asked), true)}
           onStop=${() => conversation.stop()}
           onModel=${(model) => change({ ...settings, model })}
           onSettings=${() => setDialog(true)}
