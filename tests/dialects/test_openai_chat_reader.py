@@ -236,6 +236,25 @@ def test_a_whole_response_instead_of_a_stream() -> None:
 
 
 _CALL = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
+_MORE: list[dict[str, Any]] = [
+    {"content": ""},
+    {"content": None},
+    {"content": [{"type": "text", "text": "Hi"}]},
+    {"content": "x" * 1001},
+    {"refusal": None, "annotations": [], "tool_calls": []},
+    {"refusal": "No."},
+    {"reasoning": "Hm."},
+    {"reasoning_content": "Hm."},
+    {"reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]},
+    {"tool_calls": [_CALL]},
+    {"function_call": _CALL["function"]},
+    {"annotations": [{"url_citation": {"url": "u"}}]},
+    {"audio": {"id": "a", "data": "AA=="}},
+    {"images": [{"image_url": {"url": "u"}}]},
+    {"executed_tools": [1]},
+    {"is_reasoning": True},
+]
+"""Fields of a message beside, or in place of, its text."""
 
 
 @pytest.mark.parametrize(
@@ -257,27 +276,7 @@ _CALL = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
         {"content_filter_results": {"hate": {"filtered": False}}},
         {"native_finish_reason": "STOP"},
         {"delta": {"content": "Ho"}},
-        *(
-            {"message": {"content": "Hi", **more}}
-            for more in (
-                {"content": ""},
-                {"content": None},
-                {"content": [{"type": "text", "text": "Hi"}]},
-                {"content": "x" * 1001},
-                {"refusal": None, "annotations": [], "tool_calls": []},
-                {"refusal": "No."},
-                {"reasoning": "Hm."},
-                {"reasoning_content": "Hm."},
-                {"reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]},
-                {"tool_calls": [_CALL]},
-                {"function_call": _CALL["function"]},
-                {"annotations": [{"url_citation": {"url": "u"}}]},
-                {"audio": {"id": "a", "data": "AA=="}},
-                {"images": [{"image_url": {"url": "u"}}]},
-                {"executed_tools": [1]},
-                {"is_reasoning": True},
-            )
-        ),
+        *({"message": {"content": "Hi", **more}} for more in _MORE),
     ],
 )
 @pytest.mark.parametrize("rest", [{}, {"usage": {"prompt_tokens": 1}, "citations": ["u"], "provider": "p"}, {"choices": 2}])
