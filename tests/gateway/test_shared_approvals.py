@@ -168,20 +168,42 @@ def test_the_questions_of_a_killed_worker_disappear(calling: HostileUpstream, tm
     at_once(drive)
 
 
+def stopped(process: int) -> bool:
+    """Whether all threads of a process stand still."""
+    threads = Path(f"/proc/{process}/task").iterdir()
+    return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
+async def stop_between_writes(worker: int, database: Path) -> None:
+    """Stops a worker while it holds no lock of the database: with a lock it would stop the other one too."""
+    while True:
+        os.kill(worker, signal.SIGSTOP)
+        await soon(lambda: stopped(worker))
+        with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                os.kill(worker, signal.SIGCONT)
+                await asyncio.sleep(0)
+            else:
+                connection.execute("ROLLBACK")
+                return
+
+
 def test_a_worker_that_is_busy_takes_the_decision_later(calling: HostileUpstream, tmp_path: Path) -> None:
     async def drive() -> None:
         async with two_workers(calling, tmp_path, f"sqlite:///{tmp_path}/s.db", POLICY) as lines:
-            stopped, other = lines.workers
-            held = Held(lines, stopped)
+            busy, other = lines.workers
+            held = Held(lines, busy)
             async with lines.lent(other) as line:
                 [asked] = await wait_for(line, 1)
-                os.kill(stopped, signal.SIGSTOP)
+                await stop_between_writes(busy, tmp_path / "s.db")
                 status, told = await decided(line, asked["id"], {"approved": True, "by": "e" * 1000})
                 assert (status, told["taken"]) == (200, False)
                 assert await listed(line) == []
                 status, told = await decided(line, asked["id"], {"approved": False})
                 assert (status, told["error"]["code"]) == (409, "already_decided")
-                os.kill(stopped, signal.SIGCONT)
+                os.kill(busy, signal.SIGCONT)
                 assert len((await held.answer).calls) == 1
 
     at_once(drive)
