@@ -112,6 +112,29 @@ async def test_more_rows_than_one_statement_takes_are_all_inserted(url: str) -> 
 
 
 @asynchronous
+async def test_rows_of_values_are_stored_like_rows_with_names(url: str) -> None:
+    database = await Database.open(url)
+    try:
+        insert = BulkStatement(database, database.insert_new(batch_results), batch_results)
+        count = ROWS_PER_STATEMENT + 1
+        rows = [result(number, line=BODIES[number % 6], cost=REAL[number % len(REAL)]) for number in range(count)]
+        values = [tuple(row[column.name] for column in batch_results.columns) for row in rows]
+        assert await database.write(lambda connection: insert.execute_tuples(connection, values)) == count
+        assert await database.write(lambda connection: insert.execute_tuples(connection, values[:3])) == 0, "existing rows stay"
+        assert await database.write(lambda connection: insert.execute_tuples(connection, [])) == 0
+        names = tuple(column.name for column in batch_results.columns)
+        assert await stored(database, batch_results, *names) == values
+    finally:
+        await database.close()
+
+
+def test_a_result_has_its_values_in_the_order_of_the_columns() -> None:
+    from streamglot.batch.model import Result
+
+    assert Result.__struct_fields__ == tuple(column.name for column in batch_results.columns)
+
+
+@asynchronous
 async def test_the_newest_of_two_writes_replaces_a_row(url: str) -> None:
     database = await Database.open(url)
     try:

@@ -29,23 +29,20 @@ class BulkStatement:
         where: Callable[[Any], Any] | None = None,
     ) -> None:
         """``names``: the parameters of a statement that is no insert. ``where``: a function from the columns of new rows to the
-        condition for inserting them."""
+        condition for inserting them, on PostgreSQL. SQLite has one writer, so that its caller can check the condition before."""
         given = names or [column.name for column in table.columns if column.autoincrement is not True]
         self._arrays = not database.is_sqlite and not names
         if self._arrays:
             arrays = [bindparam(name, type_=ARRAY(table.c[name].type)) for name in given]
             new: Any = func.unnest(*arrays).table_valued(*given).render_derived("new")
-        elif where is not None:
-            new = select(*(bindparam(name, type_=table.c[name].type).label(name) for name in given)).subquery("new")
-        selects = self._arrays or where is not None
-        if selects:
             rows = select(*new.c) if where is None else select(*new.c).where(where(new.c))
             statement = statement.from_select(given, rows, include_defaults=False)
-        compiled = statement.compile(dialect=database.dialect, column_keys=None if names or selects else given)
+        compiled = statement.compile(dialect=database.dialect, column_keys=None if names or self._arrays else given)
         self._sql = str(compiled)
         self._names = list(compiled.positiontup)
         self._fixed = {name: compiled.params[name] for name in self._names if name not in given}
         self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*self._names)
+        self._given = list(given)
 
     def one(self, connection: Connection, **values: Any) -> CursorResult[Any]:
         """Runs a statement that is no insert once, with these parameters."""
@@ -58,6 +55,23 @@ class BulkStatement:
         for begin in range(0, len(rows), ROWS_PER_STATEMENT):
             some = rows[begin : begin + ROWS_PER_STATEMENT]
             done = connection.exec_driver_sql(self._sql, self._columns(some) if self._arrays else self._rows(some))
+            changed += done.rowcount
+        return changed
+
+    def execute_tuples(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Does the same with rows that have their values in the order of the table's columns. It costs less than with mappings."""
+        changed = 0
+        for begin in range(0, len(rows), ROWS_PER_STATEMENT):
+            some = rows[begin : begin + ROWS_PER_STATEMENT]
+            if self._arrays:
+                columns = dict(zip(self._given, map(list, zip(*some, strict=True)), strict=True)) | self._fixed
+                done = connection.exec_driver_sql(self._sql, self._in_order(columns))
+            elif self._names == self._given:
+                done = connection.exec_driver_sql(self._sql, list(some))
+            else:
+                done = connection.exec_driver_sql(
+                    self._sql, self._rows([dict(zip(self._given, row, strict=True)) for row in some])
+                )
             changed += done.rowcount
         return changed
 

@@ -83,6 +83,7 @@ class SqliteEngine:
 
     def __init__(self, place: URL) -> None:
         self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
+        self._transactions = self._writing.execution_options(writes=True)  # the same connection
         self.dialect = self._writing.dialect
         self._file = place.database or ""
         self._writer: sqlite3.Connection | None = None
@@ -111,7 +112,7 @@ class SqliteEngine:
         left = False
 
         def do() -> T:
-            with self._writing.execution_options(writes=True).begin() as connection:
+            with self._transactions.begin() as connection:
                 done = work(connection)
                 if left:
                     raise asyncio.CancelledError

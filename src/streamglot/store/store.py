@@ -161,15 +161,17 @@ class Store:
                 return last, ended
             await asyncio.sleep(POLL_SECONDS)
 
-    def start(self, session: Session, started: Started) -> Turn:
+    def start(self, session: Session, started: Started, *, remember: bool = True) -> Turn:
         """Starts a turn and queues its row, so that the turn is stored even if the process dies. The same step reserves queue
-        space for the ending, so that every stored start gets an ending."""
+        space for the ending, so that every stored start gets an ending. ``remember``: keep it in memory for requests that continue
+        it at once; without it they find it in the database. The turns of a batch would displace those of live requests."""
         started.at = started.at or time.time()
-        turn = Turn(self, mint_id(TURN, started.at), session, started, self.settings.raw)
-        asked = session.conversation.asked if session.conversation is not None else None
-        named = bool(session.name)
-        seen = Seen(turn.id, session.id, session.caller, asked, named, started.response_id, started.retrievable)
-        self._recent.start(seen, started.probe)
+        turn = Turn(self, mint_id(TURN, started.at), session, started, self.settings.raw, remember)
+        if remember:
+            asked = session.conversation.asked if session.conversation is not None else None
+            named = bool(session.name)
+            seen = Seen(turn.id, session.id, session.caller, asked, named, started.response_id, started.retrievable)
+            self._recent.start(seen, started.probe)
         content = self.settings.content
         turn.weight = weight(started.request) if content else BARE_BYTES
         entry = TurnEntry(kind="starts", weight=turn.weight, turn=turn, process=self.process.id, content=content)
@@ -180,15 +182,16 @@ class Store:
         finished.at = finished.at or time.time()
         response, conversation = finished.response, turn.session.conversation
         parts = response.choices[0].parts if response is not None and response.choices else []
-        tip, run, size = None, b"", answer_weight(response)
+        content = self.settings.content
+        tip, run, size = None, b"", answer_weight(response) if content or turn.remembered else BARE_BYTES
         if conversation is not None and not turn.started.probe:
             run = normal(parts)
             tip = conversation.tip(run)
-        self._recent.finish(turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts), size)
+        if turn.remembered:
+            self._recent.finish(turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts), size)
         if not turn.kept:
             self.writer.drop("endings")
             return
-        content = self.settings.content
         if not content:
             finished = replace(
                 finished, response=bare_response(response) if response is not None else None, upstream_request=None
