@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import asdict, astuple
 from sqlalchemy import (
     ARRAY,
@@ -54,6 +55,17 @@ Key = tuple[str, int]
 """A job's key: its batch and first item."""
 
 
+class _Claimable(Struct):
+    """A row of a job that can be claimed."""
+
+    batch_id: str
+    first: int
+    last: int
+    upstream: str
+    priority: int
+    process: str | None
+
+
 class BatchQueue:
     """``process`` is the id of this process in the store's table of processes."""
 
@@ -88,11 +100,12 @@ class BatchQueue:
         def work(connection: Connection) -> list[Job]:
             self._plan_for_values(connection)
             if except_upstreams:
-                found = connection.execute(_next_jobs(except_upstreams).limit(jobs)).all()
+                rows: Sequence[Sequence[Any]] = connection.execute(_next_jobs(except_upstreams).limit(jobs)).all()
             else:
-                found = self._next_jobs.one(connection, most=jobs).all()
-            if not found:
+                rows = self._next_jobs.rows(connection, most=jobs)
+            if not rows:
                 return []
+            found = [_Claimable(*row) for row in rows]
             share = self._share(connection)
             found = found[: max(1, share // RANGE_ITEMS)]
             ranges = [(job, job.first + min(job.last - job.first, most, share)) for job in found]
@@ -113,18 +126,18 @@ class BatchQueue:
 
         return await self.database.write(work)
 
-    def _read(self, connection: Connection, job: Any, last: int) -> list[Item]:
-        rows = self._items.one(connection, key=job.batch_id, low=job.first, high=last).all()
+    def _read(self, connection: Connection, job: _Claimable, last: int) -> list[Item]:
+        rows = self._items.rows(connection, key=job.batch_id, low=job.first, high=last)
         return [Item(number, custom_id, body, line) for _, number, line, custom_id, body in rows]
 
     def _share(self, connection: Connection) -> int:
         """Returns how many items one claim takes: fewer near the end, so that no worker holds the last ones alone."""
-        left = self._few_open.one(connection, state=OPEN).all()
+        left = self._few_open.rows(connection, state=OPEN)
         if len(left) == COUNTED_JOBS:
             return COUNTED_JOBS * RANGE_ITEMS
         elsewhere = select(func.count(batch_jobs.c.process.distinct())).where(_runs_elsewhere(self.process))
         others: int = connection.execute(elsewhere).scalar_one()
-        share: float = sum(job.last - job.first for job in left) / (SHARES * (1 + others))
+        share: float = sum(last - first for first, last in left) / (SHARES * (1 + others))
         return max(1, math.ceil(share))
 
     async def workers(self) -> int:
@@ -161,13 +174,13 @@ class BatchQueue:
         if not self.database.is_sqlite:
             return rows
         ids = {row[0] for row in rows}
-        unended = {id for id in ids if self._unended.one(connection, key=id).first() is not None}
+        unended = {id for id in ids if self._unended.rows(connection, key=id)}
         return rows if len(unended) == len(ids) else [row for row in rows if row[0] in unended]
 
     def finish_job(self, connection: Connection, batch_id: str, first: int, last: int) -> bool:
         """Writes the sums of a job and marks it as done, if every item of it has a result. False if one has none.
         It can be repeated."""
-        return bool(self._finish_job.one(connection, key_batch=batch_id, key_first=first, key_last=last).rowcount)
+        return bool(self._finish_job.run(connection, key_batch=batch_id, key_first=first, key_last=last))
 
     async def renew(self, held: Collection[Key]) -> tuple[set[Key], set[str]]:
         """Renews the leases of this process. Returns the jobs of ``held`` that it still owns, and the batches that are closing.
@@ -347,7 +360,7 @@ def _next_jobs(except_upstreams: Collection[str]) -> Select[Any]:
 
     Jobs of the same position in their batches alternate, so that a small batch does not wait behind a large one.
     """
-    question = select(batch_jobs).where(_claimable())
+    question = select(*(batch_jobs.c[name] for name in _Claimable.__struct_fields__)).where(_claimable())
     if except_upstreams:
         question = question.where(batch_jobs.c.upstream.not_in(list(except_upstreams)))
     order = (batch_jobs.c.priority, batch_jobs.c.first)

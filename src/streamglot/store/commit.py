@@ -25,6 +25,7 @@ class Commit:
         self._generation = 0
         self._known: OrderedDict[Hashable, None] = OrderedDict()
         self._epoch = -1
+        self._ask_epoch = BulkStatement(database, _EPOCH, schema.epochs, ())
         insert = database.insert
         ended = insert(schema.endings)
         columns = [column.name for column in schema.endings.columns if column.name != "turn_id"]
@@ -87,7 +88,7 @@ class Commit:
             self._known.clear()
             self._process.sign_in(connection)
         if rows.messages or rows.nodes or rows.sessions:
-            epoch = connection.execute(_EPOCH).scalar_one()
+            epoch = self._ask_epoch.rows(connection)[0][0]
             if epoch != self._epoch:
                 self._known.clear()
                 self._epoch = epoch
