@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, select
+from msgspec import Struct
+from sqlalchemy import Connection, Table, func, select
 
 from store.turns import asynchronous
+from streamglot.batch.model import Result
 from streamglot.store import schema
 from streamglot.store.batch_schema import batch_items, batch_results, batches
 from streamglot.store.bulk import ROWS_PER_STATEMENT, BulkStatement
 from streamglot.store.database import Database
+from streamglot.store.row_types import EndingRow, TurnRow
 
 TEXTS = ["", " ", "NULL", "null", "{}", '{"a","b"}', "a,b", "it's", 'say "x"', "back\\slash", "line\nbreak\ttab", "%s $1 :name ?"]
 TEXTS += ["ünïcödé", "日本語", "🙂👩‍👩‍👧‍👦", "\u202e right to left", "\x01\x7f", "\ufffd", "x" * 1_000_000]
@@ -128,10 +131,9 @@ async def test_rows_of_values_are_stored_like_rows_with_names(url: str) -> None:
         await database.close()
 
 
-def test_a_result_has_its_values_in_the_order_of_the_columns() -> None:
-    from streamglot.batch.model import Result
-
-    assert Result.__struct_fields__ == tuple(column.name for column in batch_results.columns)
+@pytest.mark.parametrize(("row", "table"), [(Result, batch_results), (TurnRow, schema.turns), (EndingRow, schema.endings)])
+def test_a_row_has_its_values_in_the_order_of_the_columns(row: type[Struct], table: Table) -> None:
+    assert row.__struct_fields__ == tuple(column.name for column in table.columns)
 
 
 @asynchronous
@@ -153,7 +155,6 @@ async def test_the_newest_of_two_writes_replaces_a_row(url: str) -> None:
 async def test_a_condition_selects_the_rows_that_are_inserted(url: str, tmp_path: Path) -> None:
     """Results of a batch that has ended are left out; those of the other batch are inserted by the same statement."""
     from batch_durable.queued import line, queued
-    from streamglot.batch.model import Result
 
     async with queued(url, tmp_path) as one:
         running, over = await one.imported([line(0), line(1)]), await one.imported([line(0)])

@@ -81,16 +81,16 @@ class BulkStatement:
 
     def execute_tuples(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> int:
         """Does the same with rows that have their values in the order of the table's columns. It costs less than with mappings."""
-        if not self._arrays and self._names != self._given:
+        if not self._arrays and self._names[: len(self._given)] != self._given:
             return self.execute(connection, [dict(zip(self._given, row, strict=True)) for row in rows])
-        changed = 0
+        changed, last = 0, tuple(self._fixed[name] for name in self._names[len(self._given) :])
         for begin in range(0, len(rows), ROWS_PER_STATEMENT):
             some = rows[begin : begin + ROWS_PER_STATEMENT]
             if self._arrays:
                 columns = dict(zip(self._given, map(list, zip(*some, strict=True)), strict=True)) | self._fixed
                 changed += asyncpg_statements.run(connection, self._sql, self._in_order(columns))
             else:
-                changed += self._run_each(connection, list(some))
+                changed += self._run_each(connection, [row + last for row in some] if last else list(some))
         return changed
 
     def _run_each(self, connection: Connection, rows: list[tuple[Any, ...]]) -> int:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from typing import Final
 
+from msgspec.structs import astuple
 from sqlalchemy import Connection, bindparam, case, delete, func, select
 
 from . import schema
@@ -98,8 +99,8 @@ class Commit:
         self._add(connection, "sessions", sessions)
         self._add(connection, "messages", messages)
         self._add(connection, "nodes", nodes)
-        self._add(connection, "turns", rows.turns.values())
-        self._add(connection, "endings", rows.endings.values())
+        self._statements["turns"].execute_tuples(connection, list(map(astuple, rows.turns.values())))
+        self._statements["endings"].execute_tuples(connection, list(map(astuple, rows.endings.values())))
         self._add(connection, "answers", rows.answers)
         self._add(connection, "texts", rows.texts)
         self._add(connection, "states", rows.states.values())

@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -152,7 +151,7 @@ class Database:
         """Runs a write transaction; one at a time in this process. ``alone`` excludes writers of other processes. Raises
         StoreUnavailable if the database does not accept it now."""
         lock = _lock(alone, ANSWER_SECONDS if alone else CONNECT_SECONDS)
-        return await self._write(partial(self._engines.write, lock=lock), work)
+        return await self._write(lambda work: self._engines.write(work, lock), work)
 
     async def write_each(self, work: Callable[[Connection], T]) -> T:
         """Runs statements of which each may be a transaction of its own, so each must leave the database consistent, and all of

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import HASH_BYTES
 from .echoes import carries_echo
+from .row_types import EndingRow, TurnRow
 from .shorten import bare_response, short_request, short_response
 from .tokenizer import wording
 from .turn import BARE_BYTES, Finished, Turn, answer_weight, given_id, title_of, weight
@@ -150,8 +151,8 @@ class Rows(Struct):
     sessions: dict[str, Row] = field(default_factory=dict)
     messages: dict[bytes, Row] = field(default_factory=dict)
     nodes: dict[bytes, Row] = field(default_factory=dict)
-    turns: dict[str, Row] = field(default_factory=dict)
-    endings: dict[str, Row] = field(default_factory=dict)
+    turns: dict[str, TurnRow] = field(default_factory=dict)
+    endings: dict[str, EndingRow] = field(default_factory=dict)
     answers: list[Row] = field(default_factory=list)
     texts: list[Row] = field(default_factory=list)
     states: dict[tuple[str, str, str], Row] = field(default_factory=dict)
@@ -254,26 +255,26 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
     if turn.written != rows.generation and turn.id not in rows.turns:
         request = entry.request or started.request
         turn.node = _history(rows, request.messages, hashes) if entry.content else None
-        row: Row = {
-            "id": turn.id,
-            "session_id": session.id,
-            "caller": clean(started.caller),
-            "process": entry.process,
-            "request_id": clean(started.request_id),
-            "started": started.at,
-            "dialect": clean(started.dialect),
-            "model": clean(started.model),
-            "stream": request.stream,
-            "probe": started.probe,
-            "title": clean(title_of(request)) if entry.content and not started.probe else "",
-            "request": _request(request) if entry.content else None,
-            "node": turn.node,
-            "asked": session.conversation.asked if session.conversation is not None and not started.probe else None,
-            "response_id": _id(started.response_id),
-            "retrievable": started.retrievable,
-            "wish": _json(started.client_options) if started.client_options else None,
-        }
-        rows.turns[turn.id] = row
+        titled = entry.content and not started.probe
+        rows.turns[turn.id] = TurnRow(
+            id=turn.id,
+            session_id=session.id,
+            caller=clean(started.caller),
+            process=entry.process,
+            request_id=clean(started.request_id),
+            started=started.at,
+            dialect=clean(started.dialect),
+            model=clean(started.model),
+            stream=request.stream,
+            probe=started.probe,
+            title=clean(title_of(request)) if titled else "",
+            request=_request(request) if entry.content else None,
+            node=turn.node,
+            asked=session.conversation.asked if session.conversation is not None and not started.probe else None,
+            response_id=_id(started.response_id),
+            retrievable=started.retrievable,
+            wish=_json(started.client_options) if started.client_options else None,
+        )
         if session.id not in rows.sessions:
             rows.sessions[session.id] = {
                 "id": session.id,
@@ -286,7 +287,7 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
         rows.endings[turn.id] = _ending(rows, entry, finished, hashes)
 
 
-def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, bytes]) -> Row:
+def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, bytes]) -> EndingRow:
     response, content, turn = finished.response, entry.content, entry.turn
     error = response.error if response is not None else None
     if error is not None and not content:  # upstreams quote the request in their errors
@@ -295,30 +296,30 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
     counted = None if finished.more.get("cached") else usage  # an answer from the cache used nothing
     asked = finished.upstream_request if content else None
     timings = {**finished.timings, "first_event": finished.first_event} if finished.first_event else finished.timings
-    row: Row = {
-        "turn_id": turn.id,
-        "ended": finished.at,
-        "ending": clean(finished.ending),
-        "error_code": clean(error.code) if error is not None else "",
-        "error": _json(error) if error is not None else None,
-        "response_id": _id(given_id(turn.started, finished)),
-        "response": None,
-        "tip": entry.tip,
-        "upstream": clean(finished.upstream),
-        "upstream_dialect": clean(finished.upstream_dialect),
-        "upstream_model": clean(finished.upstream_model),
-        "upstream_request": _request(asked) if asked is not None else None,
-        "upstream_node": _upstream_node(rows, turn, asked, hashes) if asked is not None else None,
-        "input_tokens": _tokens(counted.input_tokens) if counted is not None else None,
-        "output_tokens": _tokens(counted.output_tokens) if counted is not None else None,
-        "usage": _json(usage) if usage is not None else None,
-        "cost": finished.cost() if callable(finished.cost) else finished.cost,
-        "timings": _json(timings),
-        "verdicts": _json(finished.verdicts) if content else "[]",
-        "more": _json(finished.more),
-    }
+    row = EndingRow(
+        turn_id=turn.id,
+        ended=finished.at,
+        ending=clean(finished.ending),
+        error_code=clean(error.code) if error is not None else "",
+        error=_json(error) if error is not None else None,
+        response_id=_id(given_id(turn.started, finished)),
+        response=None,
+        tip=entry.tip,
+        upstream=clean(finished.upstream),
+        upstream_dialect=clean(finished.upstream_dialect),
+        upstream_model=clean(finished.upstream_model),
+        upstream_request=_request(asked) if asked is not None else None,
+        upstream_node=_upstream_node(rows, turn, asked, hashes) if asked is not None else None,
+        input_tokens=_tokens(counted.input_tokens) if counted is not None else None,
+        output_tokens=_tokens(counted.output_tokens) if counted is not None else None,
+        usage=_json(usage) if usage is not None else None,
+        cost=finished.cost() if callable(finished.cost) else finished.cost,
+        timings=_json(timings),
+        verdicts=_json(finished.verdicts) if content and finished.verdicts else "[]",
+        more=_json(finished.more) if finished.more else "{}",
+    )
     if response is not None and content:
-        row["response"] = _response(response)
+        row.response = _response(response)
         parts: list[Part] = []
         for choice in response.choices:
             message = Message("assistant", choice.parts)
