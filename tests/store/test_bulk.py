@@ -17,7 +17,7 @@ from streamglot.store import schema
 from streamglot.store.batch_schema import batch_items, batch_results, batches
 from streamglot.store.bulk import ROWS_PER_STATEMENT, BulkStatement
 from streamglot.store.database import Database
-from streamglot.store.row_types import EndingRow, TurnRow
+from streamglot.store.turn_rows import EndingRow, TurnRow
 
 TEXTS = ["", " ", "NULL", "null", "{}", '{"a","b"}', "a,b", "it's", 'say "x"', "back\\slash", "line\nbreak\ttab", "%s $1 :name ?"]
 TEXTS += ["ünïcödé", "日本語", "🙂👩‍👩‍👧‍👦", "\u202e right to left", "\x01\x7f", "\ufffd", "x" * 1_000_000]

@@ -173,9 +173,9 @@ class BatchRunner:
         model = record.model = pool.routes.named(request.model)
         if caller is not None and not paid:
             caller.check(model, gateway.clock())
-        candidates = pool.routes.find(model, random.random)
         reservation: Reservation | None = None
         if caller is not None and caller.metered:
+            candidates = pool.routes.find(model, random.random)
             try:
                 reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
             except RequestError:

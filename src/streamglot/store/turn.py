@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,6 +14,9 @@ from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import Conversation
 from .scaffolding import without_scaffolding
 from .shorten import encoded_size
+
+if TYPE_CHECKING:
+    from .turn_rows import TurnRow
 
 TITLE_CHARS: Final = 120
 TITLE_ASKS: Final = 3
@@ -34,6 +37,10 @@ ENDINGS: Final = (
     *BROKEN,
 )
 """The endings of a turn: first those of complete streams, then those of incomplete ones."""
+
+
+_NO_REQUEST: Final = Request(model="", messages=[])
+"""Replaces the request of a turn whose row exists."""
 
 
 class Session(Struct, kw_only=True):
@@ -111,7 +118,7 @@ class Turn:
     """A running turn. Its methods neither wait nor raise: data that cannot be stored is counted. The writer sets ``written``,
     the generation of the database that has the turn, and ``node``, the end of its history. ``kept``: the queue had room for it;
     there is room for its ending then, too. ``weight``: size of the request in bytes. ``remembered``: the process keeps it in memory
-    for requests that continue it at once."""
+    for requests that continue it at once. ``row``: its row, if contents are not stored."""
 
     def __init__(self, store: TurnSink, id: str, session: Session, started: Started, raw: bool, remembered: bool = True) -> None:
         self.id = id
@@ -124,6 +131,7 @@ class Turn:
         self.frames = 0
         self.is_finished = False
         self.remembered = remembered
+        self.row: TurnRow | None = None
         self._store = store
         self._raw = raw
 
@@ -148,7 +156,9 @@ class Turn:
         """Drops the request of an ended turn whose contents are not stored, so that it does not occupy memory until the ending
         is written."""
         request = self.started.request
-        bare = Request(model=request.model, stream=request.stream, dialect=request.dialect)
+        bare = _NO_REQUEST
+        if self.row is None:  # the row needs these
+            bare = Request(model=request.model, stream=request.stream, dialect=request.dialect)
         self.started = replace(self.started, request=bare)
 
     def finish(self, finished: Finished) -> None:
