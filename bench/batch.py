@@ -192,9 +192,8 @@ async def run_batch(folder: Path, port: int, url: str, items: int, workers: int,
         assert now.totals is not None
         assert now.totals.succeeded == items, now
         at = batch_results.c.at
-        first, last = (
-            await store.database.fetch(select(func.min(at), func.max(at)).where(batch_results.c.batch_id == batch.id))
-        )[0]
+        span = await store.database.fetch(select(func.min(at), func.max(at)).where(batch_results.c.batch_id == batch.id))
+        first, last = map(float, span[0])
         rate = (items - 1) / (last - first)
         spent = sum(program.cpu_seconds() for program in programs) - cpu
     finally:

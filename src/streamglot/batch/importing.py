@@ -211,9 +211,9 @@ class Importer:
         for entries in ranges:
             begin = first + len(items)
             items += [(batch.id, number, entry.line, entry.custom_id, entry.body) for number, entry in enumerate(entries, begin)]
-            job = {"batch_id": batch.id, "first": begin, "last": begin + len(entries), "upstream": entries[0].upstream}
-            faulty = entries[0].fault is not None
-            jobs.append(job | {"priority": batch.priority, "state": CLOSED if faulty else HELD})
+            state = HELD if entries[0].fault is None else CLOSED
+            row = {"batch_id": batch.id, "first": begin, "last": begin + len(entries), "upstream": entries[0].upstream}
+            jobs.append(row | {"priority": batch.priority, "state": state})
         self._insert_items.execute_tuples(connection, items)
         if jobs:
             connection.execute(insert(batch_jobs), jobs)

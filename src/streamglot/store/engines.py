@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -38,6 +39,11 @@ IDLE_SECONDS: Final = 1.0
 many as a transaction. A server that stops closes its connections, which is known without a test."""
 READERS: Final = 6
 """Read connections per process."""
+WRITER_CACHE_KB: Final = 4_000
+"""KiB of pages that the writing connection of SQLite keeps: the ends of all tables and indexes, and the pages of a transaction."""
+READER_CACHE_KB: Final = 500
+"""KiB of pages that each reading connection of SQLite keeps. Each write makes them outdated, so more would only fill memory: a query
+over a million items would keep megabytes of pages that are never used again."""
 CHECKPOINT_PAGES: Final = 4_000
 """Size at which SQLite moves its log into the file: 16 MB, about a second of a busy gateway."""
 
@@ -87,7 +93,8 @@ class SqliteEngine:
     """Runs work on SQLite, in threads."""
 
     def __init__(self, place: URL) -> None:
-        self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
+        self._reading = self._engine(place, READERS, READER_CACHE_KB)
+        self._writing = self._engine(place, 1, WRITER_CACHE_KB)
         self._transactions = self._writing.execution_options(writes=True)  # the same connection
         self.dialect = self._writing.dialect
         self._file = place.database or ""
@@ -98,11 +105,11 @@ class SqliteEngine:
         # One thread for all writes: each thread has a heap of its own, and the pages of a connection would spread over all of them.
         self._write_thread = ThreadPoolExecutor(1, "store-writer")
 
-    def _engine(self, place: URL, connections: int) -> Engine:
+    def _engine(self, place: URL, connections: int, cache_kb: int) -> Engine:
         settings = {"timeout": BUSY_SECONDS, "check_same_thread": False}
         pool = {"pool_size": connections, "max_overflow": 0, "pool_timeout": ANSWER_SECONDS, "pool_use_lifo": True}
         engine = create_engine(place, connect_args=settings, hide_parameters=True, **pool)
-        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "connect", partial(_prepare, cache_kb))
         event.listen(engine, "begin", _begin)
         event.listen(engine, "before_cursor_execute", _clean_parameters, retval=True)
         return engine
@@ -301,7 +308,7 @@ def searchable(value: Any) -> Any:
     return value.replace("\0", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def _prepare(connection: Any, _record: object) -> None:
+def _prepare(cache_kb: int, connection: Any, _record: object) -> None:
     """Configures a connection. Transactions begin explicitly, in ``_begin``."""
     connection.isolation_level = None
     cursor = connection.cursor()
@@ -309,7 +316,7 @@ def _prepare(connection: Any, _record: object) -> None:
         cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = NORMAL")
-    cursor.execute("PRAGMA cache_size = -4000")
+    cursor.execute(f"PRAGMA cache_size = -{cache_kb}")
     cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     cursor.close()
 
