@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import func, select
+
 from streamglot import Client
 from streamglot.batch.catalog import Catalog
 from streamglot.batch.files import DirectoryStorage
@@ -36,6 +38,7 @@ from streamglot.batch.runner import collected
 from streamglot.cli.commands.batch_worker import READY
 from streamglot.messages import Message, Request, TextPart
 from streamglot.store import Store, StoreSettings
+from streamglot.store.batch_schema import batch_results
 from streamglot.upstream import Upstream
 
 from .candidates import gateway_command, mock
@@ -150,7 +153,7 @@ async def submit(store: Store, folder: Path, items: int) -> Batch:
 
 @dataclass
 class Run:
-    """``rate``: items a second. ``cpu``: microseconds of the workers for each item. ``resident``: bytes of the largest worker, at
+    """``rate``: items a second, from the first result to the last. ``cpu``: microseconds of the workers for each item. ``resident``: bytes of the largest worker, at
     most; ``last_resident`` at the end. ``progress``: seconds of the longest query for the progress."""
 
     rate: float
@@ -172,17 +175,15 @@ async def run_batch(folder: Path, port: int, url: str, items: int, workers: int,
             program.wait_for_text(READY)
         cpu = sum(program.cpu_seconds() for program in programs)
         batch = await submit(store, folder, items)  # now, so that no worker has done a part before another one has started
-        resident, last_resident, progress, begin, began = 0, 0, 0.0, 0.0, 0
+        resident, last_resident, progress = 0, 0, 0.0
         while True:
             for program in programs:
                 program.check()
             asked = time.perf_counter()
             now = await catalog.batch(batch.id, None)
             assert now is not None
-            totals = await queue.totals(now)
+            await queue.totals(now)
             progress = max(progress, time.perf_counter() - asked)
-            if totals.done and not begin:
-                begin, began = time.perf_counter(), totals.done
             last_resident = max(program.resident_bytes() for program in programs)
             resident = max(resident, last_resident)
             if now.ended is not None:
@@ -190,7 +191,10 @@ async def run_batch(folder: Path, port: int, url: str, items: int, workers: int,
             await asyncio.sleep(0.1)
         assert now.totals is not None
         assert now.totals.succeeded == items, now
-        rate = (items - began) / (now.ended - (time.time() - (time.perf_counter() - begin)))
+        at = batch_results.c.at
+        span = await store.database.fetch(select(func.min(at), func.max(at)).where(batch_results.c.batch_id == batch.id))
+        first, last = map(float, span[0])
+        rate = (items - 1) / (last - first)
         spent = sum(program.cpu_seconds() for program in programs) - cpu
     finally:
         for program in programs:

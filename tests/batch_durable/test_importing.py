@@ -4,17 +4,20 @@ file."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import Connection, func, select, update
 
 from batch_durable.queued import fault_codes, line, queued, route
+from store.servers import Postgres
 from store.turns import asynchronous
 from streamglot.batch.checking import LineChecker, LineSplitter
 from streamglot.batch.model import FILE_API, MESSAGE_API, RANGE_ITEMS
 from streamglot.errors import LimitExceeded
+from streamglot.store import asyncpg_statements
 from streamglot.store.batch_schema import batch_items, batch_jobs, batches
 
 LINES = [b'{"a": 1}', b"", b"  ", b'{"b": "\xc3\xa9"}', b"x" * 30, b"last"]
@@ -211,3 +214,21 @@ async def test_a_file_above_the_limit_leaves_nothing_behind(tmp_path: Path) -> N
     assert (tmp_path / "files" / "two").stat().st_mode & 0o077 == 0
     await storage.remove("two")
     assert not await storage.exists("two")
+
+
+@asynchronous
+async def test_postgresql_gets_the_items_of_a_transaction_in_one_statement(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inserted: list[str] = []
+    run = asyncpg_statements.run
+
+    def counted(connection: Connection, sql: str, values: Sequence[Any]) -> int:
+        inserted.extend(table for table in ("batch_items", "batch_results") if sql.startswith(f"INSERT INTO {table}"))
+        return run(connection, sql, values)
+
+    monkeypatch.setattr(asyncpg_statements, "run", counted)
+    async with queued(await postgres.database(), tmp_path) as one:
+        batch = await one.imported([line(number) for number in range(3 * RANGE_ITEMS + 1)])
+        assert batch.total == 3 * RANGE_ITEMS + 1
+    assert inserted == ["batch_items"]

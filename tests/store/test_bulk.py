@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, select
+from msgspec import Struct
+from sqlalchemy import Connection, Table, func, select
 
 from store.turns import asynchronous
+from streamglot.batch.model import Result
 from streamglot.store import schema
 from streamglot.store.batch_schema import batch_items, batch_results, batches
 from streamglot.store.bulk import ROWS_PER_STATEMENT, BulkStatement
 from streamglot.store.database import Database
+from streamglot.store.turn_rows import EndingRow, TurnRow
 
 TEXTS = ["", " ", "NULL", "null", "{}", '{"a","b"}', "a,b", "it's", 'say "x"', "back\\slash", "line\nbreak\ttab", "%s $1 :name ?"]
 TEXTS += ["ünïcödé", "日本語", "🙂👩‍👩‍👧‍👦", "\u202e right to left", "\x01\x7f", "\ufffd", "x" * 1_000_000]
@@ -112,6 +115,28 @@ async def test_more_rows_than_one_statement_takes_are_all_inserted(url: str) -> 
 
 
 @asynchronous
+async def test_rows_of_values_are_stored_like_rows_with_names(url: str) -> None:
+    database = await Database.open(url)
+    try:
+        insert = BulkStatement(database, database.insert_new(batch_results), batch_results)
+        count = ROWS_PER_STATEMENT + 1
+        rows = [result(number, line=BODIES[number % 6], cost=REAL[number % len(REAL)]) for number in range(count)]
+        values = [tuple(row[column.name] for column in batch_results.columns) for row in rows]
+        assert await database.write(lambda connection: insert.execute_tuples(connection, values)) == count
+        assert await database.write(lambda connection: insert.execute_tuples(connection, values[:3])) == 0, "existing rows stay"
+        assert await database.write(lambda connection: insert.execute_tuples(connection, [])) == 0
+        names = tuple(column.name for column in batch_results.columns)
+        assert await stored(database, batch_results, *names) == values
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize(("row", "table"), [(Result, batch_results), (TurnRow, schema.turns), (EndingRow, schema.endings)])
+def test_a_row_has_its_values_in_the_order_of_the_columns(row: type[Struct], table: Table) -> None:
+    assert row.__struct_fields__ == tuple(column.name for column in table.columns)
+
+
+@asynchronous
 async def test_the_newest_of_two_writes_replaces_a_row(url: str) -> None:
     database = await Database.open(url)
     try:
@@ -130,7 +155,6 @@ async def test_the_newest_of_two_writes_replaces_a_row(url: str) -> None:
 async def test_a_condition_selects_the_rows_that_are_inserted(url: str, tmp_path: Path) -> None:
     """Results of a batch that has ended are left out; those of the other batch are inserted by the same statement."""
     from batch_durable.queued import line, queued
-    from streamglot.batch.model import Result
 
     async with queued(url, tmp_path) as one:
         running, over = await one.imported([line(0), line(1)]), await one.imported([line(0)])

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from sqlalchemy import Connection, func, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.util import await_only
 
 from store.servers import Postgres
 from store.turns import asynchronous
 from streamglot.store import engines, schema
-from streamglot.store.database import Database
+from streamglot.store.bulk import BulkStatement
+from streamglot.store.database import Database, StoreUnavailable
 
 BACKEND = text("SELECT pg_backend_pid()")
 
@@ -130,3 +133,69 @@ async def test_a_connection_that_the_server_ended_is_replaced(postgres: Postgres
         finally:
             await other.close()
         assert not before & await backends()
+
+
+@asynchronous
+async def test_a_transaction_with_a_failed_statement_is_not_taken_for_committed(postgres: Postgres) -> None:
+    """PostgreSQL answers a COMMIT after a failed statement with ROLLBACK, and with no error."""
+    async with opened(await postgres.database()) as database:
+
+        def work(connection: Connection) -> None:
+            add(connection, 1)
+            with suppress(DBAPIError):
+                connection.execute(text("SELECT 1 / 0"))
+
+        with pytest.raises(DBAPIError, match="rolled back"):
+            await database.write(work)
+        assert await count(database) == 0
+        await database.write(lambda connection: add(connection, 1))
+        assert await count(database) == 1
+
+
+@asynchronous
+async def test_errors_of_bulk_statements_are_those_of_the_store(postgres: Postgres) -> None:
+    url = await postgres.database()
+    async with opened(url) as database:
+        insert = BulkStatement(database, database.insert(schema.steps), schema.steps)
+        rows = [{"turn_id": "t", "number": 1, "body": ""}]
+        await database.write(lambda connection: insert.execute(connection, rows))
+        with pytest.raises(IntegrityError):
+            await database.write(lambda connection: insert.execute(connection, rows))
+        assert await count(database) == 1
+        backend = await database.write(lambda connection: connection.execute(BACKEND).scalar_one())
+
+        def lose_the_connection(connection: Connection) -> int:
+            await_only(end(url, backend))
+            return insert.execute(connection, [{**rows[0], "number": 2}])
+
+        with pytest.raises(StoreUnavailable):
+            await database.write(lose_the_connection)
+        assert await database.write(lambda connection: insert.execute(connection, [{**rows[0], "number": 2}])) == 1
+
+
+async def end(url: str, backend: int) -> None:
+    other = await asyncpg.connect(url)
+    try:
+        assert await other.fetchval("SELECT pg_terminate_backend($1, 10000)", backend)
+    finally:
+        await other.close()
+
+
+@asynchronous
+async def test_a_cancelled_transaction_is_rolled_back(postgres: Postgres) -> None:
+    async with opened(await postgres.database()) as database:
+        waits = asyncio.Event()
+
+        def work(connection: Connection) -> None:
+            add(connection, 1)
+            waits.set()
+            connection.execute(text("SELECT pg_sleep(600)"))
+
+        writing = asyncio.create_task(database.write(work))
+        await waits.wait()
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        assert await count(database) == 0
+        await database.write(lambda connection: add(connection, 1))
+        assert await count(database) == 1

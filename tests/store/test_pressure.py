@@ -29,9 +29,10 @@ from streamglot.messages import (
     ToolSpec,
 )
 from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings
-from streamglot.store.rows import ID_CHARS, SHORT_BYTES, TurnEntry
+from streamglot.store.rows import SHORT_BYTES, TurnEntry
 from streamglot.store.shorten import PART_CHARS, bare_response, encoded_size, short_part, short_request, short_response
 from streamglot.store.turn import BARE_BYTES, answer_weight, weight
+from streamglot.store.turn_rows import ID_CHARS
 from waiting import soon
 
 LONG = "words without end " * 20_000

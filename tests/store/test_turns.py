@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 from sqlalchemy import func, select
@@ -11,12 +12,59 @@ from store.turns import answer, ask, assistant, asynchronous, begin, call, resul
 from streamglot.errors import ConfigError
 from streamglot.events import Echo, StreamError
 from streamglot.messages import Message, Request, TextPart, ToolSpec
-from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings, schema
+from streamglot.store import Filter, Finished, Session, SessionHints, Started, Store, StoreSettings, schema
 from streamglot.store.paths import data_directory, default_url, engine_url
+from streamglot.store.recent import MAX_TURNS
+from streamglot.store.sessions import named
+from streamglot.store.turn import DRAWN_IDS, ID_RANDOM_BYTES, mint_id
 
 
 async def count(store: Store, table: str) -> int:
     return int((await store.database.fetch(select(func.count()).select_from(schema.metadata.tables[table])))[0][0])
+
+
+def test_ids_sort_by_time_and_never_repeat() -> None:
+    made = [mint_id("turn_", 1_700_000_000 + number / 1_000_000) for number in range(2 * DRAWN_IDS + 1)]
+    assert sorted(made) == made
+    same = {mint_id("turn_", 1_700_000_000) for _ in range(3 * DRAWN_IDS)}
+    assert len(same) == 3 * DRAWN_IDS
+    assert {len(id) for id in [*made, *same]} == {len("turn_") + 14 + 2 * ID_RANDOM_BYTES}
+
+
+def test_a_forked_process_makes_other_ids_than_its_parent() -> None:
+    mint_id("turn_", 1.0)  # so that some ends of ids are drawn before the fork
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, mint_id("turn_", 1.0).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        made = pipe.read()
+    os.waitpid(child, 0)
+    ours = {mint_id("turn_", 1.0) for _ in range(2 * DRAWN_IDS)}
+    assert made.startswith("turn_")
+    assert made not in ours
+
+
+@asynchronous
+async def test_a_turn_that_is_not_remembered_displaces_none_and_is_found_in_the_database(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    try:
+        live = await take(store, ask(user("live")), answer("yes", ident="resp_live"), name="live")
+        session = Session(id=named("", "batch"), name="batch", started=1.0)
+        for number in range(MAX_TURNS + 1):
+            started = Started(request=ask(user(str(number))), dialect="openai_chat", model="small")
+            turn = store.start(session, started, remember=False)
+            turn.finish(Finished(ending="end", response=answer("no", ident=f"resp_{number}"), upstream="one"))
+        assert await store.sessions.previous("", "resp_live") == (live.id, live.session.id)
+        assert store.sessions._recent.knows("resp_live")
+        await store.writer.flush()
+        assert await store.sessions.previous("", f"resp_{MAX_TURNS}") == (turn.id, session.id)
+    finally:
+        await store.close()
 
 
 @asynchronous

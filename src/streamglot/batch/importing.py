@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from ..errors import StreamglotError
 from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches
+from ..store.bulk import BulkStatement
 from ..store.database import Database, StoreUnavailable
 from .catalog import REMOVED_ROWS, Catalog
 from .checking import Entry, LineChecker, LineSplitter, Route, repeated
@@ -65,6 +67,7 @@ class Importer:
         self._line_bytes = line_bytes
         self._max_items = max_items
         self._strict = strict
+        self._insert_items = BulkStatement(database, database.insert(batch_items), batch_items)
 
     async def claim(self) -> Batch | None:
         """Claims a batch whose file no process reads, or whose reader died. Only claims files that this process can read."""
@@ -164,65 +167,80 @@ class Importer:
 
         Returns those that repeat a custom_id, and the next number.
         """
+        try:
+            return await self._database.write(lambda connection: self._store(connection, batch, ranges, first, False))
+        except IntegrityError:  # a custom_id repeats one of an earlier transaction, which is rare
+            return await self._database.write(lambda connection: self._store(connection, batch, ranges, first, True))
+
+    def _store(
+        self, connection: Connection, batch: Batch, ranges: list[list[Entry]], first: int, look_up: bool
+    ) -> tuple[list[Entry], int]:
+        """``look_up``: ask the database which of these custom_ids it has. Otherwise it refuses them all if it has one."""
+        lease = {"lease": time.time() + LEASE_SECONDS}
+        row = connection.execute(select(batches.c.closing).where(batches.c.id == batch.id)).first()
+        if row is None or row.closing:
+            raise _Stopped
+        connection.execute(update(batches).where(batches.c.id == batch.id).values(lease))
+        known = self._known(connection, batch, ranges) if look_up else {}
+        repeats: list[Entry] = []
+        stored: list[list[Entry]] = []
+        for entries in ranges:
+            unique = []
+            for entry in entries:
+                if entry.custom_id is not None and entry.custom_id in known:
+                    repeats.append(repeated(entry, known[entry.custom_id]))
+                else:
+                    if entry.custom_id is not None:
+                        known[entry.custom_id] = entry.line
+                    unique.append(entry)
+            if unique:
+                stored.append(unique)
+        return repeats, self._insert(connection, batch, stored, first)
+
+    def _known(self, connection: Connection, batch: Batch, ranges: list[list[Entry]]) -> dict[str, int]:
+        """Returns the lines of those custom_ids of these entries that the database has."""
+        items = batch_items.c
         names = [entry.custom_id for entries in ranges for entry in entries if entry.custom_id is not None]
+        same = select(items.custom_id, items.line).where(items.batch_id == batch.id, items.custom_id.in_(names))
+        return {row.custom_id: row.line for row in connection.execute(same)} if names else {}
 
-        def work(connection: Connection) -> tuple[list[Entry], int]:
-            lease = {"lease": time.time() + LEASE_SECONDS}
-            row = connection.execute(select(batches.c.closing).where(batches.c.id == batch.id)).first()
-            if row is None or row.closing:
-                raise _Stopped
-            connection.execute(update(batches).where(batches.c.id == batch.id).values(lease))
-            items = batch_items.c
-            same = select(items.custom_id, items.line).where(items.batch_id == batch.id, items.custom_id.in_(names))
-            known = {row.custom_id: row.line for row in connection.execute(same)} if names else {}
-            repeats: list[Entry] = []
-            number = first
-            for entries in ranges:
-                unique = []
-                for entry in entries:
-                    if entry.custom_id is not None and entry.custom_id in known:
-                        repeats.append(repeated(entry, known[entry.custom_id]))
-                    else:
-                        if entry.custom_id is not None:
-                            known[entry.custom_id] = entry.line
-                        unique.append(entry)
-                number = self._insert(connection, batch, unique, number)
-            return repeats, number
+    def _insert(self, connection: Connection, batch: Batch, ranges: list[list[Entry]], first: int) -> int:
+        """Stores each range as items and a job; faults also as results. Returns the number after the last item."""
+        items: list[tuple[Any, ...]] = []
+        jobs: list[dict[str, Any]] = []
+        for entries in ranges:
+            begin = first + len(items)
+            items += [(batch.id, number, entry.line, entry.custom_id, entry.body) for number, entry in enumerate(entries, begin)]
+            state = HELD if entries[0].fault is None else CLOSED
+            row = {"batch_id": batch.id, "first": begin, "last": begin + len(entries), "upstream": entries[0].upstream}
+            jobs.append(row | {"priority": batch.priority, "state": state})
+        self._insert_items.execute_tuples(connection, items)
+        if jobs:
+            connection.execute(insert(batch_jobs), jobs)
+        for entries, job in zip(ranges, jobs, strict=True):
+            if job["state"] == CLOSED:
+                self._report(connection, batch, entries, job["first"])
+        return first + len(items)
 
-        return await self._database.write(work)
-
-    def _insert(self, connection: Connection, batch: Batch, entries: list[Entry], first: int) -> int:
-        """Stores one range as items and a job; faults also as results. Returns the number after the last item."""
-        if not entries:
-            return first
-        items = [
-            {"batch_id": batch.id, "number": number, "line": entry.line, "custom_id": entry.custom_id, "body": entry.body}
+    def _report(self, connection: Connection, batch: Batch, entries: list[Entry], first: int) -> None:
+        """Stores the results of a range of faults, and ends its job."""
+        now = time.time()
+        results = [
+            Result(
+                batch.id,
+                number,
+                "errored",
+                fault_line(
+                    batch, number, entry.custom_id, entry.fault, b"" if batch.api == FILE_API else self._describe(entry.fault)
+                ),
+                attempts=0,
+                at=now,
+            )
             for number, entry in enumerate(entries, first)
+            if entry.fault is not None
         ]
-        connection.execute(insert(batch_items), items)
-        last, faulty = first + len(entries), entries[0].fault is not None
-        job = {"batch_id": batch.id, "first": first, "last": last, "upstream": entries[0].upstream}
-        job |= {"priority": batch.priority, "state": CLOSED if faulty else HELD}
-        connection.execute(insert(batch_jobs).values(job))
-        if faulty:
-            now = time.time()
-            results = [
-                Result(
-                    batch.id,
-                    number,
-                    "errored",
-                    fault_line(
-                        batch, number, entry.custom_id, entry.fault, b"" if batch.api == FILE_API else self._describe(entry.fault)
-                    ),
-                    attempts=0,
-                    at=now,
-                )
-                for number, entry in enumerate(entries, first)
-                if entry.fault is not None
-            ]
-            connection.execute(insert(batch_results), [result_row(result) for result in results])
-            self._queue.finish_job(connection, batch.id, first, last)
-        return last
+        connection.execute(insert(batch_results), [result_row(result) for result in results])
+        self._queue.finish_job(connection, batch.id, first, first + len(entries))
 
 
 class _Reading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,8 @@ from .model import FILE_API, Answer, Batch, Item, LineError, Outcome, Result
 
 LARGEST_COUNT: Final = 2**31 - 1
 """Tokens of one item: the largest value of an integer column."""
+PREFIXES: Final = 64
+"""Batches whose prefix of request ids is remembered: more than run at once."""
 _NOT_RUN: Final[dict[str, tuple[str, str]]] = {
     "canceled": ("batch_cancelled", "This request did not run: its batch was cancelled."),
     "expired": ("batch_expired", "This request did not run within the completion window of its batch."),
@@ -44,7 +47,12 @@ def fault_line(batch: Batch, number: int, custom_id: str | None, fault: LineErro
 
 def request_name(batch: Batch, number: int) -> str:
     """Returns the id of one request of a batch."""
-    return f"batch_req_{batch.id.partition('_')[2][:16]}_{number}"
+    return f"{_prefix(batch.id)}{number}"
+
+
+@lru_cache(PREFIXES)
+def _prefix(batch_id: str) -> str:
+    return f"batch_req_{batch_id.partition('_')[2][:16]}_"
 
 
 def _error_line(batch: Batch, number: int, custom_id: str | None, error: dict[str, Any]) -> bytes:

@@ -127,7 +127,7 @@ class Job(Struct):
 
 
 class Result(Struct):
-    """The outcome of an item: the line for its file, and its usage."""
+    """The outcome of an item: the line for its file, and its usage. The fields are the columns of ``batch_results``, in order."""
 
     batch_id: str
     number: int

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import asdict, astuple
 from sqlalchemy import (
     ARRAY,
     Connection,
@@ -54,15 +55,27 @@ Key = tuple[str, int]
 """A job's key: its batch and first item."""
 
 
+class _Claimable(Struct):
+    """A row of a job that can be claimed."""
+
+    batch_id: str
+    first: int
+    last: int
+    upstream: str
+    priority: int
+    process: str | None
+
+
 class BatchQueue:
     """``process`` is the id of this process in the store's table of processes."""
 
     def __init__(self, database: Database, process: str) -> None:
         self.database = database
         self.process = process
-        self._insert_results = BulkStatement(
-            database, database.insert_new(batch_results), batch_results, where=partial(_of_unended_batch, database.is_sqlite)
-        )
+        of_unended = None if database.is_sqlite else _of_unended_batch
+        self._insert_results = BulkStatement(database, database.insert_new(batch_results), batch_results, where=of_unended)
+        unended = select(batches.c.id).where(batches.c.id == bindparam("key"), batches.c.ended.is_(None))
+        self._unended = BulkStatement(database, unended, batches, ("key",))
         self._finish_job = BulkStatement(database, _finish_job(), batch_jobs, ("key_batch", "key_first", "key_last"))
         self._next_jobs = BulkStatement(database, _next_jobs(()).limit(bindparam("most", type_=Integer)), batch_jobs, ("most",))
         self._few_open = BulkStatement(database, _few_open(), batch_jobs, ("state",))
@@ -87,11 +100,12 @@ class BatchQueue:
         def work(connection: Connection) -> list[Job]:
             self._plan_for_values(connection)
             if except_upstreams:
-                found = connection.execute(_next_jobs(except_upstreams).limit(jobs)).all()
+                rows: Sequence[Sequence[Any]] = connection.execute(_next_jobs(except_upstreams).limit(jobs)).all()
             else:
-                found = self._next_jobs.one(connection, most=jobs).all()
-            if not found:
+                rows = self._next_jobs.rows(connection, most=jobs)
+            if not rows:
                 return []
+            found = [_Claimable(*row) for row in rows]
             share = self._share(connection)
             found = found[: max(1, share // RANGE_ITEMS)]
             ranges = [(job, job.first + min(job.last - job.first, most, share)) for job in found]
@@ -112,18 +126,18 @@ class BatchQueue:
 
         return await self.database.write(work)
 
-    def _read(self, connection: Connection, job: Any, last: int) -> list[Item]:
-        rows = self._items.one(connection, key=job.batch_id, low=job.first, high=last)
-        return [Item(item.number, item.custom_id, item.body, item.line) for item in rows]
+    def _read(self, connection: Connection, job: _Claimable, last: int) -> list[Item]:
+        rows = self._items.rows(connection, key=job.batch_id, low=job.first, high=last)
+        return [Item(number, custom_id, body, line) for _, number, line, custom_id, body in rows]
 
     def _share(self, connection: Connection) -> int:
         """Returns how many items one claim takes: fewer near the end, so that no worker holds the last ones alone."""
-        left = self._few_open.one(connection, state=OPEN).all()
+        left = self._few_open.rows(connection, state=OPEN)
         if len(left) == COUNTED_JOBS:
             return COUNTED_JOBS * RANGE_ITEMS
         elsewhere = select(func.count(batch_jobs.c.process.distinct())).where(_runs_elsewhere(self.process))
         others: int = connection.execute(elsewhere).scalar_one()
-        share: float = sum(job.last - job.first for job in left) / (SHARES * (1 + others))
+        share: float = sum(last - first for first, last in left) / (SHARES * (1 + others))
         return max(1, math.ceil(share))
 
     async def workers(self) -> int:
@@ -143,21 +157,30 @@ class BatchQueue:
         Results of batches that have ended are too late and are dropped. Returns the number of new results. Rows are sorted, so
         that two workers that write the same results never deadlock.
         """
-        rows = [result_row(result) for result in sorted(results, key=_place)]
+        rows = [astuple(result) for result in sorted(results, key=_place)]
 
         def work(connection: Connection) -> int:
             self._plan_for_values(connection)
-            written = self._insert_results.execute(connection, rows)
+            written = self._insert_results.execute_tuples(connection, self._of_unended(connection, rows))
             for job in finished:
                 self.finish_job(connection, job.batch.id, job.first, job.last)
             return written
 
         return await self.database.write_each(work) if rows or finished else 0
 
+    def _of_unended(self, connection: Connection, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Returns the results whose batch has not ended. On SQLite no batch can end before this transaction does, so a query for
+        each batch is enough. PostgreSQL has the condition in its insert, which locks the batch."""
+        if not self.database.is_sqlite:
+            return rows
+        ids = {row[0] for row in rows}
+        unended = {id for id in ids if self._unended.rows(connection, key=id)}
+        return rows if len(unended) == len(ids) else [row for row in rows if row[0] in unended]
+
     def finish_job(self, connection: Connection, batch_id: str, first: int, last: int) -> bool:
         """Writes the sums of a job and marks it as done, if every item of it has a result. False if one has none.
         It can be repeated."""
-        return bool(self._finish_job.one(connection, key_batch=batch_id, key_first=first, key_last=last).rowcount)
+        return bool(self._finish_job.run(connection, key_batch=batch_id, key_first=first, key_last=last))
 
     async def renew(self, held: Collection[Key]) -> tuple[set[Key], set[str]]:
         """Renews the leases of this process. Returns the jobs of ``held`` that it still owns, and the batches that are closing.
@@ -268,12 +291,10 @@ _FORCE_CUSTOM_PLANS: Final = text("SET plan_cache_mode = force_custom_plan")
 _place: Final = attrgetter("batch_id", "number")
 
 
-def _of_unended_batch(is_sqlite: bool, new: Any) -> Any:
-    """Returns the condition for results whose batch has not ended. PostgreSQL locks the batch, so that it does not end before the
-    results are committed, and once for all rows."""
+def _of_unended_batch(new: Any) -> Any:
+    """Returns the condition of PostgreSQL for results whose batch has not ended. It locks the batch, so that it does not end before
+    the results are committed, and once for all rows."""
     unended = select(batches.c.id).where(batches.c.ended.is_(None))
-    if is_sqlite:
-        return unended.where(batches.c.id == new.batch_id).exists()
     of_rows = batches.c.id == any_(bindparam("batch_id", type_=ARRAY(Text)))
     return new.batch_id.in_(unended.where(of_rows).with_for_update(read=True))
 
@@ -339,7 +360,7 @@ def _next_jobs(except_upstreams: Collection[str]) -> Select[Any]:
 
     Jobs of the same position in their batches alternate, so that a small batch does not wait behind a large one.
     """
-    question = select(batch_jobs).where(_claimable())
+    question = select(*(batch_jobs.c[name] for name in _Claimable.__struct_fields__)).where(_claimable())
     if except_upstreams:
         question = question.where(batch_jobs.c.upstream.not_in(list(except_upstreams)))
     order = (batch_jobs.c.priority, batch_jobs.c.first)
@@ -369,16 +390,4 @@ def _runs_elsewhere(process: str) -> Any:
 
 
 def result_row(result: Result) -> dict[str, Any]:
-    return {
-        "batch_id": result.batch_id,
-        "number": result.number,
-        "outcome": result.outcome,
-        "line": result.line,
-        "input_tokens": result.input_tokens,
-        "output_tokens": result.output_tokens,
-        "cached_tokens": result.cached_tokens,
-        "reasoning_tokens": result.reasoning_tokens,
-        "cost": result.cost,
-        "attempts": result.attempts,
-        "at": result.at,
-    }
+    return asdict(result)

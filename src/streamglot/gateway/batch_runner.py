@@ -6,6 +6,7 @@ It uses the same exchange as a live request, with policies, tools, budgets and r
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -45,6 +46,8 @@ from .tool_options import hosted_tools, take_tool_options, tools_for
 if TYPE_CHECKING:
     from .app import Gateway
 
+SESSIONS: Final = 64
+"""Batches whose session id is remembered: more than run at once."""
 FORWARDED: Final = {"/v1/embeddings": "embeddings"}
 """Endpoints whose requests are forwarded unchanged, with the path at the upstream."""
 PATHS: Final = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/messages", *FORWARDED)
@@ -52,6 +55,7 @@ PATHS: Final = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1
 _STREAMING: Final = ("stream", "stream_options", "background", "keep", "extensions", "session_id")
 """Fields that say how an answer is delivered. They are removed: the answer of an item is always one whole body."""
 _TOO_MANY: Final = 429
+_session_id: Final = lru_cache(SESSIONS)(named)
 
 
 class BatchRunner:
@@ -169,9 +173,9 @@ class BatchRunner:
         model = record.model = pool.routes.named(request.model)
         if caller is not None and not paid:
             caller.check(model, gateway.clock())
-        candidates = pool.routes.find(model, random.random)
         reservation: Reservation | None = None
         if caller is not None and caller.metered:
+            candidates = pool.routes.find(model, random.random)
             try:
                 reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
             except RequestError:
@@ -224,7 +228,7 @@ class BatchRunner:
         if request.previous_response_id or body.get("conversation"):
             options = RetentionOptions(conversation=bool(body.get("conversation")))
             return await gateway.recorders.begin(endpoint, None, request, body, record, options, response_id, batch.owner)
-        session = Session(id=named(batch.owner, batch.id), caller=batch.owner, name=batch.id, started=batch.created)
+        session = Session(id=_session_id(batch.owner, batch.id), caller=batch.owner, name=batch.id, started=batch.created)
         started = Started(
             caller=batch.owner,
             request_id=record.request_id,
@@ -235,7 +239,10 @@ class BatchRunner:
             retrievable=request.store is not False,
         )
         return TurnRecorder(
-            store.start(session, started), state=session.provider_state, content=store.settings.content, raw=store.settings.raw
+            store.start(session, started, remember=False),
+            state=session.provider_state,
+            content=store.settings.content,
+            raw=store.settings.raw,
         )
 
     def _answered(

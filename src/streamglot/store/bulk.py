@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from sqlalchemy import ARRAY, Connection, CursorResult, Table, bindparam, func, select
 
+from . import asyncpg_statements
 from .database import Database
+from .engines import searchable
 
 ROWS_PER_STATEMENT: Final = 1_000
 """Rows per statement: some megabytes of contents, and far less overhead than rows."""
@@ -25,41 +27,77 @@ class BulkStatement:
         database: Database,
         statement: Any,
         table: Table,
-        names: Sequence[str] = (),
+        names: Sequence[str] | None = None,
         where: Callable[[Any], Any] | None = None,
     ) -> None:
-        """``names``: the parameters of a statement that is no insert. ``where``: a function from the columns of new rows to the
-        condition for inserting them."""
-        given = names or [column.name for column in table.columns if column.autoincrement is not True]
-        self._arrays = not database.is_sqlite and not names
+        """``names``: the parameters of a statement that is no insert; None for an insert. ``where``: a function from the columns of new rows to the
+        condition for inserting them, on PostgreSQL. SQLite has one writer, so that its caller can check the condition before."""
+        inserts = names is None
+        given = [column.name for column in table.columns if column.autoincrement is not True] if names is None else list(names)
+        self._database = database
+        self._arrays = inserts and not database.is_sqlite
         if self._arrays:
             arrays = [bindparam(name, type_=ARRAY(table.c[name].type)) for name in given]
             new: Any = func.unnest(*arrays).table_valued(*given).render_derived("new")
-        elif where is not None:
-            new = select(*(bindparam(name, type_=table.c[name].type).label(name) for name in given)).subquery("new")
-        selects = self._arrays or where is not None
-        if selects:
             rows = select(*new.c) if where is None else select(*new.c).where(where(new.c))
             statement = statement.from_select(given, rows, include_defaults=False)
-        compiled = statement.compile(dialect=database.dialect, column_keys=None if names or selects else given)
+        compiled = statement.compile(dialect=database.dialect, column_keys=given if inserts and not self._arrays else None)
         self._sql = str(compiled)
         self._names = list(compiled.positiontup)
         self._fixed = {name: compiled.params[name] for name in self._names if name not in given}
-        self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*self._names)
+        self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*self._names) if self._names else tuple
+        self._given = given
+
+    def rows(self, connection: Connection, **values: Any) -> Sequence[Sequence[Any]]:
+        """Runs a query with these parameters. Returns its rows; their columns are known by place only."""
+        if self._database.is_sqlite:
+            return self.one(connection, **values).all()
+        return asyncpg_statements.fetch(connection, self._sql, self._values(values))
+
+    def run(self, connection: Connection, **values: Any) -> int:
+        """Runs a statement that is no insert with these parameters. Returns how many rows it changed."""
+        if self._database.is_sqlite:
+            return self.one(connection, **values).rowcount
+        return asyncpg_statements.run(connection, self._sql, self._values(values))
 
     def one(self, connection: Connection, **values: Any) -> CursorResult[Any]:
-        """Runs a statement that is no insert once, with these parameters."""
+        """Runs a statement that is no insert once, with these parameters. It costs more than ``rows`` and ``run``."""
+        return connection.exec_driver_sql(self._sql, self._values(values))
+
+    def _values(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
         given = {**values, **self._fixed}
-        return connection.exec_driver_sql(self._sql, tuple(given[name] for name in self._names))
+        return tuple(searchable(given[name]) for name in self._names)
 
     def execute(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> int:
         """Runs the statement for all rows. Returns how many rows an insert has added or changed."""
         rows, changed = list(rows), 0
         for begin in range(0, len(rows), ROWS_PER_STATEMENT):
             some = rows[begin : begin + ROWS_PER_STATEMENT]
-            done = connection.exec_driver_sql(self._sql, self._columns(some) if self._arrays else self._rows(some))
-            changed += done.rowcount
+            if self._arrays:
+                changed += asyncpg_statements.run(connection, self._sql, self._columns(some))
+            else:
+                changed += self._run_each(connection, self._rows(some))
         return changed
+
+    def execute_tuples(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Does the same with rows that have their values in the order of the table's columns. It costs less than with mappings."""
+        if not self._arrays and self._names[: len(self._given)] != self._given:
+            return self.execute(connection, [dict(zip(self._given, row, strict=True)) for row in rows])
+        changed, last = 0, tuple(self._fixed[name] for name in self._names[len(self._given) :])
+        for begin in range(0, len(rows), ROWS_PER_STATEMENT):
+            some = rows[begin : begin + ROWS_PER_STATEMENT]
+            if self._arrays:
+                columns = dict(zip(self._given, map(list, zip(*some, strict=True)), strict=True)) | self._fixed
+                changed += asyncpg_statements.run(connection, self._sql, self._in_order(columns))
+            else:
+                changed += self._run_each(connection, [row + last for row in some] if last else list(some))
+        return changed
+
+    def _run_each(self, connection: Connection, rows: list[tuple[Any, ...]]) -> int:
+        if self._database.is_sqlite:
+            return connection.exec_driver_sql(self._sql, rows).rowcount
+        asyncpg_statements.run_each(connection, self._sql, rows)
+        return 0
 
     def _columns(self, rows: list[Mapping[str, Any]]) -> tuple[Any, ...]:
         fixed = self._fixed

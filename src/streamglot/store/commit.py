@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from typing import Final
 
+from msgspec.structs import astuple
 from sqlalchemy import Connection, bindparam, case, delete, func, select
 
 from . import schema
@@ -25,6 +26,7 @@ class Commit:
         self._generation = 0
         self._known: OrderedDict[Hashable, None] = OrderedDict()
         self._epoch = -1
+        self._ask_epoch = BulkStatement(database, _EPOCH, schema.epochs, ())
         insert = database.insert
         ended = insert(schema.endings)
         columns = [column.name for column in schema.endings.columns if column.name != "turn_id"]
@@ -87,7 +89,7 @@ class Commit:
             self._known.clear()
             self._process.sign_in(connection)
         if rows.messages or rows.nodes or rows.sessions:
-            epoch = connection.execute(_EPOCH).scalar_one()
+            epoch = self._ask_epoch.rows(connection)[0][0]
             if epoch != self._epoch:
                 self._known.clear()
                 self._epoch = epoch
@@ -97,8 +99,8 @@ class Commit:
         self._add(connection, "sessions", sessions)
         self._add(connection, "messages", messages)
         self._add(connection, "nodes", nodes)
-        self._add(connection, "turns", rows.turns.values())
-        self._add(connection, "endings", rows.endings.values())
+        self._statements["turns"].execute_tuples(connection, list(map(astuple, rows.turns.values())))
+        self._statements["endings"].execute_tuples(connection, list(map(astuple, rows.endings.values())))
         self._add(connection, "answers", rows.answers)
         self._add(connection, "texts", rows.texts)
         self._add(connection, "states", rows.states.values())

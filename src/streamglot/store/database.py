@@ -98,12 +98,12 @@ class Database:
 
         def upgrade(connection: Connection) -> None:
             if not self.is_sqlite:
-                connection.execute(_lock(alone=True, seconds=LOCK_SECONDS))
+                connection.execute(text(_lock(alone=True, seconds=LOCK_SECONDS)))
             _migrate(connection, revision, self.shown)
 
         async def run_upgrade() -> None:
             if await self._engines.read(_versions) != {HEAD}:
-                await self._engines.write(upgrade)
+                await self._engines.migrate(upgrade)
 
         until = time.monotonic() + LOCK_SECONDS
         while True:
@@ -150,12 +150,8 @@ class Database:
     async def write(self, work: Callable[[Connection], T], alone: bool = False) -> T:
         """Runs a write transaction; one at a time in this process. ``alone`` excludes writers of other processes. Raises
         StoreUnavailable if the database does not accept it now."""
-
-        def locked(connection: Connection) -> T:
-            connection.execute(_lock(alone, ANSWER_SECONDS if alone else CONNECT_SECONDS))
-            return work(connection)
-
-        return await self._write(self._engines.write, work if self.is_sqlite else locked)
+        lock = _lock(alone, ANSWER_SECONDS if alone else CONNECT_SECONDS)
+        return await self._write(lambda work: self._engines.write(work, lock), work)
 
     async def write_each(self, work: Callable[[Connection], T]) -> T:
         """Runs statements of which each may be a transaction of its own, so each must leave the database consistent, and all of
@@ -311,11 +307,11 @@ def _code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _lock(alone: bool, seconds: float) -> Executable:
-    """The lock of PostgreSQL, with its timeout set in the same statement."""
+def _lock(alone: bool, seconds: float) -> str:
+    """The statement that takes the lock of PostgreSQL, and sets the timeout of it."""
     shared = "" if alone else "_shared"
     wait = f"set_config('lock_timeout', '{seconds * 1000:.0f}', true)"
-    return text(f"SELECT {wait}, pg_advisory_xact_lock{shared}({WRITE_LOCK})")
+    return f"SELECT {wait}, pg_advisory_xact_lock{shared}({WRITE_LOCK})"
 
 
 def _lost(error: BaseException | None) -> bool:

@@ -7,34 +7,28 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..messages import Message, Part, Request, Response, TextPart
+from ..messages import Message, Part, Request, TextPart
 from .conversation import HASH_BYTES
 from .echoes import carries_echo
 from .shorten import bare_response, short_request, short_response
 from .tokenizer import wording
-from .turn import BARE_BYTES, Finished, Turn, answer_weight, given_id, title_of, weight
+from .turn import BARE_BYTES, Finished, Turn, answer_weight, weight
+from .turn_rows import ID_CHARS, MAX_TOKENS, UNFIT_ERRORS, EndingRow, TurnRow, as_json, clean, ending_row, turn_row
 
 TEXT_CHARS: Final = 65_536
 """Characters of a turn that the search index contains."""
-MAX_TOKENS: Final = 2**31 - 1
-"""The maximum of an integer column. A larger count of an upstream is not credible and not stored."""
-
 SHORT_BYTES: Final = 2**16
 """Bytes of a turn with shortened contents. A turn with more messages than fit is stored without contents."""
-ID_CHARS: Final = 512
-"""Longer ids and names of provider state are not stored. An index entry of PostgreSQL takes at most 2.7 KB."""
 CONTENTS: Final = "contents"
 """The key in ``more`` of an ending that says that contents were ``cut`` or ``dropped`` for lack of room."""
 
-NO_MESSAGE: Final = "the message is not stored (store.content is off)"
-"""Replaces the message of an error when contents are not stored."""
 STEP_CONTENTS: Final = frozenset(("arguments", "result"))
 """The fields of a step that are contents."""
 
@@ -42,8 +36,6 @@ PACKED: Final = b"\x01"
 """The first byte of compressed chunks. The arrays that earlier versions stored never begin with it."""
 
 Row: TypeAlias = dict[str, Any]
-_UNFIT_ERRORS: Final = (ValueError, TypeError, OverflowError, RecursionError)
-"""The exceptions that a value raises if it cannot become a row."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -60,7 +52,9 @@ class Entry(Struct, kw_only=True):
 
 
 class TurnEntry(Entry, kw_only=True):
-    """The start or the end of a turn. ``request`` replaces the turn's request if only a part of it is stored."""
+    """The start or the end of a turn. ``request`` replaces the turn's request if only a part of it is stored. ``written`` is called
+    when the ending is in the database. ``ended`` replaces ``finished`` if contents are not stored: the row was made at once, so that
+    nothing else of the turn stays in memory. Its ``cost`` may be asked for later."""
 
     turn: Turn
     process: str
@@ -68,6 +62,9 @@ class TurnEntry(Entry, kw_only=True):
     finished: Finished | None = None
     tip: bytes | None = None
     request: Request | None = None
+    ended: EndingRow | None = None
+    cost: Callable[[], float | None] | None = None
+    written: Callable[[], None] | None = None
 
     def lighter(self) -> TurnEntry | None:
         """First shortens the contents, then drops them. The ending and the usage always stay."""
@@ -150,8 +147,8 @@ class Rows(Struct):
     sessions: dict[str, Row] = field(default_factory=dict)
     messages: dict[bytes, Row] = field(default_factory=dict)
     nodes: dict[bytes, Row] = field(default_factory=dict)
-    turns: dict[str, Row] = field(default_factory=dict)
-    endings: dict[str, Row] = field(default_factory=dict)
+    turns: dict[str, TurnRow] = field(default_factory=dict)
+    endings: dict[str, EndingRow] = field(default_factory=dict)
     answers: list[Row] = field(default_factory=list)
     texts: list[Row] = field(default_factory=list)
     states: dict[tuple[str, str, str], Row] = field(default_factory=dict)
@@ -184,10 +181,10 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
                         if len(name) > ID_CHARS:
                             continue
                         place = (entry.session_id, clean(entry.provider), clean(name))
-                        row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": _json(value)}
+                        row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": as_json(value)}
                         rows.states[place] = {**row, "at": entry.at}
                 case StepEntry():
-                    body = clean(_json(entry.step))
+                    body = clean(as_json(entry.step))
                     rows.steps[entry.turn_id, entry.number] = {
                         "turn_id": entry.turn_id,
                         "number": entry.number,
@@ -199,7 +196,7 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
                     rows.streams[entry.row["id"]] = entry.row
                 case TrimEntry():
                     rows.trims[entry.stream_id] = entry.number
-        except _UNFIT_ERRORS:
+        except UNFIT_ERRORS:
             rows.unfit[entry.kind] = rows.unfit.get(entry.kind, 0) + 1
     rows.frames = [_frame_row(turn, found) for turn, found in frames.items()]
     rows.chunks = [row for stream, found in chunks.items() for row in _chunk_rows(stream, found)]
@@ -239,7 +236,7 @@ def _turn_or_less(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> Non
     while True:
         try:
             _turn(rows, entry, hashes)
-        except _UNFIT_ERRORS:
+        except UNFIT_ERRORS:
             lighter = entry.lighter()
             if lighter is None:
                 raise
@@ -254,26 +251,7 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
     if turn.written != rows.generation and turn.id not in rows.turns:
         request = entry.request or started.request
         turn.node = _history(rows, request.messages, hashes) if entry.content else None
-        row: Row = {
-            "id": turn.id,
-            "session_id": session.id,
-            "caller": clean(started.caller),
-            "process": entry.process,
-            "request_id": clean(started.request_id),
-            "started": started.at,
-            "dialect": clean(started.dialect),
-            "model": clean(started.model),
-            "stream": request.stream,
-            "probe": started.probe,
-            "title": clean(title_of(request)) if entry.content and not started.probe else "",
-            "request": _request(request) if entry.content else None,
-            "node": turn.node,
-            "asked": session.conversation.asked if session.conversation is not None and not started.probe else None,
-            "response_id": _id(started.response_id),
-            "retrievable": started.retrievable,
-            "wish": _json(started.client_options) if started.client_options else None,
-        }
-        rows.turns[turn.id] = row
+        rows.turns[turn.id] = turn.row or turn_row(turn, entry.process, request, entry.content)
         if session.id not in rows.sessions:
             rows.sessions[session.id] = {
                 "id": session.id,
@@ -282,43 +260,21 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
                 "directory": clean(session.directory),
                 "started": session.started,
             }
-    if finished is not None:
+    if entry.ended is not None:
+        rows.endings[turn.id] = entry.ended
+        if entry.cost is not None:
+            entry.ended.cost = entry.cost()
+    elif finished is not None:
         rows.endings[turn.id] = _ending(rows, entry, finished, hashes)
 
 
-def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, bytes]) -> Row:
-    response, content, turn = finished.response, entry.content, entry.turn
-    error = response.error if response is not None else None
-    if error is not None and not content:  # upstreams quote the request in their errors
-        error = replace(error, message=NO_MESSAGE, detail=None)
-    usage = response.usage if response is not None else None
-    counted = None if finished.more.get("cached") else usage  # an answer from the cache used nothing
-    asked = finished.upstream_request if content else None
-    timings = {**finished.timings, "first_event": finished.first_event} if finished.first_event else finished.timings
-    row: Row = {
-        "turn_id": turn.id,
-        "ended": finished.at,
-        "ending": clean(finished.ending),
-        "error_code": clean(error.code) if error is not None else "",
-        "error": _json(error) if error is not None else None,
-        "response_id": _id(given_id(turn.started, finished)),
-        "response": None,
-        "tip": entry.tip,
-        "upstream": clean(finished.upstream),
-        "upstream_dialect": clean(finished.upstream_dialect),
-        "upstream_model": clean(finished.upstream_model),
-        "upstream_request": _request(asked) if asked is not None else None,
-        "upstream_node": _upstream_node(rows, turn, asked, hashes) if asked is not None else None,
-        "input_tokens": _tokens(counted.input_tokens) if counted is not None else None,
-        "output_tokens": _tokens(counted.output_tokens) if counted is not None else None,
-        "usage": _json(usage) if usage is not None else None,
-        "cost": finished.cost() if callable(finished.cost) else finished.cost,
-        "timings": _json(timings),
-        "verdicts": _json(finished.verdicts) if content else "[]",
-        "more": _json(finished.more),
-    }
-    if response is not None and content:
-        row["response"] = _response(response)
+def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, bytes]) -> EndingRow:
+    response, turn = finished.response, entry.turn
+    row = ending_row(turn, finished, entry.tip, entry.content)
+    row.cost = finished.cost() if callable(finished.cost) else finished.cost
+    if entry.content and finished.upstream_request is not None:
+        row.upstream_node = _upstream_node(rows, turn, finished.upstream_request, hashes)
+    if entry.content and response is not None:
         parts: list[Part] = []
         for choice in response.choices:
             message = Message("assistant", choice.parts)
@@ -355,17 +311,6 @@ def _message(rows: Rows, message: Message) -> bytes:
     return mark
 
 
-def _request(request: Request) -> str:
-    """The request without its messages, which are in the tree."""
-    return _json(replace(request, messages=[]))
-
-
-def _response(response: Response) -> str:
-    """The response without its parts, which are stored as messages."""
-    choices = [replace(choice, parts=[]) for choice in response.choices]
-    return _json(replace(response, choices=choices))
-
-
 def _words(request: Request, parts: Iterable[Part]) -> str:
     asked = next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), "")
     return words(asked, "\n".join(part.text for part in parts if isinstance(part, TextPart)))
@@ -374,23 +319,3 @@ def _words(request: Request, parts: Iterable[Part]) -> str:
 def words(asked: str, answer: str = "") -> str:
     """The indexed text: the last user message and the answer. It is normalized to words; some single characters become many."""
     return wording(f"{asked[: TEXT_CHARS // 2]}\n{answer}"[:TEXT_CHARS])[: 2 * TEXT_CHARS]
-
-
-def _tokens(count: int | None) -> int | None:
-    return None if count is None else max(0, min(count, MAX_TOKENS))
-
-
-def _id(text: str) -> str:
-    """The id, or an empty string if it is too long."""
-    return clean(text) if len(text) <= ID_CHARS else ""
-
-
-def _json(value: object) -> str:
-    return _encoder.encode(value).decode()
-
-
-def clean(text: str) -> str:
-    """Text that every database accepts: without NUL and half surrogate pairs."""
-    if text.isascii() and "\0" not in text:
-        return text
-    return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -27,8 +27,8 @@ from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, 
 from .database import Database, StoreUnavailable
 from .recent import EDITED_DEPTH, Match, Recent, Seen
 from .responses import ELSEWHERE_SECONDS, POLL_SECONDS, RETRIEVABLE
-from .rows import ID_CHARS, clean
 from .turn import Session, messages_weight, mint_id
+from .turn_rows import ID_CHARS, clean
 
 PREFIX: Final = "ses_"
 HEADERS: Final = (

@@ -19,7 +19,6 @@ from ..messages import (
     Request,
     Response,
     TextPart,
-    TokenCounts,
     ToolCallPart,
     ToolResultPart,
 )
@@ -50,11 +49,11 @@ def short_response(response: Response) -> Response:
 
 def bare_response(response: Response) -> Response:
     """The usage and the error of a response, without its content."""
-    counts = {name: getattr(response.usage, name) for name in TokenCounts.__struct_fields__ if name != "raw"}
     error = response.error
     if error is not None:
         error = replace(error, message=error.message[:ERROR_CHARS], detail=None)
-    return Response(id=response.id, model=response.model, created=response.created, usage=TokenCounts(**counts), error=error)
+    usage = replace(response.usage, raw=None)
+    return Response(id=response.id, model=response.model, created=response.created, usage=usage, error=error)
 
 
 def short_part(part: Part) -> Part:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -30,6 +31,7 @@ from .rows import FrameEntry, StateEntry, StepEntry, TurnEntry
 from .sessions import SessionHints, Sessions
 from .shorten import bare_response, encoded_size
 from .turn import BARE_BYTES, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
+from .turn_rows import UNFIT_ERRORS, EndingRow, ending_row, turn_row
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, Report, Writer
 
 TURN: Final = "turn_"
@@ -164,17 +166,22 @@ class Store:
                 return last, ended
             await asyncio.sleep(POLL_SECONDS)
 
-    def start(self, session: Session, started: Started) -> Turn:
+    def start(self, session: Session, started: Started, *, remember: bool = True) -> Turn:
         """Starts a turn and queues its row, so that the turn is stored even if the process dies. The same step reserves queue
-        space for the ending, so that every stored start gets an ending."""
+        space for the ending, so that every stored start gets an ending. ``remember``: keep it in memory for requests that continue
+        it at once; without it they find it in the database. The turns of a batch would displace those of live requests."""
         started.at = started.at or time.time()
-        turn = Turn(self, mint_id(TURN, started.at), session, started, self.settings.raw)
-        asked = session.conversation.asked if session.conversation is not None else None
-        named = bool(session.name)
-        seen = Seen(turn.id, session.id, session.caller, asked, named, started.response_id, started.retrievable)
-        self._recent.start(seen, started.probe)
+        turn = Turn(self, mint_id(TURN, started.at), session, started, self.settings.raw, remember)
+        if remember:
+            asked = session.conversation.asked if session.conversation is not None else None
+            named = bool(session.name)
+            seen = Seen(turn.id, session.id, session.caller, asked, named, started.response_id, started.retrievable)
+            self._recent.start(seen, started.probe)
         content = self.settings.content
         turn.weight = weight(started.request) if content else BARE_BYTES
+        if not content:
+            with suppress(*UNFIT_ERRORS):  # the writer counts it
+                turn.row = turn_row(turn, self.process.id, started.request, content=False)
         entry = TurnEntry(kind="starts", weight=turn.weight, turn=turn, process=self.process.id, content=content)
         turn.kept = self.writer.put(entry, reserve=BARE_BYTES)
         return turn
@@ -183,25 +190,40 @@ class Store:
         finished.at = finished.at or time.time()
         response, conversation = finished.response, turn.session.conversation
         parts = response.choices[0].parts if response is not None and response.choices else []
-        tip, run, size = None, b"", answer_weight(response)
+        content = self.settings.content
+        tip, run, size = None, b"", answer_weight(response) if content or turn.remembered else BARE_BYTES
         if conversation is not None and not turn.started.probe:
             run = normal(parts)
             tip = conversation.tip(run)
-        self._recent.finish(turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts), size)
+        if turn.remembered:
+            self._recent.finish(turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts), size)
         if not turn.kept:
             self.writer.drop("endings")
             return
-        content = self.settings.content
-        if not content:
-            finished = replace(
-                finished, response=bare_response(response) if response is not None else None, upstream_request=None
-            )
+        ended: EndingRow | None = None
+        cost, written = finished.cost, finished.written
+        if content:
+            size += 0 if turn.written else turn.weight
+        else:
+            bare = bare_response(response) if response is not None else None
+            finished = replace(finished, response=bare, upstream_request=None)
+            with suppress(*UNFIT_ERRORS):  # the writer counts it
+                ended = ending_row(turn, finished, tip, content=False)
             turn.forget_request()
             size = BARE_BYTES
-        elif not turn.written:
-            size += turn.weight
+        if ended is not None and (not callable(cost) or not turn.remembered):
+            ended.cost = cost() if callable(cost) else cost  # a batch has asked for the price before, so its data is loaded
         entry = TurnEntry(
-            kind="endings", weight=size, turn=turn, process=self.process.id, content=content, finished=finished, tip=tip
+            kind="endings",
+            weight=size,
+            turn=turn,
+            process=self.process.id,
+            content=content,
+            finished=finished if ended is None else None,
+            tip=tip,
+            ended=ended,
+            cost=cost if ended is not None and callable(cost) and turn.remembered else None,
+            written=written,
         )
         self.writer.put(entry, reserve=-BARE_BYTES)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,6 +14,9 @@ from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import Conversation
 from .scaffolding import without_scaffolding
 from .shorten import encoded_size
+
+if TYPE_CHECKING:
+    from .turn_rows import TurnRow
 
 TITLE_CHARS: Final = 120
 TITLE_ASKS: Final = 3
@@ -25,11 +28,19 @@ BARE_BYTES: Final = 1024
 STATE_TURN: Final = "streamglot.turn"
 """The key in a provider's state for the turn in which the provider sent it."""
 BROKEN: Final = ("truncated", "client_gone", "interrupted", "policy", "error")
+ID_RANDOM_BYTES: Final = 9
+"""Random bytes of an id: enough that ids of the same microsecond differ and nobody finds one by trying."""
+DRAWN_IDS: Final = 256
+"""Ids for which one call of the system draws random bytes. The call costs 5 µs, and 2 KB of them take hardly longer than 9 bytes."""
 ENDINGS: Final = (
     *("end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "pause", "cancelled", "other"),
     *BROKEN,
 )
 """The endings of a turn: first those of complete streams, then those of incomplete ones."""
+
+
+_NO_REQUEST: Final = Request(model="", messages=[])
+"""Replaces the request of a turn whose row exists."""
 
 
 class Session(Struct, kw_only=True):
@@ -106,9 +117,10 @@ class TurnSink(Protocol):
 class Turn:
     """A running turn. Its methods neither wait nor raise: data that cannot be stored is counted. The writer sets ``written``,
     the generation of the database that has the turn, and ``node``, the end of its history. ``kept``: the queue had room for it;
-    there is room for its ending then, too. ``weight``: size of the request in bytes."""
+    there is room for its ending then, too. ``weight``: size of the request in bytes. ``remembered``: the process keeps it in memory
+    for requests that continue it at once. ``row``: its row, if contents are not stored."""
 
-    def __init__(self, store: TurnSink, id: str, session: Session, started: Started, raw: bool) -> None:
+    def __init__(self, store: TurnSink, id: str, session: Session, started: Started, raw: bool, remembered: bool = True) -> None:
         self.id = id
         self.session = session
         self.started = started
@@ -118,6 +130,8 @@ class Turn:
         self.node: bytes | None = None
         self.frames = 0
         self.is_finished = False
+        self.remembered = remembered
+        self.row: TurnRow | None = None
         self._store = store
         self._raw = raw
 
@@ -142,7 +156,9 @@ class Turn:
         """Drops the request of an ended turn whose contents are not stored, so that it does not occupy memory until the ending
         is written."""
         request = self.started.request
-        bare = Request(model=request.model, stream=request.stream, dialect=request.dialect)
+        bare = _NO_REQUEST
+        if self.row is None:  # the row needs these
+            bare = Request(model=request.model, stream=request.stream, dialect=request.dialect)
         self.started = replace(self.started, request=bare)
 
     def finish(self, finished: Finished) -> None:
@@ -158,8 +174,18 @@ def given_id(started: Started, finished: Finished) -> str:
 
 
 def mint_id(prefix: str, now: float) -> str:
-    """An id that sorts by time."""
-    return f"{prefix}{int(now * 1_000_000):014x}{os.urandom(9).hex()}"
+    """An id that sorts by time and cannot be guessed."""
+    while True:
+        try:
+            return f"{prefix}{int(now * 1_000_000):014x}{_unused_ends.pop()}"
+        except IndexError:
+            data = os.urandom(ID_RANDOM_BYTES * DRAWN_IDS).hex()
+            _unused_ends.extend(data[at : at + 2 * ID_RANDOM_BYTES] for at in range(0, len(data), 2 * ID_RANDOM_BYTES))
+
+
+_unused_ends: Final[list[str]] = []
+"""Random ends of ids that no id has yet. A forked process must not use those of its parent."""
+os.register_at_fork(after_in_child=_unused_ends.clear)
 
 
 def minted_at(id: str) -> float:

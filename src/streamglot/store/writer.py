@@ -40,6 +40,8 @@ CONTENTS: Final = "contents"
 """The counter for contents of turns that were cut or dropped."""
 SHARES: Final[Mapping[str, float]] = {"frames": 0.5, "chunks": 0.6, CONTENTS: 0.9}
 """The share of the queue that each kind may fill; other kinds may fill all of it."""
+LIGHT_SHARE: Final = min(SHARES.values())
+"""The share of the queue up to which every kind fits."""
 BATCH_ENTRIES: Final = 2_000
 BATCH_BYTES: Final = 16 * 2**20
 """Bytes per commit: large enough to be cheap, small enough not to hold the lock for long."""
@@ -125,7 +127,9 @@ class Writer:
 
     def _fits(self, entry: Entry, reserve: int = 0) -> bool:
         """Whether an entry fits. A start must fit together with the space that it reserves for its ending."""
-        size = self._weight + self._reserved + entry.weight + max(0, reserve)
+        size = self._weight + self._reserved + entry.weight + (reserve if reserve > 0 else 0)
+        if size <= LIGHT_SHARE * self._bytes and self._heavy < LIGHT_SHARE * self._entries:
+            return True  # the usual case: there is room for every kind
         if _heavy(entry):
             share = SHARES[entry.kind if entry.kind in RAW else CONTENTS]
             return size <= share * self._bytes and self._heavy < share * self._entries
@@ -247,7 +251,7 @@ class Writer:
                     except Exception as error:  # a fault of our own must not end the writing
                         self._note_unfit(batch, error)
                     finally:
-                        self._weight -= sum(entry.weight for entry in batch)
+                        self._weight -= sum([entry.weight for entry in batch])
                         await self._mark_done(len(batch))
                         batch = []  # this frame lives on: it would hold the last contents until the next batch
                 elif self._closing:
@@ -340,13 +344,13 @@ class Writer:
                 break
         self._succeeded()
         self._unfit.update(rows.unfit)
-        self._written.update(entry.kind for entry in batch if entry.kind)
+        self._written.update([entry.kind for entry in batch if entry.kind])
         self._written.subtract(rows.unfit)
         for entry in batch:
             if isinstance(entry, TurnEntry):
                 entry.turn.written = rows.generation
-                if entry.finished is not None and entry.finished.written is not None and entry.turn.id in rows.endings:
-                    entry.finished.written()
+                if entry.written is not None and entry.turn.id in rows.endings:
+                    entry.written()
 
     async def _attempt(self, rows: Rows) -> None:
         """Commits once. A database that does not answer must not prevent closing."""
@@ -384,7 +388,7 @@ def _has_contents(entry: Entry) -> bool:
 
 def _heavy(entry: Entry) -> bool:
     """Whether the entry could make room."""
-    return entry.kind in RAW or _has_contents(entry)
+    return entry.content if type(entry) is TurnEntry else entry.kind in RAW or _has_contents(entry)
 
 
 def _without_contents(entry: Entry) -> Entry | None:
