@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 from gateway.process import serving
 from gateway.scenarios import PLAIN
 from gateway.upstream import Seen, Step, head, hostile, piece, sse, streamed
 from gateway.worker_client import asked
-from streamglot.gateway.observe.memory import ATTEMPTS, FIRST_TICKS, GROWTH_BYTES, LONGEST_TICKS, MAX_RUNNING, Memory
+from streamglot.gateway.observe.memory import ATTEMPTS, FIRST_TICKS, GROWTH_BYTES, HEAPS, LONGEST_TICKS, MAX_RUNNING, Memory
 from waiting import until
 
 MEGABYTE = 2**20
@@ -128,3 +130,37 @@ def test_a_gateway_gives_back_the_memory_of_large_answers(tmp_path: Path) -> Non
                 until(lambda: megabytes() < most, lambda: f"{before:.0f} MB became {megabytes():.0f} MB")
         finally:
             del os.environ["STREAMGLOT_STORE__RAW"]
+
+
+COUNT_HEAPS = """
+import ctypes, sys, threading
+from streamglot.gateway.observe.memory import set_allocator
+
+set_allocator()
+together = threading.Barrier(8)
+
+def work():
+    held = [bytes(10_000) for _ in range(50)]
+    together.wait()
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+libc.malloc_info.argtypes = [ctypes.c_int, ctypes.c_void_p]
+libc.fclose.argtypes = [ctypes.c_void_p]
+file = libc.fopen(sys.argv[1].encode(), b"w")
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+def test_threads_share_a_few_heaps(tmp_path: Path) -> None:
+    """A heap for each thread would keep megabytes, and more of them the longer a process runs."""
+    path = tmp_path / "heaps.xml"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+    subprocess.run([sys.executable, "-c", COUNT_HEAPS, str(path)], check=True, env=environment)
+    assert path.read_text().count("<heap nr=") <= HEAPS

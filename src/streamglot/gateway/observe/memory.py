@@ -30,6 +30,9 @@ ATTEMPTS: Final = 12
 LARGE_BYTES: Final = 2**20
 """Bytes. Blocks of this size are allocated directly from the system. It is larger than anything allocated per chunk of a
 stream."""
+HEAPS: Final = 2
+"""Heaps that all threads share. By default each thread gets one of its own, which keeps one to two megabytes, so that memory grows
+with the threads that happen to be used. Threads of Python seldom allocate at the same time."""
 SPARE_BYTES: Final = 8 * 2**20
 """Bytes that each heap may keep at its end for reuse."""
 GC_OBJECTS: Final = 20_000
@@ -37,6 +40,7 @@ GC_OBJECTS: Final = 20_000
 must not cause a collection with each of their reads."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
 """The numbers of these options in glibc's malloc.h."""
 _PAGE: Final = resource.getpagesize()
 
@@ -99,6 +103,7 @@ def set_allocator() -> None:
         option = ctypes.CDLL(None).mallopt
         option(_M_MMAP_THRESHOLD, LARGE_BYTES)
         option(_M_TRIM_THRESHOLD, SPARE_BYTES)
+        option(_M_ARENA_MAX, HEAPS)
 
 
 def set_collector() -> None:
