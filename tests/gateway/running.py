@@ -91,3 +91,20 @@ def running(
         server.stop()
         thread.join(WAIT_SECONDS)
         assert not thread.is_alive(), "the gateway did not stop"
+
+
+@contextmanager
+def blocked(server: Server) -> Iterator[None]:
+    """The server's event loop does nothing, as if something took all its time."""
+    begun, over = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        over.wait(WAIT_SECONDS)
+
+    server.loop.call_soon_threadsafe(wait)
+    assert begun.wait(WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        over.set()

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ import uvicorn
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.raw import raw
-from gateway.running import Running, running
+from gateway.running import Running, blocked, running
 from gateway.scenarios import PLAIN, text_chunk
 from gateway.upstream import HostileUpstream, Until, head, sse, streamed
 from streamglot.config import Config, LoadedConfig
@@ -23,6 +23,7 @@ from streamglot.gateway.app import Gateway
 from streamglot.gateway.http.protocol import HTTPProtocol
 from streamglot.gateway.observe.log import Log
 from streamglot.gateway.serve import listen
+from waiting import WAIT_SECONDS, until
 
 CHAT = "/v1/chat/completions"
 BODY = msgspec.json.encode(body_of("openai_chat", "openai_chat/direct", False))
@@ -80,12 +81,12 @@ def test_a_connection_closes_after_one_request_if_the_client_asks(gateway: Runni
 
 def test_an_idle_connection_is_closed(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
     config = {"upstreams": {"openai_chat": {"base_url": f"{upstream.url}/v1"}}}
-    monkeypatch.setattr(HTTPProtocol, "keep_alive_seconds", 1.0)
     with running(config) as gateway, raw(gateway.port) as one:
-        for _ in range(2):
+        for seconds in (WAIT_SECONDS, 0.1):
+            monkeypatch.setattr(HTTPProtocol, "keep_alive_seconds", seconds)
             one.send(b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS + b"\r\n" + BODY)
             assert b"Hello world" in one.read_until(b"Hello world")
-        one.socket.settimeout(10)
+            until(lambda: all(connection.reusable for connection in list(gateway.server.connections)))
         while one.socket.recv(1000):  # the rest of the answer, then the end
             pass
 
@@ -184,8 +185,10 @@ def test_the_time_and_the_size_of_headers_are_not_those_of_what_follows(
     body["messages"][0]["content"] = "x" * 300_000
     data = msgspec.json.encode(body)
     line, more = EQUIVALENT_REQUESTS[way]
-    with running({"upstreams": upstreams_at(upstream.url)}) as gateway, raw(gateway.port) as one:
-        one.send(line + b"host: localhost\r\ncontent-length: %d\r\n" % len(data) + more + b"\r\n")
+    with running({"upstreams": upstreams_at(upstream.url)}) as gateway, ExitStack() as opened:
+        with blocked(gateway.server):  # the headers are there when the connection is accepted
+            one = opened.enter_context(raw(gateway.port))
+            one.send(line + b"host: localhost\r\ncontent-length: %d\r\n" % len(data) + more + b"\r\n")
         for begin in range(0, len(data), 50_000):
             one.send(data[begin : begin + 50_000])
         came = one.read_until(b"Hello")

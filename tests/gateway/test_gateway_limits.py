@@ -16,7 +16,6 @@ from gateway.raw import RawClient, raw
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Pause, head, sse, streamed
-from streamglot.gateway.http.protocol import HTTPProtocol
 from waiting import WAIT_SECONDS, until
 
 CHAT = "/v1/chat/completions"
@@ -156,30 +155,32 @@ def test_a_slow_body_times_out() -> None:
 
 
 @contextmanager
-def hurried(gateway: Running, start: bytes) -> Iterator[RawClient]:
-    """A connection that begins like this, and whose headers must come within a second: those of the others need not."""
-    there = gateway.server.connections
-    before = set(there)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HTTPProtocol, "head_seconds", 1.0)
-        with raw(gateway.port) as one:
-            one.send(start)
-            until(lambda: set(there) - before)
-            patch.undo()
-            yield one
+def begun(gateway: Running, start: bytes) -> Iterator[tuple[RawClient, Any]]:
+    """A connection that begins like this, once the gateway has read it, and the gateway's side of it."""
+    before = set(gateway.server.connections)
+    with raw(gateway.port) as one:
+        one.send(start)
+        until(lambda: set(gateway.server.connections) - before)
+        (connection,) = set(gateway.server.connections) - before
+        fine(gateway)
+        yield one, connection
 
 
 def test_slow_headers_time_out(gateway: Running) -> None:
-    with hurried(gateway, b"POST /v1/mess") as one:
+    with begun(gateway, b"POST /v1/mess") as (one, connection):
+        deadline = connection.deadline
         one.send(b"ages HTTP/1.1\r\nho")
         fine(gateway)
+        assert connection.deadline == deadline, "more bytes do not give it more time"
+        connection.deadline = 0.0
         answer = one.read_all()
     assert b"408" in answer.split(b"\r\n")[0]
     assert b"headers_too_slow" in answer
 
 
 def test_a_silent_client_is_disconnected(gateway: Running) -> None:
-    with hurried(gateway, b"") as one:
+    with begun(gateway, b"") as (one, connection):
+        connection.deadline = 0.0
         assert one.read_all() == b""
 
 

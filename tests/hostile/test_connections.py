@@ -15,7 +15,7 @@ import pytest
 
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
-from gateway.running import Running, running
+from gateway.running import Running, blocked, running
 from gateway.scenarios import DONE, END, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
 from hostile.responses import Malformed, Response, parse_responses
@@ -23,7 +23,7 @@ from hostile.targets import ASGI, DIRECT, HEALTH, HOST, Attacker, Target, status
 from streamglot.gateway.handler import RequestHandler
 from streamglot.gateway.http.http_call import HTTPCall
 from streamglot.gateway.http.protocol import DISCARD_BYTES, PIPELINED, PIPELINED_BYTES, HTTPProtocol
-from streamglot.gateway.http.server import Server
+from streamglot.gateway.http.server import SWEEP_SECONDS, Server
 from streamglot.gateway.serve import listen
 from waiting import WAIT_SECONDS, until
 
@@ -308,23 +308,6 @@ def serving(application: Endpoint, shutdown_seconds: float = 0.0, max_connection
         assert not thread.is_alive(), "the server did not stop"
 
 
-@contextmanager
-def blocked(server: Server) -> Iterator[None]:
-    """The server's event loop does nothing, as if something took all its time."""
-    begun, over = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        begun.set()
-        over.wait(WAIT_SECONDS)
-
-    server.loop.call_soon_threadsafe(wait)
-    assert begun.wait(WAIT_SECONDS)
-    try:
-        yield
-    finally:
-        over.set()
-
-
 def test_a_client_that_does_not_read_is_given_up() -> None:
     async def endless(call: HTTPCall) -> None:
         await call.start(200, {})
@@ -393,10 +376,8 @@ def test_a_fault_after_the_first_byte_is_seen(when: str) -> None:
         until(lambda: not server.connections)
 
 
-def test_a_request_that_comes_in_a_busy_moment_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_comes_in_a_busy_moment_is_answered() -> None:
     """The connection's time is over while its request waits unread: it is read before that counts."""
-    monkeypatch.setattr(HTTPProtocol, "keep_alive_seconds", 0.5)
-    monkeypatch.setattr(HTTPProtocol, "head_seconds", 0.5)
 
     async def fine(call: HTTPCall) -> None:
         await call.reply(200, b"fine", "text/plain", {})
@@ -410,8 +391,10 @@ def test_a_request_that_comes_in_a_busy_moment_is_answered(monkeypatch: pytest.M
                 else:
                     until(lambda: server.connections)
                 with blocked(server):
+                    (connection,) = server.connections
+                    connection.deadline = server._last_sweep + 0.001
                     one.send(GET)
-                    time.sleep(1.0)  # its time passes
+                    time.sleep(2 * SWEEP_SECONDS)  # its time passes, and the next check is due
                 assert read_one(one).status == 200
             until(lambda: not server.connections)
 
