@@ -12,13 +12,13 @@ import pytest
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.raw import raw
-from gateway.running import Running, running
+from gateway.running import Running, blocked, running
 from gateway.scenarios import DONE, END, text_chunk
 from gateway.upstream import HostileUpstream, Until, sse, streamed
 from gateway.websocket_client import websocket
 from hostile.responses import parse_responses
 from hostile.targets import DIRECT, HOST, Attacker
-from hostile.test_connections import GET, Endpoint, blocked, read_one, serving
+from hostile.test_connections import GET, Endpoint, read_one, serving
 from streamglot.gateway.http.http_call import HTTPCall
 from streamglot.gateway.http.protocol import HTTPProtocol
 from streamglot.gateway.http.server import SWEEP_SECONDS, Server
