@@ -377,8 +377,7 @@ class Writer:
     def _succeeded(self) -> None:
         self._commits += 1
         if self._failing_since:
-            seconds = time.monotonic() - self._failing_since
-            self._failing_since = 0.0
+            seconds, self._failing_since = time.monotonic() - self._failing_since, 0.0
             self._log({"event": "store_back", "seconds": round(seconds, 3)})
 
 
