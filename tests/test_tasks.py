@@ -188,3 +188,13 @@ def test_tasks_are_named_for_debugging() -> None:
         await soon(lambda: not supervisor.running)
 
     asyncio.run(within())
+
+
+def test_a_wait_for_an_event_ends_with_the_event_or_with_the_time() -> None:
+    async def waits() -> tuple[bool, bool]:
+        event = asyncio.Event()
+        late = await tasks.within(event, 0.0)
+        event.set()
+        return late, await tasks.within(event, 60.0)
+
+    assert asyncio.run(waits()) == (False, True)
