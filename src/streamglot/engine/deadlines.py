@@ -15,10 +15,6 @@ class Deadlines:
         self.clock = clock
         self.open: set[Deadline] = set()
 
-    def within(self, seconds: float) -> Deadline:
-        """``with deadlines.within(5): await …`` raises TimeoutError once the time is over."""
-        return Deadline(self, seconds)
-
     def tick(self, now: float) -> None:
         for deadline in [deadline for deadline in self.open if deadline.due <= now]:
             deadline.expire()

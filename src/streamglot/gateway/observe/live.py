@@ -20,6 +20,7 @@ from ...engine.record import ExchangeRecord
 from ...errors import RequestError
 from ...framing import sse
 from ...messages import TokenCounts
+from ...tasks import within
 from ...upstream.prices import price
 
 HOUR: Final = 3600.0
@@ -184,7 +185,7 @@ async def live_feed(
     due = clock() + quiet
     with live.watched(kind) as changed:
         while not stopping():
-            if clock() >= due or not await _happens(changed, due - clock()):
+            if clock() >= due or not await within(changed, due - clock()):
                 due = clock() + quiet
                 yield sse.comment("ping")
                 continue
@@ -198,15 +199,6 @@ async def live_feed(
                 yield b"event: %b\ndata: %b\n\n" % (kind.encode(), now)
             if pause:
                 await asyncio.sleep(pause)
-
-
-async def _happens(event: asyncio.Event, seconds: float) -> bool:
-    """Waits for an event. Returns False if it did not happen in time."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False
 
 
 class LiveObserver(Observer):
