@@ -1,4 +1,4 @@
-"""Rules of the project that a test can check: module sizes, vendor names, public names, documents that are current."""
+"""Rules of the project that a test can check: module sizes, vendor names, reasons, public names, documents that are current."""
 
 from __future__ import annotations
 
@@ -50,6 +50,27 @@ def test_vendors_are_named_in_their_own_folder_only(path: Path) -> None:
     if inside == "__init__.py":
         found = [word for word in found if word != "openai"]  # accumulate_delta and the examples of the docstring
     assert not found
+
+
+def lines_with_any(path: Path) -> set[int]:
+    """The numbers of the lines whose code names the type ``Any``, imports excepted."""
+    return {node.lineno for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name) and node.id == "Any"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_any_has_its_reason_beside_it(path: Path) -> None:
+    """The reason is a comment ``# Any: …`` on the same line or on the line before. A reason without an ``Any`` is out of date."""
+    lines = path.read_text().splitlines()
+    reasons = {number for number, line in enumerate(lines, 1) if "# Any: " in line}
+    types = lines_with_any(path)
+    assert {number for number in types if not {number, number - 1} & reasons} == set(), "give the reason, or use a real type"
+    assert {number for number in reasons if not {number, number + 1} & types} == set(), "remove the reason"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_switched_off_checks_have_their_reason_beside_them(path: Path) -> None:
+    bare = re.compile(r"# (noqa|type: ignore)[^#]*$")
+    assert [line for line in path.read_text().splitlines() if bare.search(line) and "pragma" not in line] == []
 
 
 def test_public_names_exist_and_are_sorted() -> None:

@@ -43,6 +43,7 @@ def python_api_page() -> str:
         NOTE,
         "The names that `import streamglot` gives. [The library](library.md) is the guide. [Events](grammar.md) and [errors](errors.md) have pages of",
         "their own. What a name promises across versions is on the page about [stability](stability.md).",
+        "In signatures, `JsonObject` is a `dict[str, Any]` of decoded JSON, and `JsonValue` is any decoded JSON.",
         "",
     ]
     for subject, names in subjects().items():

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .dialects import DIALECTS, Dialect, dialect
 from .dialects.openai_chat.accumulate import accumulate_delta
@@ -87,18 +87,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def reader(name: str, **options: Any) -> Reader:
+def reader(name: str, **options: object) -> Reader:
     """The box that reads this dialect: ``feed(bytes)`` and ``close()`` return events."""
     return dialect(name).reader(**options)
 
 
-def writer(name: str, **options: Any) -> Writer:
+def writer(name: str, **options: object) -> Writer:
     """The box that writes this dialect: ``feed(events)`` and ``close()`` return bytes."""
     return dialect(name).writer(**options)
 
 
 def translate(
-    chunks: Iterable[bytes], source: str, target: str, *, policies: Iterable[Policy] = (), **options: Any
+    chunks: Iterable[bytes], source: str, target: str, *, policies: Iterable[Policy] = (), **options: object
 ) -> Iterator[bytes]:
     """The bytes of one dialect in another, one piece out for each piece in. ``policies`` judge the events in between.
     ``options`` go to the writer."""
@@ -137,7 +137,7 @@ _LATER = {
 _CLIENT_NEEDS = ("aiohttp", "httptools")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -6,13 +6,14 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
 
 from .config_checks import check_config
 from .errors import ConfigError
+from .json_types import JsonObject, JsonValue
 from .tools.settings import ToolsConfig
 from .upstream.routes import Route
 from .upstream.secrets import HIDDEN, shown_url
@@ -167,7 +168,7 @@ class Config(Struct, forbid_unknown_fields=True, kw_only=True):
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     routes: list[Route] = field(default_factory=list)
     engine: EngineConfig = field(default_factory=EngineConfig)
-    policies: list[dict[str, Any]] = field(default_factory=list)
+    policies: list[JsonObject] = field(default_factory=list)
     tools: ToolsConfig = field(default_factory=ToolsConfig)
     batches: BatchesConfig = field(default_factory=BatchesConfig)
 
@@ -178,11 +179,11 @@ class LoadedConfig(Struct):
     config: Config
     path: Path | None = None
     origins: dict[str, str] = field(default_factory=dict)
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 def load(
-    path: Path | None = None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+    path: Path | None = None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, JsonValue] | None = None
 ) -> LoadedConfig:
     """Reads the file, then variables such as STREAMGLOT_SERVER__PORT, then the values from the command line.
 
@@ -198,8 +199,8 @@ def load(
         raise ConfigError(f"{path or 'the configuration'} cannot be used: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def _load(path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> LoadedConfig:
-    values: dict[str, Any] = {}
+def _load(path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, JsonValue]) -> LoadedConfig:
+    values: JsonObject = {}
     origins: dict[str, str] = {}
     if path is not None:
         values = _read(path)
@@ -228,7 +229,7 @@ def shown(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
     """Every value with its origin; secrets as dots."""
     rows: list[tuple[str, str, str]] = []
 
-    def walk(value: Any, place: str) -> None:
+    def walk(value: object, place: str) -> None:
         if isinstance(value, dict) and value:
             for name, inner in value.items():
                 walk(inner, f"{place}.{name}" if place else name)
@@ -245,7 +246,7 @@ def shown(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _without_secrets(value: Any) -> Any:
+def _without_secrets(value: object) -> JsonValue:
     """A value of the configuration; URLs without passwords."""
     if isinstance(value, list):
         return [_without_secrets(element) for element in value]
@@ -260,7 +261,7 @@ def _usual_place(environment: Mapping[str, str]) -> Path | None:
     return next((path for path in (Path(FILE_NAME), home / "streamglot" / FILE_NAME) if path.is_file()), None)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonObject:
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES + 1)
@@ -274,7 +275,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
-def _note(value: Any, place: str, origin: str, origins: dict[str, str]) -> None:
+def _note(value: object, place: str, origin: str, origins: dict[str, str]) -> None:
     if isinstance(value, dict):
         for name, inner in value.items():
             _note(inner, f"{place}.{name}" if place else name, origin, origins)
@@ -282,7 +283,7 @@ def _note(value: Any, place: str, origin: str, origins: dict[str, str]) -> None:
         origins[place] = origin
 
 
-def _put(values: dict[str, Any], place: list[str], value: Any, origin: str) -> None:
+def _put(values: JsonObject, place: list[str], value: object, origin: str) -> None:
     for name in place[:-1]:
         values = values.setdefault(name, {})
         if not isinstance(values, dict):
@@ -290,7 +291,7 @@ def _put(values: dict[str, Any], place: list[str], value: Any, origin: str) -> N
     values[place[-1]] = value
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> JsonValue:
     """Returns a variable's value: the list or table that its JSON describes, else its text. Text becomes a number if needed."""
     if text[:1] not in ("[", "{"):
         return text

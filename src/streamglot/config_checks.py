@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -48,7 +48,7 @@ def check_config(config: Config) -> None:
     _check_batches(config.batches)
 
 
-def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
+def _numbers(value: object, place: str) -> Iterator[tuple[str, float]]:
     """Yields every number of the configuration with its path."""
     if isinstance(value, dict):
         for name, inner in value.items():

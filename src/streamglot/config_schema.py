@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from .config import Config
 from .config_checks import LARGEST_NUMBER
+from .json_types import JsonObject
 from .policies.builtin import BUILT_IN
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -20,7 +21,7 @@ _DEPRECATED: Final = {"Upstream": ("rest",)}
 """Former names that are still accepted."""
 
 
-def config_schema() -> dict[str, Any]:
+def config_schema() -> JsonObject:
     """The schema. Every setting has its type and default; tables refuse settings that do not exist."""
     (root,), tables = msgspec.json.schema_components([Config], schema_hook=_any_value, ref_template="#/$defs/{name}")
     main = tables.pop(root["$ref"].rpartition("/")[2])
@@ -40,7 +41,7 @@ def schema_text() -> str:
     return msgspec.json.format(msgspec.json.encode(config_schema()), indent=2).decode() + "\n"
 
 
-def _any_value(kind: type) -> dict[str, Any]:
+def _any_value(kind: type) -> JsonObject:
     """Returns the schema of a type that msgspec has none for. A schema hook of msgspec raises NotImplementedError for unknown
     types."""
     if kind is object:
@@ -48,7 +49,7 @@ def _any_value(kind: type) -> dict[str, Any]:
     raise NotImplementedError(f"{kind.__name__} has no JSON Schema; give its setting a type of the configuration")
 
 
-def _tidy(schema: Any) -> None:
+def _tidy(schema: object) -> None:
     """Gives numbers the range that every setting has, and descriptions in one line."""
     if isinstance(schema, list):
         for inner in schema:
@@ -64,7 +65,7 @@ def _tidy(schema: Any) -> None:
         _tidy(inner)
 
 
-def _policies(schema: dict[str, Any]) -> dict[str, Any]:
+def _policies(schema: JsonObject) -> JsonObject:
     """A policy is a table that names itself. Its options are its own: ``streamglot policies`` shows them."""
     policy = {
         "type": "object",

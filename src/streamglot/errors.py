@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from .events import ErrorOrigin, StreamError
+from .json_types import JsonObject
 
 EXCERPT_CHARS = 200
 """Characters of an excerpt: it must show the fault and fit on a log line."""
@@ -59,7 +60,7 @@ class StreamglotError(Exception):
         code: str | None = None,
         status: int | None = None,
         retryable: bool | None = None,
-        detail: dict[str, Any] | None = None,
+        detail: JsonObject | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -112,7 +113,7 @@ class UpstreamError(StreamglotError):
 class UpstreamRefused(UpstreamError):
     code = "upstream_refused"
 
-    def __init__(self, message: str, *, retry_after: float | None = None, **more: Any) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, **more: Any) -> None:  # Any: as the base class
         super().__init__(message, **more)
         self.retry_after = retry_after
 

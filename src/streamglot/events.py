@@ -11,10 +11,12 @@ Every event is a frozen struct tagged by ``type``; ``encode`` and ``decode`` con
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+
+from .json_types import JsonObject
 
 StopReason: TypeAlias = Literal[
     "end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "pause", "cancelled", "other"
@@ -27,7 +29,7 @@ class Echo(Struct, frozen=True, omit_defaults=True):
     """Opaque state of a provider (a signature, encrypted reasoning, a native block) that is returned to it, and to no other."""
 
     provider: str
-    data: dict[str, Any]
+    data: JsonObject
 
 
 class _Event(Struct, frozen=True, omit_defaults=True, tag_field="type"):
@@ -145,7 +147,7 @@ class Usage(_Event, frozen=True, tag="usage"):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
-    raw: dict[str, Any] | None = None
+    raw: JsonObject | None = None
 
     def plus(self, other: Usage) -> Usage:
         """The usage of two model turns together. ``raw`` is None, because it describes one of them only."""
@@ -178,7 +180,7 @@ class Extra(_Event, frozen=True, tag="extra"):
     """A piece that only one dialect can express. Its own writer writes it, the others count it as lost."""
 
     dialect: str
-    data: dict[str, Any]
+    data: JsonObject
 
 
 class StreamEnd(_Event, frozen=True, tag="stream_end"):
@@ -197,7 +199,7 @@ class StreamError(_Event, frozen=True, tag="stream_error"):
     origin: ErrorOrigin = "upstream"
     retryable: bool = False
     status: int = 502
-    detail: dict[str, Any] | None = None
+    detail: JsonObject | None = None
 
 
 BareEvent: TypeAlias = (

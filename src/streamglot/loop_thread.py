@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -28,11 +28,11 @@ class LoopThread:
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
-    def begin(self, step: Coroutine[Any, Any, T]) -> Future[T]:
+    def begin(self, step: Coroutine[object, object, T]) -> Future[T]:
         """Starts a step without waiting for it."""
         return asyncio.run_coroutine_threadsafe(step, self.loop)
 
-    def run(self, step: Coroutine[Any, Any, T]) -> T:
+    def run(self, step: Coroutine[object, object, T]) -> T:
         future = self.begin(step)
         try:
             return future.result()

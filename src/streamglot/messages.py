@@ -6,11 +6,12 @@ sent only to an upstream of that dialect.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
 
 from .events import CallKind, Citation, Echo, Extra, StopReason, StreamError
+from .json_types import JsonObject
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -70,7 +71,7 @@ class NativePart(_Part, tag="native"):
     """A block or item that only one dialect knows. ``text`` is its text for other dialects."""
 
     dialect: str
-    data: dict[str, Any]
+    data: JsonObject
     text: str = ""
 
 
@@ -112,10 +113,10 @@ class ToolSpec(Struct, omit_defaults=True):
 
     name: str
     description: str = ""
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     strict: bool | None = None
     kind: CallKind = "function"
-    format: dict[str, Any] | None = None
+    format: JsonObject | None = None
     native: Echo | None = None
     cache: str | None = None
 
@@ -142,7 +143,7 @@ class OutputFormat(Struct, omit_defaults=True):
     kind: Literal["text", "json_object", "json_schema"] = "text"
     name: str = ""
     description: str = ""
-    schema: dict[str, Any] | None = None
+    schema: JsonObject | None = None
     strict: bool | None = None
 
 
@@ -175,22 +176,22 @@ class Request(Struct, omit_defaults=True):
     output: OutputFormat | None = None
     verbosity: str | None = None
     modalities: list[str] | None = None
-    audio: dict[str, Any] | None = None
+    audio: JsonObject | None = None
     service_tier: str | None = None
     cache_key: str | None = None
     store: bool | None = None
     user: str | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: JsonObject | None = None
     previous_response_id: str | None = None
     dialect: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: JsonObject = field(default_factory=dict)
     essential: list[str] = field(default_factory=list)
 
 
 class Built(Struct):
     """The body of a request in a dialect, and the names of what this dialect cannot express."""
 
-    body: dict[str, Any]
+    body: JsonObject
     dropped: list[str] = field(default_factory=list)
 
     def drop(self, name: str) -> None:
@@ -207,7 +208,7 @@ class TokenCounts(Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
-    raw: dict[str, Any] | None = None
+    raw: JsonObject | None = None
 
 
 class Step(Struct, omit_defaults=True):
@@ -249,4 +250,4 @@ class Response(Struct):
     usage: TokenCounts = field(default_factory=TokenCounts)
     error: StreamError | None = None
     extras: list[Extra] = field(default_factory=list)
-    extensions: dict[str, Any] | None = None
+    extensions: JsonObject | None = None

@@ -14,13 +14,13 @@ def import_fault(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{where if isinstance(error, ModuleNotFoundError) else ''}"
 
 
-def load_object(reference: str, setting: str) -> Any:
+def load_object(reference: str, setting: str) -> Any:  # Any: what it is, the caller checks
     """Returns the object that ``module:name`` refers to. ``setting`` is the configuration key, for the error message."""
     module, colon, name = reference.partition(":")
     if not colon or not module or not name:
         raise ConfigError(f"{setting} has {reference!r}: name an object as module:name")
     try:
-        found: Any = import_module(module)
+        found: object = import_module(module)
     except Exception as error:  # the import of a foreign module may raise anything
         raise ConfigError(f"{setting}: the module {module!r} cannot be imported: {import_fault(error)}") from None
     for part in name.split("."):

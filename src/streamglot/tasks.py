@@ -12,12 +12,14 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-WriteLine: TypeAlias = Callable[[Mapping[str, Any]], None]
+from .json_types import JsonValue
+
+WriteLine: TypeAlias = Callable[[Mapping[str, JsonValue]], None]
 """Writes one line of the log."""
 
 FIRST_PAUSE: Final = 0.25
@@ -57,11 +59,11 @@ class TaskSupervisor:
         self._faults: dict[tuple[str, str], _Fault] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> asyncio.Task[None]:
+    def start(self, name: str, work: Callable[[], Coroutine[object, object, object]]) -> asyncio.Task[None]:
         """Runs ``work()`` until it returns or the task is cancelled. If it raises, logs the error and starts it again."""
         return self._hold(name, self._again(name, work))
 
-    def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
+    def spawn(self, name: str, work: Coroutine[object, object, object]) -> asyncio.Task[None]:
         """Runs ``work`` once. If it raises, logs the error."""
         task = self._hold(name, self._once(name, work))
         task.add_done_callback(lambda _: work.close())  # a task that is cancelled before its first step has not begun the work
@@ -110,20 +112,20 @@ class TaskSupervisor:
 
     # --- internals
 
-    def _hold(self, name: str, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _hold(self, name: str, run: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Keeps a reference to the task, because the event loop only has weak ones."""
         task = asyncio.get_running_loop().create_task(run, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _once(self, name: str, work: Coroutine[Any, Any, object]) -> None:
+    async def _once(self, name: str, work: Coroutine[object, object, object]) -> None:
         try:
             await work
         except Exception as error:
             self.report(name, error)
 
-    async def _again(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    async def _again(self, name: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
         pause = FIRST_PAUSE
         while True:
             began = self._clock()
@@ -149,7 +151,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _to_logging(line: Mapping[str, Any]) -> None:
+def _to_logging(line: Mapping[str, JsonValue]) -> None:
     logging.getLogger("streamglot").error("%s", msgspec.json.encode(line).decode())
 
 

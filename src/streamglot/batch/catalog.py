@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Collection
-from typing import Any, Final
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Final
 
-from sqlalchemy import Connection, Table, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, or_, select, update
 
 from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches, files
 from ..store.database import Database
+from ..store.sql_types import DatabaseRow
 from .lines import unrun_line
 from .model import CLOSED, DONE, HELD, OPEN, Batch, File, Outcome, Result, Totals
 from .queue import BatchQueue, result_row
@@ -87,7 +88,9 @@ class Catalog:
         rows = await self._page(batches, [_of(batches, owner), batches.c.api == api], after, limit, newest_first)
         return [batch_of(row) for row in rows]
 
-    async def _page(self, table: Table, where: list[Any], after: str, limit: int, newest_first: bool) -> Any:
+    async def _page(
+        self, table: Table, where: list[ColumnElement[bool]], after: str, limit: int, newest_first: bool
+    ) -> Sequence[DatabaseRow]:
         """Returns the page after the row ``after``. Rows of the same time are ordered by id."""
         if after:
             last = await self._database.fetch(select(table.c.created).where(table.c.id == after))
@@ -239,6 +242,6 @@ class Catalog:
             yield b"".join(bytes(row.line) + b"\n" for row in rows)
 
 
-def _of(table: Table, owner: str | None) -> Any:
+def _of(table: Table, owner: str | None) -> ColumnElement[bool]:
     """Returns the condition for rows of this owner. None is the operator, who sees all."""
     return table.c.owner == owner if owner is not None else table.c.owner == table.c.owner

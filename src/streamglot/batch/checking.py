@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import StreamglotError, excerpt
+from ..json_types import JsonValue
 from .model import FILE_API, LineError
 
 CUSTOM_ID_CHARS: Final = 512
@@ -20,15 +21,15 @@ Route = Callable[[str], str]
 
 
 class _Line(Struct):
-    custom_id: Any = None
-    method: Any = "POST"
-    url: Any = None
+    custom_id: JsonValue = None
+    method: JsonValue = "POST"
+    url: JsonValue = None
     body: Raw | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
 
 
 class _Body(Struct):
-    model: Any = None
+    model: JsonValue = None
 
 
 _line: Final = msgspec.json.Decoder(_Line)

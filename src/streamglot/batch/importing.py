@@ -10,15 +10,17 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ..errors import StreamglotError
+from ..json_types import JsonObject
 from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches
 from ..store.bulk import BulkStatement
 from ..store.database import Database, StoreUnavailable
+from ..store.sql_types import SqlValues
 from .catalog import REMOVED_ROWS, Catalog
 from .checking import Entry, LineChecker, LineSplitter, Route, repeated
 from .files import FileStorage, FileStorageUnavailable
@@ -143,7 +145,7 @@ class Importer:
         def work(connection: Connection) -> None:
             row = connection.execute(select(batches).where(batches.c.id == batch.id).with_for_update()).one()
             closing = bool(row.closing)
-            values: dict[str, Any] = {"total": batch.total, "model": reading.model, "process": None, "lease": None}
+            values: JsonObject = {"total": batch.total, "model": reading.model, "process": None, "lease": None}
             values["errors"] = as_json(batch.errors) if batch.errors else None
             if row.status == "validating":  # a batch that is being cancelled stays so
                 values |= {"status": "in_progress", "times": as_json(batch_of(row).times | {"in_progress": now})}
@@ -206,8 +208,8 @@ class Importer:
 
     def _insert(self, connection: Connection, batch: Batch, ranges: list[list[Entry]], first: int) -> int:
         """Stores each range as items and a job; faults also as results. Returns the number after the last item."""
-        items: list[tuple[Any, ...]] = []
-        jobs: list[dict[str, Any]] = []
+        items: list[SqlValues] = []
+        jobs: list[JsonObject] = []
         for entries in ranges:
             begin = first + len(items)
             items += [(batch.id, number, entry.line, entry.custom_id, entry.body) for number, entry in enumerate(entries, begin)]

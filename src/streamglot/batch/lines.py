@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from .model import FILE_API, Answer, Batch, Item, LineError, Outcome, Result
+from ..json_types import JsonObject
+from .model import FILE_API, Answer, Batch, Item, LineError, Outcome, Result, Row
 
 LARGEST_COUNT: Final = 2**31 - 1
 """Tokens of one item: the largest value of an integer column."""
@@ -29,7 +30,7 @@ def answer_line(batch: Batch, item: Item, answer: Answer) -> bytes:
     return _encode({"id": request_name(batch, item.number), "custom_id": item.custom_id, "response": response, "error": None})
 
 
-def unrun_line(batch: Batch, item: Any, outcome: Outcome) -> bytes:
+def unrun_line(batch: Batch, item: Item | Row, outcome: Outcome) -> bytes:
     """Returns the line of an item that did not run. ``item`` has a number and a custom_id."""
     if batch.api != FILE_API:
         return _encode({"custom_id": item.custom_id, "result": {"type": outcome}})
@@ -55,11 +56,11 @@ def _prefix(batch_id: str) -> str:
     return f"batch_req_{batch_id.partition('_')[2][:16]}_"
 
 
-def _error_line(batch: Batch, number: int, custom_id: str | None, error: dict[str, Any]) -> bytes:
+def _error_line(batch: Batch, number: int, custom_id: str | None, error: JsonObject) -> bytes:
     return _encode({"id": request_name(batch, number), "custom_id": custom_id, "response": None, "error": error})
 
 
-def _encode(line: dict[str, Any]) -> bytes:
+def _encode(line: JsonObject) -> bytes:
     return msgspec.json.encode(line)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import StreamglotError, UpstreamProtocolError
+from ..json_types import JsonObject, JsonValue
 from .async_batcher import AsyncBatcher
 
 SMALL_TEXTS: Final = 8
@@ -26,7 +27,7 @@ MERGED_TEXTS: Final = 32
 ALONE_AFTER: Final = frozenset((400, 404, 413, 422))
 """Statuses after which merged requests are sent separately: one of them may be invalid, or the upstream accepts no lists."""
 
-Post = Callable[[dict[str, Any]], Awaitable[bytes]]
+Post = Callable[[JsonObject], Awaitable[bytes]]
 """Sends a body and returns the bytes of the answer, or raises."""
 
 
@@ -45,8 +46,8 @@ class MergeableRequest(Struct):
     """A request that may be merged. ``group`` contains what must be equal; ``each`` is the number of answers per text."""
 
     kind: MergeKind
-    body: dict[str, Any]
-    texts: list[Any]
+    body: JsonObject
+    texts: list[JsonValue]
     group: bytes
     each: int = 1
 
@@ -56,7 +57,7 @@ class MergeableRequest(Struct):
         return sum(max(1, len(text)) for text in self.texts)
 
 
-def mergeable(kind: MergeKind, body: dict[str, Any]) -> MergeableRequest | None:
+def mergeable(kind: MergeKind, body: JsonObject) -> MergeableRequest | None:
     """Returns the request in mergeable form; None if it must be sent separately."""
     texts = _texts(body.get(kind.field))
     each = body.get("n") or 1
@@ -69,7 +70,7 @@ def mergeable(kind: MergeKind, body: dict[str, Any]) -> MergeableRequest | None:
     return MergeableRequest(kind, body, texts, sort + msgspec.json.encode(rest, order="deterministic"), each)
 
 
-def _texts(value: object) -> list[Any] | None:
+def _texts(value: object) -> list[JsonValue] | None:
     """Returns the texts of a request: strings or lists of tokens. A single list of tokens is one text."""
     if isinstance(value, str):
         return [value]
@@ -84,7 +85,7 @@ def _texts(value: object) -> list[Any] | None:
     return None
 
 
-def merge(requests: Sequence[MergeableRequest]) -> dict[str, Any]:
+def merge(requests: Sequence[MergeableRequest]) -> JsonObject:
     """Returns one body with the texts of all requests."""
     first = requests[0]
     return {**first.body, first.kind.field: [text for request in requests for text in request.texts]}
@@ -123,18 +124,18 @@ def _ordered(entries: list[dict[str, Raw]]) -> list[dict[str, Raw]]:
     return [entry for _, entry in sorted(zip(places, entries, strict=True), key=lambda pair: pair[0])]
 
 
-def _usages(raw: Raw | None, weights: list[int]) -> list[dict[str, Any] | None]:
+def _usages(raw: Raw | None, weights: list[int]) -> list[JsonObject | None]:
     """Returns the usage of each request.
 
     Every count is divided in proportion to the texts' sizes, and the parts add up exactly.
     """
     try:
-        counts = {} if raw is None else msgspec.json.decode(raw, type=dict[str, Any] | None)
+        counts = {} if raw is None else msgspec.json.decode(raw, type=JsonObject | None)
     except msgspec.MsgspecError:
         counts = {}
     if not counts:
         return [None] * len(weights)
-    parts: list[dict[str, Any]] = [{} for _ in weights]
+    parts: list[JsonObject] = [{} for _ in weights]
     for name, count in counts.items():
         if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
             for part, share in zip(parts, _shares(count, weights), strict=True):

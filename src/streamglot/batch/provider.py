@@ -10,19 +10,24 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Final, Protocol, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
 
 import msgspec
 
 from ..errors import StreamglotError
+from ..json_types import JsonObject
 from ..store.database import StoreUnavailable
+from ..tasks import WriteLine
 from ..upstream import Upstream
 from .lines import result_of
 from .model import Answer, Batch, Item
 from .provider_api import ProviderAPI, RemoteResult, provider_api
 from .provider_queue import ProviderQueue, RemoteJobs
 from .queue import BatchQueue
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
 
 DATABASE_PAUSE: Final = 0.5
 """Seconds between two attempts to use a database that does not answer."""
@@ -37,7 +42,7 @@ class RemoteRunner(Protocol):
 
     def upstream(self, name: str) -> Upstream | None: ...
 
-    async def prepare(self, batch: Batch, item: Item, upstream: str) -> dict[str, Any] | Answer:
+    async def prepare(self, batch: Batch, item: Item, upstream: str) -> JsonObject | Answer:
         """Returns the body of the request after its policies, or the answer if they refuse it."""
 
     async def complete(self, batch: Batch, item: Item, upstream: str, status: int, body: bytes) -> Answer:
@@ -54,7 +59,7 @@ class ProviderRelay:
         *,
         poll_seconds: float,
         settled: Callable[[set[str]], None],
-        log: Callable[[Mapping[str, Any]], None],
+        log: WriteLine,
     ) -> None:
         self._queue = queue
         self._jobs = ProviderQueue(queue)
@@ -87,13 +92,13 @@ class ProviderRelay:
         """Tells the relay that there are batches that have not ended."""
         self._new.set()
 
-    def _api(self, session: Any, upstream: str) -> ProviderAPI | None:
+    def _api(self, session: ClientSession, upstream: str) -> ProviderAPI | None:
         found = self._runner.upstream(upstream)
         return provider_api(session, found) if found is not None else None
 
     # --- sending
 
-    async def _send_one(self, session: Any) -> bool:
+    async def _send_one(self, session: ClientSession) -> bool:
         jobs = await self._jobs.claim()
         if jobs is None:
             return False
@@ -141,7 +146,7 @@ class ProviderRelay:
 
     # --- fetching results
 
-    async def _look_at_one(self, session: Any) -> bool:
+    async def _look_at_one(self, session: ClientSession) -> bool:
         jobs = await self._jobs.due()
         if jobs is None:
             return False

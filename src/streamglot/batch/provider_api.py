@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 from urllib.parse import urljoin
 
 import msgspec
@@ -17,10 +17,14 @@ from msgspec import Struct
 from ..dialects import dialect, faults
 from ..dialects.endpoint import join
 from ..errors import UpstreamError
+from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..upstream import Upstream
 from ..upstream.providers import BATCH_APIS
 from .checking import LineSplitter
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession, FormData
 
 SECONDS: Final = 600.0
 """Seconds that one upload or download may take."""
@@ -48,7 +52,7 @@ class RemoteResult(Struct):
 
 
 class ProviderAPI(Protocol):
-    def line(self, number: int, body: dict[str, Any]) -> bytes:
+    def line(self, number: int, body: JsonObject) -> bytes:
         """Returns one request in the provider's form."""
 
     async def send(self, lines: BinaryIO, name: str) -> str:
@@ -67,7 +71,7 @@ class ProviderAPI(Protocol):
 class _Connection:
     """Sends requests to one provider with its key."""
 
-    def __init__(self, session: Any, upstream: Upstream) -> None:  # Any: an aiohttp session; aiohttp is imported late
+    def __init__(self, session: ClientSession, upstream: Upstream) -> None:
         place = dialect(upstream.dialect).endpoint(upstream.base_url, Request(), key=upstream.key, **upstream.options)
         self._session = session
         self._upstream = upstream
@@ -79,14 +83,18 @@ class _Connection:
         return self._upstream.base_url
 
     @asynccontextmanager
-    async def ask(self, method: str, url: str, headers: Mapping[str, str] | None = None, data: Any = None) -> AsyncIterator[Any]:
+    async def ask(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, data: BinaryIO | FormData | bytes | None = None
+    ) -> AsyncIterator[ClientResponse]:
         """Yields one answer. An error status or a missing answer raises an ``UpstreamError``."""
         import aiohttp
 
-        options = {"headers": {**self._headers, **(headers or {})}, "data": data, "allow_redirects": False}
+        sent = {**self._headers, **(headers or {})}
         timeout = aiohttp.ClientTimeout(total=SECONDS, sock_connect=self._upstream.timeouts.connect)
         try:
-            async with self._session.request(method, url, proxy=self._upstream.proxy, timeout=timeout, **options) as answer:
+            async with self._session.request(
+                method, url, headers=sent, data=data, allow_redirects=False, proxy=self._upstream.proxy, timeout=timeout
+            ) as answer:
                 if not 200 <= answer.status < 300:
                     raise await self._refused(answer)
                 yield answer
@@ -95,15 +103,17 @@ class _Connection:
                 f"the batch API of {self._upstream.name!r} does not answer: {error or type(error).__name__}"
             ) from None
 
-    async def _refused(self, answer: Any) -> UpstreamError:
+    async def _refused(self, answer: ClientResponse) -> UpstreamError:
         body = await answer.content.read(ERROR_BYTES)
         try:
-            explanation: Any = msgspec.json.decode(body)
+            explanation: JsonValue = msgspec.json.decode(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             explanation = body.decode("utf-8", "replace")[:300] or "no explanation"
         return faults.refusal(explanation, answer.status)
 
-    async def json(self, method: str, url: str, headers: Mapping[str, str] | None = None, data: Any = None) -> dict[str, Any]:
+    async def json(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, data: BinaryIO | FormData | bytes | None = None
+    ) -> JsonObject:
         async with self.ask(method, url, headers, data) as answer:
             try:
                 found = msgspec.json.decode(await answer.read())
@@ -113,7 +123,7 @@ class _Connection:
             raise UpstreamError(f"the batch API of {self._upstream.name!r} did not answer with a JSON object; check its base_url")
         return found
 
-    async def lines(self, url: str) -> AsyncIterator[dict[str, Any]]:
+    async def lines(self, url: str) -> AsyncIterator[JsonObject]:
         splitter = LineSplitter(LINE_BYTES)
         async with self.ask("GET", url) as answer:
             async for chunk in answer.content.iter_any():
@@ -123,7 +133,7 @@ class _Connection:
                 yield found
 
 
-def _objects(lines: list[tuple[int, bytes | None]]) -> list[dict[str, Any]]:
+def _objects(lines: list[tuple[int, bytes | None]]) -> list[JsonObject]:
     """Decodes lines. Unreadable lines are left out, and their items are reported as not run."""
     found = []
     for _, line in lines:
@@ -143,7 +153,7 @@ class FileBatchAPI:
         self._connection = connection
         self._endpoint = endpoint
 
-    def line(self, number: int, body: dict[str, Any]) -> bytes:
+    def line(self, number: int, body: JsonObject) -> bytes:
         return msgspec.json.encode({"custom_id": str(number), "method": "POST", "url": self._endpoint, "body": body})
 
     async def send(self, lines: BinaryIO, name: str) -> str:
@@ -202,7 +212,7 @@ class MessageBatchAPI:
         self._connection = connection
         self._place = f"{connection.messages_url}/batches"
 
-    def line(self, number: int, body: dict[str, Any]) -> bytes:
+    def line(self, number: int, body: JsonObject) -> bytes:
         return msgspec.json.encode({"custom_id": str(number), "params": body})
 
     async def send(self, lines: BinaryIO, name: str) -> str:  # noqa: ARG002  # this API takes no name
@@ -246,7 +256,7 @@ class _ArrayReader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: Any) -> int:  # Any: a writable buffer; ``Buffer`` has no operations before Python 3.12
         while not self._waiting and not self._over:
             line = self._lines.readline()
             self._over = not line
@@ -262,13 +272,13 @@ def _as_array(lines: BinaryIO) -> BinaryIO:
     return io.BufferedReader(_ArrayReader(lines), 2**16)
 
 
-def _number(line: dict[str, Any]) -> int:
+def _number(line: JsonObject) -> int:
     """Returns the item number of a line; -1 for a line with a foreign id."""
     name = line.get("custom_id")
     return int(name) if isinstance(name, str) and name.isdecimal() and len(name) < 10 else -1
 
 
-def provider_api(session: Any, upstream: Upstream) -> ProviderAPI | None:
+def provider_api(session: ClientSession, upstream: Upstream) -> ProviderAPI | None:
     """Returns the batch API of this upstream, if it has one and the configuration enables it."""
     if upstream.batches != "provider" or upstream.dialect not in BATCH_APIS:
         return None

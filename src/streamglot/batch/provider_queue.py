@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, and_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
 
 from ..store.batch_schema import batch_items, batch_jobs, batches
+from ..store.sql_types import SqlRow
 from .model import OPEN, PROVIDER, REMOTE, SENDING, Batch, Item
 from .queue import BatchQueue, open_or_closed, unfinished
 from .rows import batch_of
@@ -94,7 +95,7 @@ class ProviderQueue:
 
     async def not_sent(self, jobs: RemoteJobs, upstream: str | None = None) -> None:
         """Returns jobs to the queue. ``upstream``: run them as calls of this upstream from now on."""
-        values: dict[str, Any] = {"state": open_or_closed(), "lease": None}
+        values: SqlRow = {"state": open_or_closed(), "lease": None}
         if upstream is not None:
             values["upstream"] = upstream
         mine = and_(_these(jobs.batch.id, jobs.ranges), batch_jobs.c.state == SENDING)
@@ -132,5 +133,5 @@ class ProviderQueue:
         await self._database.write(work)
 
 
-def _these(batch_id: str, ranges: Sequence[tuple[int, int]]) -> Any:
+def _these(batch_id: str, ranges: Sequence[tuple[int, int]]) -> ColumnElement[bool]:
     return and_(batch_jobs.c.batch_id == batch_id, batch_jobs.c.first.in_([first for first, _ in ranges]))

@@ -11,17 +11,18 @@ import math
 import time
 from collections.abc import Collection, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
 from sqlalchemy import (
     ARRAY,
+    ColumnElement,
     Connection,
     Double,
     Integer,
-    Select,
     Text,
+    Update,
     and_,
     any_,
     bindparam,
@@ -39,6 +40,7 @@ from ..store.batch_schema import SUMS, batch_items, batch_jobs, batch_results, b
 from ..store.bulk import BulkStatement
 from ..store.database import Database
 from ..store.processes import is_alive, pid_scope
+from ..store.sql_types import DatabaseRow, Query, SqlColumns, SqlRow, SqlValue, SqlValues
 from .model import CLOSED, DONE, OPEN, PROVIDER, RANGE_ITEMS, RUNNING, SENDING, Batch, Item, Job, Result, Totals
 from .rows import batch_of
 
@@ -100,7 +102,7 @@ class BatchQueue:
         def work(connection: Connection) -> list[Job]:
             self._plan_for_values(connection)
             if except_upstreams:
-                rows: Sequence[Sequence[Any]] = connection.execute(_next_jobs(except_upstreams).limit(jobs)).all()
+                rows: Sequence[Sequence[SqlValue]] = connection.execute(_next_jobs(except_upstreams).limit(jobs)).all()
             else:
                 rows = self._next_jobs.rows(connection, most=jobs)
             if not rows:
@@ -168,7 +170,7 @@ class BatchQueue:
 
         return await self.database.write_each(work) if rows or finished else 0
 
-    def _of_unended(self, connection: Connection, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    def _of_unended(self, connection: Connection, rows: list[SqlValues]) -> list[SqlValues]:
         """Returns the results whose batch has not ended. On SQLite no batch can end before this transaction does, so a query for
         each batch is enough. PostgreSQL has the condition in its insert, which locks the batch."""
         if not self.database.is_sqlite:
@@ -291,7 +293,7 @@ _FORCE_CUSTOM_PLANS: Final = text("SET plan_cache_mode = force_custom_plan")
 _place: Final = attrgetter("batch_id", "number")
 
 
-def _of_unended_batch(new: Any) -> Any:
+def _of_unended_batch(new: SqlColumns) -> ColumnElement[bool]:
     """Returns the condition of PostgreSQL for results whose batch has not ended. It locks the batch, so that it does not end before
     the results are committed, and once for all rows."""
     unended = select(batches.c.id).where(batches.c.ended.is_(None))
@@ -299,12 +301,12 @@ def _of_unended_batch(new: Any) -> Any:
     return new.batch_id.in_(unended.where(of_rows).with_for_update(read=True))
 
 
-def _few_open() -> Select[Any]:
+def _few_open() -> Query:
     few = select(batch_jobs.c.first, batch_jobs.c.last).where(batch_jobs.c.state == bindparam("state", type_=Text))
     return few.limit(COUNTED_JOBS)
 
 
-def _take_job() -> Any:
+def _take_job() -> Update:
     key = and_(
         batch_jobs.c.batch_id == bindparam("key_batch", type_=Text), batch_jobs.c.first == bindparam("key_first", type_=Integer)
     )
@@ -316,7 +318,7 @@ def _take_job() -> Any:
     return update(batch_jobs).where(key).values(state=RUNNING, **values)
 
 
-def _finish_job() -> Any:
+def _finish_job() -> Update:
     """One statement: sums up the results of a job, and writes the sums if there is a result for each item. Results are written once, so
     a job that is done already gets the same sums again."""
     results, jobs = batch_results.c, batch_jobs.c
@@ -332,12 +334,12 @@ def _finish_job() -> Any:
     return update(batch_jobs).where(key, whole).values(state=DONE, lease=None, **{name: sums[name] for name in COLUMNS})
 
 
-def sum_columns() -> list[Any]:
+def sum_columns() -> list[ColumnElement[SqlValue]]:
     """Returns the totals of results as columns of a query."""
     results = batch_results.c
     size = func.length(results.line) + 1
     succeeded = results.outcome == "succeeded"
-    counted: dict[str, Any] = {
+    counted: dict[str, ColumnElement[SqlValue]] = {
         name: case((results.outcome == name, 1), else_=0) for name in ("succeeded", "errored", "canceled", "expired")
     }
     counted |= {name: results[name] for name in SUMS if name.endswith("_tokens")}
@@ -350,12 +352,12 @@ def sum_columns() -> list[Any]:
     return [func.coalesce(func.sum(counted[name]), 0).label(name) for name in COLUMNS]
 
 
-def _totals(row: Any) -> Totals:
+def _totals(row: DatabaseRow) -> Totals:
     values = {name: int(getattr(row, name)) for name in SUMS}
     return Totals(**values, cost=float(row.cost))
 
 
-def _next_jobs(except_upstreams: Collection[str]) -> Select[Any]:
+def _next_jobs(except_upstreams: Collection[str]) -> Query:
     """Selects the next jobs.
 
     Jobs of the same position in their batches alternate, so that a small batch does not wait behind a large one.
@@ -367,27 +369,27 @@ def _next_jobs(except_upstreams: Collection[str]) -> Select[Any]:
     return question.order_by(*order).with_for_update(skip_locked=True)
 
 
-def unfinished(batch_id: Any, first: Any, last: Any) -> Select[Any]:
+def unfinished(batch_id: object, first: object, last: object) -> Query:
     items, results = batch_items.c, batch_results.c
     there = select(results.number).where(results.batch_id == items.batch_id, results.number == items.number).exists()
     inside = and_(items.batch_id == batch_id, items.number >= first, items.number < last)
     return select(batch_items).where(inside, ~there).order_by(items.number)
 
 
-def _claimable() -> Any:
+def _claimable() -> ColumnElement[bool]:
     """Returns the condition for jobs that wait for a worker. Jobs for a provider's batches are not among them."""
     return and_(batch_jobs.c.state == OPEN, ~batch_jobs.c.upstream.startswith(PROVIDER))
 
 
-def open_or_closed() -> Any:
+def open_or_closed() -> ColumnElement[str]:
     """Returns the state of a job that is released: closed if its batch is closing, otherwise open."""
     closing = select(batches.c.closing).where(batches.c.id == batch_jobs.c.batch_id).scalar_subquery()
     return case((closing == "", OPEN), else_=CLOSED)
 
 
-def _runs_elsewhere(process: str) -> Any:
+def _runs_elsewhere(process: str) -> ColumnElement[bool]:
     return and_(batch_jobs.c.state == RUNNING, batch_jobs.c.process != process)
 
 
-def result_row(result: Result) -> dict[str, Any]:
+def result_row(result: Result) -> SqlRow:
     return asdict(result)

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ..errors import ConfigError, RequestError, StreamglotError, excerpt
+from ..json_types import JsonObject, JsonValue
 from ..loop_thread import LoopThread
 from .async_batcher import UNCLAIMED, AsyncBatcher, Send
 from .requests import CHAT_COMPLETION, TOOL_CALL, BatchItem, ItemResponse, failed
@@ -33,7 +34,7 @@ from .sender import BatchClient, BatchSend, LocalSender, PoolClient, WholeSender
 T = TypeVar("T")
 
 
-def chat_payload(message: object, fields: Mapping[str, Any]) -> dict[str, Any]:
+def chat_payload(message: object, fields: Mapping[str, JsonValue]) -> JsonObject:
     """Returns the payload for a string, a message of the chat API, or a list of messages."""
     if isinstance(message, str):
         return {"prompt": message, **fields}
@@ -78,21 +79,21 @@ class AsyncRequestBatch:
         return self._own
 
     @property
-    def requests(self) -> list[dict[str, Any]]:
+    def requests(self) -> list[JsonObject]:
         """The requests that have not been sent yet."""
         return [{"id": item.id, "type": item.type, "payload": item.payload} for item in self._batcher.pending]
 
-    def add(self, request: Mapping[str, Any]) -> asyncio.Future[ItemResponse]:
+    def add(self, request: Mapping[str, JsonValue]) -> asyncio.Future[ItemResponse]:
         """Adds a request: an object with ``type``, ``payload`` and optionally ``id``. Its future never raises."""
         id = request.get("id", self._next_id)
         self._next_id += 1
         return self._batcher.add(BatchItem(id, request.get("type", ""), request.get("payload")))
 
-    def add_chat_request(self, message: object, **fields: Any) -> asyncio.Future[ItemResponse]:
+    def add_chat_request(self, message: object, **fields: object) -> asyncio.Future[ItemResponse]:
         """Adds a chat completion. ``fields`` are those of the chat API: model, temperature …"""
         return self.add({"type": CHAT_COMPLETION, "payload": chat_payload(message, fields)})
 
-    def add_tool_call(self, tool: str, params: Mapping[str, Any] | None = None) -> asyncio.Future[ItemResponse]:
+    def add_tool_call(self, tool: str, params: Mapping[str, JsonValue] | None = None) -> asyncio.Future[ItemResponse]:
         return self.add({"type": TOOL_CALL, "payload": {"tool": tool, "params": dict(params or {})}})
 
     async def flush(self) -> list[ItemResponse]:
@@ -114,7 +115,7 @@ class AsyncRequestBatch:
 def _never_raising(sender: Send[BatchItem, ItemResponse]) -> Send[BatchItem, ItemResponse]:
     """Wraps a sender so that a batch that cannot be sent gives each of its items an error."""
 
-    async def send(items: list[BatchItem]) -> Any:  # an AsyncGenerator, as Send says
+    async def send(items: list[BatchItem]) -> Any:  # Any: an AsyncGenerator, as Send says
         left = set(range(len(items)))
         error = StreamglotError("the batch was answered without a response to this request", code="no_result")
         try:
@@ -149,7 +150,7 @@ class _ThreadShell:
     Every method may be called from any thread, but not from a callback of a future, because callbacks run on the sending thread.
     """
 
-    def __init__(self, max_size: int, flush_interval: float | None, **options: Any) -> None:  # those of AsyncRequestBatch
+    def __init__(self, max_size: int, flush_interval: float | None, **options: Any) -> None:  # Any: those of AsyncRequestBatch
         client: BatchClient | None = options.get("client")
         if client is not None and client.loop is None:
             raise ConfigError("this client was opened with `async with`: use AsyncRequestBatch with it")
@@ -157,7 +158,7 @@ class _ThreadShell:
         self._inner = AsyncRequestBatch(max_size, flush_interval, **options)
         weakref.finalize(self, _close_later, self._loop, self._inner).atexit = False
 
-    def add(self, request: Mapping[str, Any]) -> Future[ItemResponse]:
+    def add(self, request: Mapping[str, JsonValue]) -> Future[ItemResponse]:
         """Adds a request: an object with ``type`` and ``payload``. The future of its response never raises."""
         future: Future[ItemResponse] = Future()
         future.set_running_or_notify_cancel()  # a request that was added cannot be removed
@@ -171,10 +172,10 @@ class _ThreadShell:
         return future
 
     @property
-    def batch(self) -> list[dict[str, Any]]:
+    def batch(self) -> list[JsonObject]:
         """The requests that have not been sent yet."""
 
-        async def requests() -> list[dict[str, Any]]:
+        async def requests() -> list[JsonObject]:
             return self._inner.requests
 
         return self._run(requests())
@@ -193,7 +194,7 @@ class _ThreadShell:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _run(self, step: Coroutine[Any, Any, T]) -> T:
+    def _run(self, step: Coroutine[object, object, T]) -> T:
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -220,7 +221,7 @@ def _copy(done: asyncio.Future[ItemResponse], future: Future[ItemResponse]) -> N
 class SizeBasedBatcher(_ThreadShell):
     """Sends a batch when it has ``max_size`` requests. The rest is sent by ``flush``."""
 
-    def __init__(self, max_size: int = 10, **options: Any) -> None:  # those of AsyncRequestBatch
+    def __init__(self, max_size: int = 10, **options: object) -> None:  # those of AsyncRequestBatch
         self.max_size = max_size
         super().__init__(max_size, None, **options)
 
@@ -228,7 +229,7 @@ class SizeBasedBatcher(_ThreadShell):
 class TimeBasedBatcher(_ThreadShell):
     """Sends a batch ``flush_interval`` seconds after its first request."""
 
-    def __init__(self, flush_interval: float = 0.1, **options: Any) -> None:  # those of AsyncRequestBatch
+    def __init__(self, flush_interval: float = 0.1, **options: object) -> None:  # those of AsyncRequestBatch
         self.flush_interval = flush_interval
         super().__init__(0, flush_interval, **options)
 
@@ -236,7 +237,7 @@ class TimeBasedBatcher(_ThreadShell):
 class HybridBatcher(_ThreadShell):
     """Sends a batch when it has ``max_size`` requests, or ``flush_interval`` seconds after its first one."""
 
-    def __init__(self, max_size: int = 10, flush_interval: float = 0.1, **options: Any) -> None:  # those of AsyncRequestBatch
+    def __init__(self, max_size: int = 10, flush_interval: float = 0.1, **options: object) -> None:  # those of AsyncRequestBatch
         self.max_size, self.flush_interval = max_size, flush_interval
         super().__init__(max_size, flush_interval, **options)
 
@@ -244,14 +245,14 @@ class HybridBatcher(_ThreadShell):
 class RequestBatch(_ThreadShell):
     """A batch of numbered requests. ``add_request`` returns the number; ``future`` has the response under it."""
 
-    def __init__(self, max_size: int = 10, flush_timeout: float = 0.5, **options: Any) -> None:  # those of AsyncRequestBatch
+    def __init__(self, max_size: int = 10, flush_timeout: float = 0.5, **options: object) -> None:  # those of AsyncRequestBatch
         self.max_size, self.flush_timeout = max_size, flush_timeout
         super().__init__(max_size, flush_timeout, **options)
         self._lock = threading.Lock()
         self._next_id = 1
         self._futures: OrderedDict[int, Future[ItemResponse]] = OrderedDict()
 
-    def add_request(self, request_type: str, payload: Mapping[str, Any]) -> int:
+    def add_request(self, request_type: str, payload: Mapping[str, JsonValue]) -> int:
         """Adds a request and returns its id. Nothing is sent under the lock; the other thread sends."""
         with self._lock:
             request_id = self._next_id
@@ -261,15 +262,15 @@ class RequestBatch(_ThreadShell):
                 self._futures.popitem(last=False)
         return request_id
 
-    def add_chat_request(self, message: object, **fields: Any) -> int:
+    def add_chat_request(self, message: object, **fields: object) -> int:
         """Adds a chat completion: a text, a message or a list of messages, with fields of the chat API (model …)."""
         return self.add_request(CHAT_COMPLETION, chat_payload(message, fields))
 
-    def add_tool_call(self, tool: str, params: Mapping[str, Any] | None = None) -> int:
+    def add_tool_call(self, tool: str, params: Mapping[str, JsonValue] | None = None) -> int:
         return self.add_request(TOOL_CALL, {"tool": tool, "params": dict(params or {})})
 
     @property
-    def requests(self) -> list[dict[str, Any]]:
+    def requests(self) -> list[JsonObject]:
         """The requests that have not been sent yet."""
         return self.batch
 

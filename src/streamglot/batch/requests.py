@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,7 @@ from msgspec import Struct
 from ..dialects import dialect
 from ..errors import RequestError, StreamglotError, excerpt
 from ..events import StreamError
+from ..json_types import JsonObject, JsonValue
 from ..messages import Response
 from ..tools.execution import ToolExecutor
 from ..tools.registry import by_model_name
@@ -33,7 +34,7 @@ CHAT_DIALECT: Final = Upstream().dialect
 ID_CHARS: Final = 256
 """Characters of the longest id of a batch or an item. A UUID has 36; paths and URLs fit as well."""
 
-ItemResponse = dict[str, Any]
+ItemResponse = JsonObject
 """``request_id``, ``result`` and ``error``, as the client gets them."""
 
 
@@ -42,7 +43,7 @@ class BatchItem(Struct):
 
     id: int | str
     type: str
-    payload: Any
+    payload: JsonValue
 
 
 def parse_items(requests: object, most: int) -> list[BatchItem]:
@@ -70,7 +71,7 @@ def parse_items(requests: object, most: int) -> list[BatchItem]:
     return items
 
 
-def _param() -> dict[str, Any]:
+def _param() -> JsonObject:
     return {"param": "requests"}
 
 
@@ -89,7 +90,7 @@ def _parse_item(value: object, number: int) -> BatchItem:
     return BatchItem(id, kind if isinstance(kind, str) else "", value.get("payload"))
 
 
-def payload_of(item: BatchItem) -> dict[str, Any]:
+def payload_of(item: BatchItem) -> JsonObject:
     """Returns the payload of an item. Raises if the type is unknown or the payload is not an object."""
     if item.type not in TYPES:
         raise RequestError(f"type must be one of {', '.join(TYPES)}, not {excerpt(item.type)}", detail={"param": "type"})
@@ -101,7 +102,7 @@ def payload_of(item: BatchItem) -> dict[str, Any]:
 # --- chat completions
 
 
-def chat_body(payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def chat_body(payload: JsonObject) -> tuple[JsonObject, bool]:
     """Returns the chat request of a payload, and whether its result is only the text.
 
     A payload is a whole chat request with ``messages``, or has a ``prompt`` and optionally ``system`` in their place.
@@ -121,7 +122,7 @@ def chat_body(payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     return {**body, "messages": [*spoken, {"role": "user", "content": prompt}]}, not payload.get("tools")
 
 
-def chat_result(response: Response, text_only: bool) -> Any:
+def chat_result(response: Response, text_only: bool) -> JsonValue:
     """Returns the result of a chat completion: its text, or the whole object."""
     if text_only:
         return response.choices[0].text if response.choices else ""
@@ -132,8 +133,8 @@ def chat_result(response: Response, text_only: bool) -> Any:
 
 
 async def run_tool_call(
-    executor: ToolExecutor, payload: dict[str, Any], allow: Callable[[list[str]], Sequence[str]] = list
-) -> Any:
+    executor: ToolExecutor, payload: JsonObject, allow: Callable[[list[str]], Sequence[str]] = list
+) -> JsonValue:
     """Runs one tool and returns its result: a string, or the value if the tool returned a JSON object or list.
 
     ``allow`` returns the patterns that the caller may use, or raises.
@@ -178,10 +179,10 @@ def _tool_failed(name: str, words: str) -> StreamglotError:
     return StreamglotError(f"the tool {name!r} failed: {words}"[:2000], code="tool_error", status=500)
 
 
-def tool_result(output: ToolOutput) -> Any:
+def tool_result(output: ToolOutput) -> JsonValue:
     """Returns a tool's output as a JSON value."""
     text = output.whole if output.whole is not None else output.text
-    value: Any = text
+    value: object = text
     if text[:1] in ("{", "["):
         try:
             value = msgspec.json.decode(text)
@@ -195,7 +196,7 @@ def tool_result(output: ToolOutput) -> Any:
 # --- responses
 
 
-def succeeded(item: BatchItem, result: Any) -> ItemResponse:
+def succeeded(item: BatchItem, result: object) -> ItemResponse:
     return {"request_id": item.id, "result": result, "error": None}
 
 

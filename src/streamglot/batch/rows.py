@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from ..store.sql_types import SqlRow
 from .model import Batch, File, LineError, Row, Totals
 
 _COLUMNS: Final = ("metadata", "errors", "times", "totals")
@@ -46,8 +47,8 @@ def batch_of(row: Row) -> Batch:
     )
 
 
-def batch_row(batch: Batch) -> dict[str, Any]:
-    row: dict[str, Any] = {name: getattr(batch, name) for name in Batch.__struct_fields__}
+def batch_row(batch: Batch) -> SqlRow:
+    row: SqlRow = {name: getattr(batch, name) for name in Batch.__struct_fields__}
     for name in _COLUMNS:
         row[name] = as_json(row[name]) if row[name] else None
     row["times"] = as_json(batch.times)
@@ -58,7 +59,7 @@ def file_of(row: Row) -> File:
     return File(**{name: row._mapping[name] for name in File.__struct_fields__})
 
 
-def file_row(file: File) -> dict[str, Any]:
+def file_row(file: File) -> SqlRow:
     return {name: getattr(file, name) for name in File.__struct_fields__}
 
 

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from ..config import S3Config
 from ..errors import ConfigError
 from ..extras import require
+from ..tasks import WriteLine
 from ..upstream.secrets import hide
 from .files import BLOCK_BYTES, FileStorageUnavailable, checked_id, missing, too_large
 
@@ -70,7 +71,7 @@ class S3Storage:
         url: str,
         settings: S3Config,
         environment: Mapping[str, str],
-        log: Callable[[Mapping[str, Any]], None] = lambda line: None,
+        log: WriteLine = lambda line: None,
     ) -> None:
         require("obstore")
         bucket, _, prefix = url.removeprefix("s3://").partition("/")

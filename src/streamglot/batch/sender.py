@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from ..dialects import dialect
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
 from ..errors import StreamglotError, UpstreamProtocolError, excerpt
+from ..json_types import JsonObject
 from ..messages import Request
 from ..stages.stage import ExchangeContext
 from .requests import (
@@ -25,9 +26,9 @@ from .requests import (
     run_tool_call,
     succeeded,
 )
-from .runner import CONCURRENT, Outcome, RetryPolicy, collected, run_all, with_retries
+from .runner import CONCURRENT, Completion, Outcome, RetryPolicy, collected, run_all, with_retries
 
-BatchSend = Callable[[dict[str, Any]], Any]
+BatchSend: TypeAlias = Callable[[JsonObject], JsonObject | Awaitable[JsonObject]]
 """Gets ``{"batch_id", "requests"}`` and returns ``{"batch_id", "responses"}``, or an awaitable of it."""
 
 
@@ -107,7 +108,7 @@ class LocalSender:
         except StreamglotError as error:
             return failed(item, error.as_event())
 
-        async def attempt() -> Outcome[Any]:
+        async def attempt() -> Outcome[Completion]:
             return await collected(self._client.pool, self._client.exchange(request, collects=True))
 
         outcome = await with_retries(attempt, self._retry)

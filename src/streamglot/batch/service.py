@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from ..config import BatchesConfig
 from ..errors import LimitExceeded, RequestError
 from ..store import Store
 from ..store.database import Database, StoreUnavailable
 from ..store.paths import data_directory
-from ..tasks import TaskSupervisor, within
+from ..tasks import TaskSupervisor, WriteLine, within
 from .background import BackgroundTraffic
 from .catalog import Catalog
 from .checking import Route
@@ -87,7 +87,7 @@ class BatchService:
         self,
         runner: ItemRunner | None,
         live: Callable[[], bool] = lambda: False,
-        log: Callable[[Mapping[str, Any]], None] = lambda line: None,
+        log: WriteLine = lambda line: None,
     ) -> None:
         """Starts the upkeep, and a worker if there is a runner. ``live`` returns whether this process serves live requests."""
         if runner is not None:

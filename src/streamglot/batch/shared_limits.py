@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..tasks import within
+from ..tasks import WriteLine, within
 from .limit_script import AHEAD_MS, PREFIX, SCRIPT
 from .pace import LONGEST_PAUSE, Limit, UpstreamPace
 
@@ -108,7 +108,7 @@ class SharedPace(UpstreamPace):
     def _flying(self) -> int:
         return self.running + self._permits
 
-    def message(self, now: float) -> list[Any]:
+    def message(self, now: float) -> list[float]:
         """Returns the arguments of the script, without the worker. Permits that were not used for a while are dropped."""
         if self._permits:
             if self._unused_since is None:
@@ -156,7 +156,7 @@ class SharedLimits:
         worker: str,
         *,
         account: Callable[[str], str],
-        say: Callable[[Mapping[str, Any]], None] = lambda line: None,
+        say: WriteLine = lambda line: None,
     ) -> None:
         try:
             from valkey.asyncio import Valkey

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from ..errors import ConfigError, StreamglotError
 from ..events import Choice, Event, StreamError, TextDelta
+from ..json_types import JsonValue
 from .request_batch import chat_payload
 from .runner import CONCURRENT, run_all
 
@@ -18,7 +19,7 @@ Out = TypeVar("Out")
 WAITING: Final = 64
 """Chunks that wait for the reader. A slow reader slows the upstreams down instead of filling the memory."""
 
-Chunk = tuple[str, Any, int | None]
+Chunk: TypeAlias = tuple[str, Any, int | None]  # Any: a text; None for ``stream_done``
 """``("chunk", text, request)``, ``("error", message, request)``, and ``("stream_done", None, None)`` at the end. Requests are
 numbered from 1."""
 
@@ -28,7 +29,8 @@ class StreamingClient(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None: ...
-    def stream(self, *, model: str = "", messages: Any = (), **fields: Any) -> Any: ...  # an AsyncIterator of events
+    # Any: a stream of the client, which is a layer above
+    def stream(self, *, model: str = "", messages: JsonValue = (), **fields: JsonValue) -> Any: ...
 
 
 async def stream_all(
@@ -102,7 +104,7 @@ async def _close(chunks: AsyncGenerator[Chunk, None]) -> None:
 
 
 def stream_with_batching(
-    api_client: StreamingClient, messages: Iterable[object], *, concurrent: int = 5, **fields: Any
+    api_client: StreamingClient, messages: Iterable[object], *, concurrent: int = 5, **fields: JsonValue
 ) -> BatchStream:
     """Yields the chunks of the answers to all messages, as they come.
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 PROGRAM: Final = "streamglot"
 VARIABLE: Final = "_STREAMGLOT_COMPLETE"
@@ -88,7 +88,7 @@ def _install(context: click.Context, _: click.Parameter, name: str | None) -> No
 
 def options(function: F) -> F:
     """The two options of the program that concern completion."""
-    settings: dict[str, Any] = {  # those of click.option
+    settings: dict[str, Any] = {  # Any: arguments of click.option
         "type": click.Choice([AUTO, *SHELLS]),
         "is_flag": False,
         "flag_value": AUTO,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ..errors import ConfigError
+from ..json_types import JsonValue
 from .output.terminal import well_formed
 from .output.units import shown_size
 
@@ -28,7 +29,7 @@ def read_file(path: Path, limit: int, what: str = "the file") -> bytes:
     return data
 
 
-def read_json(data: bytes, what: str) -> Any:  # any JSON value
+def read_json(data: bytes, what: str) -> JsonValue:
     """Returns the value of a JSON text. Error messages call the text ``what``."""
     try:
         return msgspec.json.decode(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -15,7 +15,7 @@ SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": W
 class Command(click.Command):
     """A command with ``examples``: complete command lines, some with a comment after ``#``."""
 
-    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **settings: Any) -> None:  # those of click.Command
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **settings: Any) -> None:  # Any: those of click.Command
         super().__init__(*arguments, **settings)
         self.examples = examples
 
@@ -54,10 +54,13 @@ def group(help: str) -> Group:
     return Group(help=help, no_args_is_help=True, context_settings=SETTINGS)
 
 
-def together(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:  # what Click decorates: functions and commands
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Combines several options into one decorator. The help shows them in this order."""
 
-    def decorate(function: Any) -> Any:
+    def decorate(function: F) -> F:
         for decorator in reversed(decorators):
             function = decorator(function)
         return function

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct, field
@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from ..client import Client
 from ..config import LoadedConfig, load
 from ..errors import ConfigError
+from ..json_types import JsonValue
 from ..tools import Tool
 from ..tools.settings import McpServer
 from .output.terminal import neutral, print_error
@@ -86,7 +87,7 @@ class Approval:
         self.is_shown: Callable[[], bool] = lambda: True
         """Whether the terminal shows all that has arrived: the question must not appear inside the line with the call."""
 
-    async def __call__(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
+    async def __call__(self, tool: Tool, arguments: Mapping[str, JsonValue]) -> bool:
         mode = next((mode for pattern, mode in self._rules if fnmatchcase(tool.name, pattern)), self._default)
         if mode == "ask" and tool.read_only:
             return True
@@ -101,7 +102,7 @@ class Approval:
         return bool(allowed)
 
 
-def question_about(tool: Tool, arguments: Mapping[str, Any]) -> str:
+def question_about(tool: Tool, arguments: Mapping[str, JsonValue]) -> str:
     """Returns the question without control characters."""
     given = msgspec.json.encode(arguments).decode()
     shown = given if len(given) <= SHOWN_CHARS else f"{given[:SHOWN_CHARS]} … ({len(given)} characters)"

@@ -15,16 +15,17 @@ from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, RequestError, StreamglotError, excerpt
 from ..events import StreamError
+from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response, TextPart
 from ..upstream.prices import price
 
 if TYPE_CHECKING:
     from ..engine.recorder import TurnRecorder
 
-Given: TypeAlias = str | Request | dict[str, Any] | StreamglotError
+Given: TypeAlias = str | Request | JsonObject | StreamglotError
 """One request, or the error of a request that could not be built. Either way it gets a result."""
 Requests: TypeAlias = Iterable[Given] | AsyncIterable[Given]
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
+Run: TypeAlias = Callable[[Coroutine[object, object, Any]], Any]  # Any: the result is that of the coroutine
 
 
 class BatchOptions(Struct):
@@ -44,7 +45,7 @@ class BatchResult(Struct):
     """
 
     index: int
-    id: Any
+    id: JsonValue
     response: Response
     error: StreamError | None = None
     attempts: int = 0

@@ -15,6 +15,7 @@ from ..config import LoadedConfig
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
 from ..errors import ConfigError
+from ..json_types import JsonObject, JsonValue
 from ..loop_thread import LoopThread
 from ..messages import Message, Request
 from ..stages.stage import ExchangeContext
@@ -69,12 +70,12 @@ class Client:
         /,
         *,
         model: str = "",
-        messages: str | Iterable[Message | dict[str, Any]] = (),
+        messages: str | Iterable[Message | JsonObject] = (),
         system: str = "",
         dialect: str = "",
         recorder: TurnRecorder | None = None,
         run_tools: bool | None = None,
-        **fields: Any,
+        **fields: object,
     ) -> Stream:
         """Returns the answer to a request, given as a ``Request`` or by its fields.
 
@@ -131,10 +132,11 @@ class Client:
         return batch
 
     @overload
-    def stream_json(self, kind: type[T], request: Request | None = None, /, **fields: Any) -> JsonStream[T]: ...
+    def stream_json(self, kind: type[T], request: Request | None = None, /, **fields: object) -> JsonStream[T]: ...
     @overload
-    def stream_json(self, kind: dict[str, Any], request: Request | None = None, /, **fields: Any) -> JsonStream[Any]: ...
-    def stream_json(self, kind: Any, request: Request | None = None, /, **fields: Any) -> JsonStream[Any]:
+    def stream_json(self, kind: JsonObject, request: Request | None = None, /, **fields: object) -> JsonStream[JsonValue]: ...
+    # Any: the overloads say which type, and ``fields`` are the arguments of ``stream``
+    def stream_json(self, kind: type | JsonObject, request: Request | None = None, /, **fields: Any) -> JsonStream[Any]:
         """Yields partial objects of a type while the model writes them, then the whole one.
 
         ``kind`` is a msgspec struct, a dataclass, a pydantic model or a JSON Schema. The other arguments are those of ``stream``.

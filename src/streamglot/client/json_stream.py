@@ -9,6 +9,7 @@ from msgspec import UNSET, ValidationError
 
 from ..errors import StreamglotError
 from ..events import Event, StepEnd, StreamEnd, StreamError, TextDelta
+from ..json_types import JsonObject
 from ..messages import OutputFormat, Request
 from ..tools.schema import ArgumentsError, check_value, convert, schema_of
 from .partial_json import PartialJson
@@ -25,7 +26,7 @@ ENDED: Final = ("end", "stop_sequence", "other")
 """The end reasons of a complete answer."""
 
 
-def output_format(kind: Any, name: str = "") -> OutputFormat:
+def output_format(kind: type | JsonObject, name: str = "") -> OutputFormat:
     """Returns the output format that requests this type from a model."""
     schema = kind if isinstance(kind, dict) else schema_of(kind)
     title = name or str(schema.get("title") or getattr(kind, "__name__", "") or "answer")
@@ -41,14 +42,14 @@ class JsonStream(Generic[T]):
     error is raised too, because there is no event to carry it.
     """
 
-    def __init__(self, kind: Any, stream: Stream) -> None:
+    def __init__(self, kind: type[T] | JsonObject, stream: Stream) -> None:
         self.events = stream
         self._kind = kind
         self._json = PartialJson()
         self._grown = 0
         self._size = 0
-        self._last: Any = UNSET
-        self._result: Any = UNSET
+        self._last: object = UNSET
+        self._result: Any = UNSET  # Any: an object of the type ``T``, or UNSET
 
     @property
     def request(self) -> Request:
@@ -67,7 +68,7 @@ class JsonStream(Generic[T]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Any:  # Any: an object with the attributes of ``T``, of which some may be missing
         while self._result is UNSET:
             events = self.events.read_plain()
             if (made := self._made(events)) is not UNSET:
@@ -77,7 +78,7 @@ class JsonStream(Generic[T]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> Any:  # Any: as for ``__next__``
         while self._result is UNSET:
             events = await self.events.read()
             if (made := self._made(events)) is not UNSET:
@@ -98,7 +99,7 @@ class JsonStream(Generic[T]):
 
     # --- one read
 
-    def _made(self, events: list[Event] | None) -> Any:
+    def _made(self, events: list[Event] | None) -> object:
         """Returns the object after these events; UNSET if there is nothing new."""
         if events is None:
             raise StreamglotError("the answer ended without an end event; send the request again", code="incomplete_output")
@@ -121,7 +122,7 @@ class JsonStream(Generic[T]):
             self._grown = 0
         return made
 
-    def _partial(self) -> Any:
+    def _partial(self) -> object:
         """Returns the object so far. A value that is only valid as a whole, such as a date, is left out until it is complete."""
         for open_text in (True, False):
             value = self._json.value(open_text=open_text)
@@ -135,7 +136,7 @@ class JsonStream(Generic[T]):
             return made
         return UNSET
 
-    def _whole(self, end: StreamEnd) -> Any:
+    def _whole(self, end: StreamEnd) -> object:
         if end.reason not in ENDED:
             raise StreamglotError(
                 f"the answer is incomplete: it ended with {end.reason!r}", code="incomplete_output", detail={"reason": end.reason}

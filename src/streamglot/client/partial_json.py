@@ -7,9 +7,11 @@ word such as ``true``, is left out until the character after it has come. A key 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+
+from ..json_types import JsonValue
 
 MAX_DEPTH: Final = 128
 """Levels of nested lists and objects. Deeper values would overflow the recursion of JSON parsers."""
@@ -99,7 +101,7 @@ class PartialJson:
         else:
             self._expects_key = False
 
-    def value(self, *, open_text: bool = True) -> Any:
+    def value(self, *, open_text: bool = True) -> JsonValue:
         """Returns the value so far; ``msgspec.UNSET`` if nothing can be read.
 
         ``open_text`` includes the string that is still being written.
@@ -125,7 +127,7 @@ class PartialJson:
         before = rest[: rest.rindex("\\")]
         return (len(before) - len(before.rstrip("\\"))) % 2 == 0
 
-    def whole(self) -> Any:
+    def whole(self) -> JsonValue:
         """Returns the value if it is complete; ``msgspec.UNSET`` otherwise."""
         text = self.text.rstrip().removesuffix("```")
         try:

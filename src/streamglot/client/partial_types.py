@@ -14,7 +14,7 @@ TYPES: Final = 256
 """Types whose partial forms are cached."""
 
 
-def partial_object(kind: Any, value: Any) -> Any:
+def partial_object(kind: object, value: object) -> Any:  # Any: of the type ``kind``, with fields missing
     """Returns ``value``, decoded from JSON, as an object of the type ``kind`` that may lack fields.
 
     Missing fields are ``msgspec.UNSET``; a pydantic model has their defaults, or lacks them. Raises ``ValueError`` if the value
@@ -27,14 +27,14 @@ def partial_object(kind: Any, value: Any) -> Any:
     return msgspec.convert(value, _partial_type(kind), dec_hook=_constructed)
 
 
-def is_pydantic(kind: Any) -> bool:
+def is_pydantic(kind: object) -> bool:
     return isinstance(kind, type) and hasattr(kind, "model_construct") and hasattr(kind, "model_fields")
 
 
 @lru_cache(TYPES)
-def _partial_struct(kind: type[Any]) -> type[Struct]:
+def _partial_struct(kind: Any) -> type[Struct]:  # Any: a struct or a dataclass
     hints = get_type_hints(kind, include_extras=True)
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {}  # Any: arguments of several types
     if issubclass(kind, Struct):
         fields = [(field.name, field.encode_name) for field in msgspec.structs.fields(kind)]
         config = kind.__struct_config__
@@ -51,7 +51,7 @@ def _partial_struct(kind: type[Any]) -> type[Struct]:
     )
 
 
-def _partial_type(kind: Any) -> Any:
+def _partial_type(kind: object) -> Any:  # Any: a type, which the type checker does not see
     """Returns the type without constraints: a string that is still being written may be too short."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -65,7 +65,7 @@ def _partial_type(kind: Any) -> Any:
     return kind
 
 
-def _constructed(kind: Any, value: Any) -> Any:
+def _constructed(kind: Any, value: object) -> object:  # Any: a class of pydantic, which need not be installed
     """Returns a pydantic model, and the models in its fields, without validation."""
     if not is_pydantic(kind) or not isinstance(value, dict):
         raise ValueError(f"the value is not of the type {getattr(kind, '__name__', kind)}")
@@ -74,7 +74,7 @@ def _constructed(kind: Any, value: Any) -> Any:
     return kind.model_construct(_fields_set=set(fields), **fields)
 
 
-def _inner(kind: Any, value: Any) -> Any:
+def _inner(kind: object, value: object) -> object:
     origin, arguments = get_origin(kind), get_args(kind)
     if is_pydantic(kind) and isinstance(value, dict):
         return _constructed(kind, value)

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from ..dialects import dialect
 from ..errors import excerpt
+from ..json_types import JsonObject
 from ..messages import Message, OutputFormat, Reasoning, Request, TextPart, ToolChoice, ToolSpec
 from ..upstream import Upstream
 
@@ -24,17 +25,17 @@ OBJECTS: Final[dict[str, type[Struct]]] = {
 }
 """Fields that may hold streamglot objects, or values in the form of a dialect."""
 
-_Parse = Callable[[dict[str, Any]], Request]
-_Messages = list[Message | dict[str, Any]]
+_Parse = Callable[[JsonObject], Request]
+_Messages = list[Message | JsonObject]
 
 
 def make_request(
     request: Request | None,
     model: str,
-    messages: str | Iterable[Message | dict[str, Any]],
+    messages: str | Iterable[Message | JsonObject],
     system: str,
     written_in: str,
-    fields: dict[str, Any],
+    fields: JsonObject,
 ) -> Request:
     """Builds a request. ``messages`` may be a string.
 
@@ -61,7 +62,7 @@ def make_request(
     return made
 
 
-def _of_dialect(parse: _Parse, model: str, messages: _Messages, fields: dict[str, Any]) -> Request:
+def _of_dialect(parse: _Parse, model: str, messages: _Messages, fields: JsonObject) -> Request:
     ours = {name: _object(name, value, parse) for name, value in fields.items() if _has_ours(name, value)}
     body = {"model": model, **{name: value for name, value in fields.items() if name not in ours}}
     if any(isinstance(message, Message) for message in messages):
@@ -74,12 +75,12 @@ def _of_dialect(parse: _Parse, model: str, messages: _Messages, fields: dict[str
     return structs.replace(made, **ours)
 
 
-def _has_ours(name: str, value: Any) -> bool:
+def _has_ours(name: str, value: object) -> bool:
     kind = OBJECTS.get(name)
     return kind is not None and any(isinstance(one, kind) for one in (value if isinstance(value, list) else [value]))
 
 
-def _object(name: str, value: Any, parse: _Parse) -> Any:
+def _object(name: str, value: Any, parse: _Parse) -> Any:  # Any: each field has its own type
     """Returns a field of a ``Request``, from a streamglot object or from a value in the form of the dialect."""
     kind = OBJECTS.get(name)
     if name == "tools":

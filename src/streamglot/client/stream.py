@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
@@ -29,7 +29,8 @@ from ..events import (
 )
 from ..messages import Request
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
+T = TypeVar("T")
+Run: TypeAlias = Callable[[Coroutine[object, object, Any]], Any]  # Any: the result is that of the coroutine
 _ENDINGS: Final[dict[type, BareEvent]] = {
     TextStart: TextEnd(complete=False),
     ReasoningStart: ReasoningEnd(complete=False),
@@ -95,14 +96,14 @@ class Stream:
 
     def read_plain(self) -> list[Event] | None:
         """``read`` for a plain loop."""
-        events: list[Event] | None = self._plain(self.read())
-        return events
+        return self._plain(self.read())
 
-    def _plain(self, step: Coroutine[Any, Any, Any]) -> Any:
+    def _plain(self, step: Coroutine[object, object, T]) -> T:
         if self._run is None:
             step.close()
             raise ConfigError("this client was opened with `async with`: read its streams with `async for`")
-        return self._run(step)
+        result: T = self._run(step)
+        return result
 
     async def __aenter__(self) -> Self:
         return self

@@ -8,11 +8,11 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from ..engine.upstream_stream import ENDS
 from ..errors import ConfigError, StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
+from ..json_types import JsonObject
 from ..messages import Request
 from .client import Client
 from .mailbox import Mailbox
@@ -23,7 +23,7 @@ QUEUE_EVENTS = 256
 
 
 def run_in_thread(
-    request: Request | None = None, /, *, client: Client | None = None, size: int = QUEUE_EVENTS, **fields: Any
+    request: Request | None = None, /, *, client: Client | None = None, size: int = QUEUE_EVENTS, **fields: object
 ) -> Running:
     """Runs a stream on a worker thread.
 
@@ -90,7 +90,7 @@ class _Control:
         self.done = threading.Event()
         self._lock = threading.Lock()
         self._stopped = False
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self) -> None:
@@ -116,7 +116,7 @@ class _Control:
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
 
-async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request | None, fields: dict[str, Any]) -> None:
+async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request | None, fields: JsonObject) -> None:
     try:
         async with Client() as client:
             await _work(control, mailbox, client, request, fields)
@@ -126,7 +126,7 @@ async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request
         control.end()
 
 
-async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Request | None, fields: dict[str, Any]) -> None:
+async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Request | None, fields: JsonObject) -> None:
     """Runs the stream. In every case the last event in the mailbox says how it ended."""
     mailbox.belongs_to(asyncio.get_running_loop())
     stream: Stream | None = None

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 from operator import is_
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import structs
 
 from ..errors import Unsupported
+from ..json_types import JsonObject, JsonValue
 from ..messages import (
     Built,
     MediaPart,
@@ -74,7 +75,7 @@ class _Tools:
         self._abilities = abilities
         self._built = built
 
-    def changes(self, request: Request) -> dict[str, Any]:
+    def changes(self, request: Request) -> JsonObject:
         missing = [tool.name for tool in request.tools if self._is_foreign(tool)]
         tools = [self._adapted(tool) for tool in request.tools if not self._is_foreign(tool)]
         if not missing:
@@ -164,7 +165,7 @@ class _Messages:
                 return TextPart(part.text)
         return part
 
-    def _without_cache(self, part: Any) -> Any:
+    def _without_cache(self, part: JsonValue) -> JsonValue:
         """The part without its ``cache`` mark."""
         if self._abilities.cache_control:
             return part
@@ -240,7 +241,7 @@ def _digest(text: str, max_chars: int) -> str:
 # --- parameters
 
 
-def _adapt_fields(request: Request, abilities: Abilities, built: Built, changes: dict[str, Any]) -> None:
+def _adapt_fields(request: Request, abilities: Abilities, built: Built, changes: JsonObject) -> None:
     user, max_chars = request.user, abilities.user_chars
     if user is not None and max_chars is not None and len(user) > max_chars:
         built.drop("user")

@@ -7,12 +7,13 @@ The event vocabulary has no event for it, because most wire formats cannot ask f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from ..events import Extra
+from ..json_types import JsonObject, JsonValue
 
 APPROVAL: Final = "approval"
 
@@ -24,7 +25,7 @@ class Approval(Struct, omit_defaults=True):
     id: str
     call_id: str
     message: str = ""
-    schema: dict[str, Any] | None = None
+    schema: JsonObject | None = None
     name: str = ""
     arguments: str = ""
 
@@ -38,11 +39,11 @@ class ApprovalAnswer(Struct):
     reason: str = ""
 
 
-Answers: TypeAlias = tuple[list[ApprovalAnswer], dict[str, Any]]
+Answers: TypeAlias = tuple[list[ApprovalAnswer], JsonObject]
 """The decisions in the body of a request, and the body without them."""
 
 
-def reason_in(fields: Mapping[str, Any]) -> str:
+def reason_in(fields: Mapping[str, JsonValue]) -> str:
     reason = fields.get("reason")
     return reason if isinstance(reason, str) else ""
 

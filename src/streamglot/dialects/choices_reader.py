@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar, Unpack
 
 import msgspec
 
 from ..errors import UpstreamProtocolError, excerpt
 from ..events import Usage
 from ..framing import Frame
+from ..json_types import JsonObject, JsonValue
 from . import faults
 from .lenient import fit, loads
-from .reader import Reader
+from .reader import Reader, ReaderOptions
 
 
 class ChoicesReader(Reader):
     """``decoder`` is the decoder of a chunk. A subclass implements ``read_chunk`` and ``finish_stream``."""
 
-    decoder: ClassVar[msgspec.json.Decoder[Any]]
+    decoder: ClassVar[msgspec.json.Decoder[JsonValue]]
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
         self._finish: dict[int, str] = {}
         self._sequences: dict[int, str] = {}
         self._usage: Usage | None = None
-        self._emitted: dict[str, Any] = {}
+        self._emitted: JsonObject = {}
 
-    def read_chunk(self, chunk: Any) -> None:
+    def read_chunk(self, chunk: JsonValue) -> None:
         """Interprets one chunk."""
 
     def finish_stream(self) -> None:
@@ -48,7 +49,7 @@ class ChoicesReader(Reader):
         if self._finish and all(index in self._finish for index in self._blocks):
             self.finish_stream()
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         chunk = fit(self.decoder.type, body)
         if not chunk.choices:
             raise UpstreamProtocolError(f"the upstream sent a JSON body without choices instead of a stream: {excerpt(body)}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from ..events import Usage
+from ..json_types import JsonObject, JsonValue
 from ..messages import TokenCounts
 
 MAX_TOKENS: Final = 2**40
@@ -24,7 +25,7 @@ COMPLETION_USAGE_FIELDS: Final = {
 """The fields of a usage object in the specifications of chat completions and of legacy completions."""
 
 
-def count(raw: dict[str, Any], *names: str) -> int | None:
+def count(raw: JsonObject, *names: str) -> int | None:
     """The first of these fields that contains a count. A negative number counts as 0."""
     for name in names:
         value = raw.get(name)
@@ -33,7 +34,7 @@ def count(raw: dict[str, Any], *names: str) -> int | None:
     return None
 
 
-def details(raw: dict[str, Any], *names: str) -> dict[str, Any]:
+def details(raw: JsonObject, *names: str) -> JsonObject:
     """The first of these fields that contains an object; an empty one if none does."""
     for name in names:
         value = raw.get(name)
@@ -52,21 +53,21 @@ def total(*values: int | None) -> int | None:
     return sum(known) if known else None
 
 
-def totals(counts: dict[str, int | None], before: Usage | None, raw: dict[str, Any]) -> Usage:
+def totals(counts: dict[str, int | None], before: Usage | None, raw: JsonObject) -> Usage:
     """Running totals: values that this usage object lacks stay as they were."""
     if before is not None:
         counts = {name: getattr(before, name) if value is None else value for name, value in counts.items()}
     return Usage(**counts, raw=plausible(raw))
 
 
-def plausible(raw: dict[str, Any], depth: int = 0) -> dict[str, Any]:
+def plausible(raw: JsonObject, depth: int = 0) -> JsonObject:
     """The usage object for clients of its own dialect: the same object, or a copy in which invalid counts are 0."""
     if _all_counts_valid(raw, depth):
         return raw
     return {name: _plausible(name, value, depth) for name, value in raw.items()}
 
 
-def specified(raw: dict[str, Any], fields: Mapping[str, frozenset[str]]) -> dict[str, Any]:
+def specified(raw: JsonObject, fields: Mapping[str, frozenset[str]]) -> JsonObject:
     """The fields of a usage object that the specification has. A field with a set of names is an object with these fields."""
     kept = {name: value for name, value in raw.items() if name in fields}
     for name, inner in fields.items():
@@ -75,7 +76,7 @@ def specified(raw: dict[str, Any], fields: Mapping[str, frozenset[str]]) -> dict
     return kept
 
 
-def _all_counts_valid(raw: dict[str, Any], depth: int) -> bool:
+def _all_counts_valid(raw: JsonObject, depth: int) -> bool:
     """Whether every number in this object would be a valid count. This is the usual case, and it needs no copy."""
     for value in raw.values():
         kind = type(value)
@@ -89,14 +90,14 @@ def _all_counts_valid(raw: dict[str, Any], depth: int) -> bool:
     return True
 
 
-def completion_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any] | None:
+def completion_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> JsonObject | None:
     """The usage object of chat and text completions. It is the provider's own if that has this form, so that costs and details survive."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
         return specified(usage.raw, COMPLETION_USAGE_FIELDS) if strict else usage.raw
     prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
-    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    body: JsonObject = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     if usage.cached_tokens is not None or usage.cache_write_tokens:
         body["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens or 0}
         if usage.cache_write_tokens:
@@ -106,7 +107,7 @@ def completion_usage(usage: Usage | TokenCounts | None, strict: bool = False) ->
     return body
 
 
-def camel_case_usage(usage: Usage) -> dict[str, Any]:
+def camel_case_usage(usage: Usage) -> JsonObject:
     """The usage object of user interface protocols."""
     both = usage.input_tokens is not None and usage.output_tokens is not None
     counts = {
@@ -120,7 +121,7 @@ def camel_case_usage(usage: Usage) -> dict[str, Any]:
     return {name: value for name, value in counts.items() if value is not None}
 
 
-def _plausible(name: str, value: Any, depth: int) -> Any:
+def _plausible(name: str, value: JsonValue, depth: int) -> JsonValue:
     if isinstance(value, dict):
         return plausible(value, depth + 1) if depth < MAX_DEPTH else {}
     if isinstance(value, list):

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from operator import is_
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
 from ..events import BareEvent, ToolCallDelta, ToolCallEnd, ToolCallStart
+from ..json_types import JsonObject
 from ..messages import Message, Part, Request, ToolCallPart, ToolResultPart, ToolSpec
 from .lenient import clean, is_json, loads
 
-FREE_TEXT: Final[dict[str, Any]] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+FREE_TEXT: Final[JsonObject] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 _HOW: Final = 'Give the whole input as one string in "input".'
 
 
@@ -60,7 +61,7 @@ def result_as_function(part: ToolResultPart) -> ToolResultPart:
     return structs.replace(part, kind="function")
 
 
-def _grammar(form: dict[str, Any] | None) -> str:
+def _grammar(form: JsonObject | None) -> str:
     grammar = (form or {}).get("grammar")
     if not isinstance(grammar, dict) or not grammar.get("definition"):
         return ""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from ..errors import UpstreamRefused, excerpt
 from ..events import StreamError
+from ..json_types import JsonObject
 
 MESSAGE_CHARS: Final = 4096
 """Maximum characters of an upstream's message that are passed on. Some upstreams send a whole page."""
@@ -99,7 +100,7 @@ def is_error(value: object) -> bool:
     return bool(value) and isinstance(value, (dict, str, list))
 
 
-def refusal(error: Any, status: int | None = None) -> UpstreamRefused:
+def refusal(error: object, status: int | None = None) -> UpstreamRefused:
     """The exception for an upstream's error object."""
     while True:
         if isinstance(error, list):
@@ -132,7 +133,7 @@ def refusal(error: Any, status: int | None = None) -> UpstreamRefused:
     )
 
 
-def _status(value: Any) -> int | None:
+def _status(value: object) -> int | None:
     """The HTTP status in a field of an error object; None if it has none."""
     if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdecimal():
         value = int(value)
@@ -157,7 +158,7 @@ TYPE_OF: Final[dict[int, str]] = {
 """The value of ``error.type`` for a status, on which the dialects agree."""
 
 
-def typed_error_body(error: StreamError) -> dict[str, Any]:
+def typed_error_body(error: StreamError) -> JsonObject:
     """The error object with a ``type``, a ``param`` and a ``code``, which several dialects share."""
     kind = TYPE_OF.get(error.status, "server_error")
     if error.status in (404, 413):

@@ -6,9 +6,10 @@ Fields that no one took belong to the dialect only; they travel in ``Request.ext
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 from ..errors import RequestError, excerpt
+from ..json_types import JsonObject, JsonValue
 from ..messages import EFFORTS, Effort, NativePart, Part, TextPart
 
 T = TypeVar("T")
@@ -17,11 +18,11 @@ _WORD = {str: "a string", int: "a whole number", float: "a number", bool: "true 
 
 
 class Fields:
-    def __init__(self, value: Any, path: str = "") -> None:
+    def __init__(self, value: object, path: str = "") -> None:
         if not isinstance(value, dict):
             raise RequestError(f"{path or 'the body'} must be an object, not {excerpt(value)}", detail={"param": path})
         self.path = path
-        self.rest: dict[str, Any] = dict(value)
+        self.rest: JsonObject = dict(value)
 
     def where(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
@@ -51,7 +52,7 @@ class Fields:
             raise RequestError(f"{self.where(name)} is required and must be {_WORD[kind]}", detail={"param": self.where(name)})
         return value
 
-    def any(self, name: str) -> Any:
+    def any(self, name: str) -> JsonValue:
         return self.rest.pop(name, None)
 
     def inner(self, name: str) -> Fields | None:
@@ -59,7 +60,7 @@ class Fields:
         return None if value is None else Fields(value, self.where(name))
 
     def objects(self, name: str) -> list[Fields]:
-        values: list[Any] = self.take(name, list, [])
+        values: list[JsonValue] = self.take(name, list, [])
         where = self.where(name)
         return [Fields(value, f"{where}[{number}]") for number, value in enumerate(values)]
 
@@ -90,7 +91,7 @@ class Fields:
             raise self.wrong(name, " or ".join(allowed), value)
         return found
 
-    def wrong(self, name: str, wanted: str, value: Any) -> RequestError:
+    def wrong(self, name: str, wanted: str, value: object) -> RequestError:
         return RequestError(f"{self.where(name)} must be {wanted}, not {excerpt(value)}", detail={"param": self.where(name)})
 
 

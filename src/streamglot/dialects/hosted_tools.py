@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct, field
 
+from ..json_types import JsonValue
 from ..messages import MediaPart
 
 MAX_SOURCES: Final = 50
@@ -27,14 +28,14 @@ class HostedCall(Struct, kw_only=True):
     """``declared`` is the tool as the client declared it in its own dialect, ``options`` are fields of the request that only
     its dialect knows. ``earlier`` are the calls of the same exchange before this one."""
 
-    declared: Mapping[str, Any]
+    declared: Mapping[str, JsonValue]
     name: str
     call_id: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, JsonValue] = field(default_factory=dict)
     text: str = ""
     is_error: bool = False
     media: Sequence[MediaPart] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
     earlier: Sequence[HostedCall] = ()
 
     @property
@@ -68,7 +69,7 @@ def sources_of(text: str) -> list[Source]:
     return [Source(url, title) for url, title in links][:MAX_SOURCES]
 
 
-def _listed(value: Any) -> list[Source]:
+def _listed(value: JsonValue) -> list[Source]:
     if isinstance(value, dict):
         inner = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
         value = [value] if inner is None else inner
@@ -81,7 +82,7 @@ def _listed(value: Any) -> list[Source]:
     return sources
 
 
-def _first(fields: Mapping[str, Any], names: Sequence[str]) -> str:
+def _first(fields: Mapping[str, JsonValue], names: Sequence[str]) -> str:
     """The first of these fields that is a text, or a list that begins with one; else the first text of all."""
     values = [*(fields.get(name) for name in names), *(fields.values() if names in (_QUERY, _CODE) else ())]
     for value in values:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from ..errors import ConfigError
 from ..events import Event, StreamError
+from ..json_types import JsonObject, JsonValue
 from ..messages import Built, Request, Response
 from .abilities import PLAIN, UNSPECIFIED, Abilities
 from .adapt import adapt, emulated_tools
@@ -16,8 +17,8 @@ from .hosted_tools import HostedCall
 from .reader import Reader
 from .writer import Writer
 
-FindAnswers: TypeAlias = Callable[[dict[str, Any], Callable[[str], bool]], Answers]
-Continuation: TypeAlias = Callable[[Mapping[str, Any], str, int], dict[str, Any]]
+FindAnswers: TypeAlias = Callable[[JsonObject, Callable[[str], bool]], Answers]
+Continuation: TypeAlias = Callable[[Mapping[str, JsonValue], str, int], JsonObject]
 
 
 class Dialect:
@@ -71,7 +72,7 @@ class Dialect:
         """Parses the body of a client's request."""
         raise ConfigError(f"the dialect {self.name!r} cannot parse a request: only upstreams speak it")
 
-    def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: Any) -> Built:
+    def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: object) -> Built:
         """The body for an upstream of this dialect, reduced to what the upstream accepts. ``abilities`` is what is known about
         the upstream in addition to its dialect; ``options`` go to the dialect's builder."""
         known = abilities.over(self.abilities)
@@ -104,7 +105,7 @@ class Dialect:
         argument says whether an id is that of a call that waits for a decision."""
         return None
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
         """The URL and the headers of an upstream request."""
         raise ConfigError(f"the dialect {self.name!r} has no endpoint: only clients speak it; choose another one")
 
@@ -114,7 +115,7 @@ class Dialect:
 
     # --- responses
 
-    def parse_response(self, body: dict[str, Any], *, provider: str | None = None) -> Response:
+    def parse_response(self, body: JsonObject, *, provider: str | None = None) -> Response:
         """The response object of an upstream. It has the fields of a stream's events, so the dialect's reader reads it."""
         from ..stages.collect import collect
 
@@ -123,29 +124,29 @@ class Dialect:
         return collect(self.reader(provider=provider).read_whole(body))
 
     @property
-    def build_response(self) -> Callable[..., dict[str, Any]]:
+    def build_response(self) -> Callable[..., JsonObject]:
         """Builds the response object for a client. ``strict=True`` omits everything outside the dialect's specification."""
         raise self._missing("response", "has_response")
 
-    def error_body(self, error: StreamError) -> dict[str, Any]:
+    def error_body(self, error: StreamError) -> JsonObject:
         """The body of an HTTP error for a client."""
         raise ConfigError(f"the dialect {self.name!r} has no error body: only upstreams speak it")
 
     # --- parts that few dialects have
 
-    def parse_count(self, body: dict[str, Any], model: str = "") -> Request:
+    def parse_count(self, body: JsonObject, model: str = "") -> Request:
         """The request of a client that asks for its number of tokens."""
         raise ConfigError(f"the dialect {self.name!r} has no requests for token counts")
 
-    def count_body(self, tokens: int) -> dict[str, Any]:
+    def count_body(self, tokens: int) -> JsonObject:
         """The answer to a request for a token count."""
         raise ConfigError(f"the dialect {self.name!r} has no requests for token counts")
 
-    def repeated_fields(self, request: Request, instructed: bool) -> dict[str, Any]:
+    def repeated_fields(self, request: Request, instructed: bool) -> JsonObject:
         """The fields of a request that a stored response repeats. ``instructed``: the first message was given as instructions."""
         raise ConfigError(f"the dialect {self.name!r} has no stored responses")
 
-    def input_items(self, request: Request, response_id: str, instructed: bool) -> list[dict[str, Any]]:
+    def input_items(self, request: Request, response_id: str, instructed: bool) -> list[JsonObject]:
         """The input of a stored response as a list of items."""
         raise ConfigError(f"the dialect {self.name!r} has no stored responses")
 
@@ -153,7 +154,7 @@ class Dialect:
         """The request for a summary of a conversation that a client wants compacted."""
         raise ConfigError(f"the dialect {self.name!r} has no compaction")
 
-    def build_compaction(self, response: Response, body: dict[str, Any]) -> dict[str, Any]:
+    def build_compaction(self, response: Response, body: JsonObject) -> JsonObject:
         """The answer to a request for compaction, from the response with the summary."""
         raise ConfigError(f"the dialect {self.name!r} has no compaction")
 

@@ -10,19 +10,20 @@ import json
 from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Final, Union, get_args, get_origin
 
 import msgspec
 
 from ..errors import UpstreamProtocolError, excerpt
 from ..framing.utf8 import whole_characters
+from ..json_types import JsonObject, JsonValue
 
 MAX_DEPTH: Final = 128
 """Maximum nesting. The deepest schemas have about twenty levels; the interpreter's stack has a thousand frames, and a level
 takes two."""
 
 
-def loads(data: bytes) -> tuple[Any, bool]:
+def loads(data: bytes) -> tuple[JsonValue, bool]:
     """Decodes any JSON, also with invalid UTF-8. Returns whether it contains a lone surrogate."""
     try:
         return msgspec.json.decode(data), False
@@ -61,7 +62,7 @@ def _finite(number: str) -> float | None:
     return value if isfinite(value) else None
 
 
-def fit(kind: Any, value: Any) -> Any:
+def fit(kind: object, value: object) -> JsonValue:
     """The value as this type. Fields, elements and values that do not fit are dropped (None)."""
     members = get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
@@ -69,7 +70,7 @@ def fit(kind: Any, value: Any) -> Any:
             return _converted(value, kind)
         except ValueError:
             pass
-        known: dict[str, Any] = {}
+        known: JsonObject = {}
         for name, wire_name, inner in _fields(kind):
             if wire_name in value:
                 fitted = fit(inner, value[wire_name])
@@ -90,7 +91,7 @@ def fit(kind: Any, value: Any) -> Any:
         return next((fitted for fitted in fits if fitted is not None), None)
 
 
-def _converted(value: Any, kind: Any) -> Any:
+def _converted(value: object, kind: object) -> JsonValue:
     """The value as this type, with strings converted to numbers where a number is expected. "inf" and "nan" are not numbers."""
     converted = msgspec.convert(value, kind, strict=False)
     if not _is_finite(converted):
@@ -98,7 +99,7 @@ def _converted(value: Any, kind: Any) -> Any:
     return converted
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> bool:
     if isinstance(value, msgspec.Struct):
         return all(_is_finite(getattr(value, name)) for name in _fields_with_floats(type(value)))
     if isinstance(value, list):
@@ -107,7 +108,7 @@ def _is_finite(value: Any) -> bool:
 
 
 @cache
-def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, Any]]:
+def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, JsonValue]]:
     """The name, the wire name and the type of each field. Resolving the types takes longer than reading a value, so it is
     cached."""
     return [(item.name, item.encode_name, item.type) for item in msgspec.structs.fields(kind)]
@@ -119,13 +120,13 @@ def _fields_with_floats(kind: type[msgspec.Struct]) -> list[str]:
     return [name for name, _, inner in _fields(kind) if _has_float(inner)]
 
 
-def _has_float(kind: Any) -> bool:
+def _has_float(kind: object) -> bool:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return bool(_fields_with_floats(kind))
     return kind is float or any(map(_has_float, get_args(kind)))
 
 
-def clean(value: Any, depth: int = 0) -> Any:
+def clean(value: object, depth: int = 0) -> JsonValue:
     """The same value with surrogates joined or replaced in all strings."""
     if isinstance(value, str):
         return whole_characters(value)
@@ -141,13 +142,13 @@ def clean(value: Any, depth: int = 0) -> Any:
 # --- fields of untyped objects
 
 
-def string_in(data: dict[str, Any], name: str) -> str:
+def string_in(data: JsonObject, name: str) -> str:
     """The field if it is a string, otherwise an empty string."""
     value = data.get(name)
     return value if isinstance(value, str) else ""
 
 
-def objects_in(value: Any) -> list[dict[str, Any]]:
+def objects_in(value: object) -> list[JsonObject]:
     """The objects of a list; empty if the value is not a list."""
     return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
 

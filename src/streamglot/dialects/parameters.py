@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from itertools import compress, repeat
 from operator import attrgetter, is_not
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from ..errors import Unsupported
+from ..json_types import JsonObject
 from ..messages import Built, Request
 from .fields import Fields
 
@@ -53,7 +54,7 @@ PARAMETERS: Final[dict[str, Parameter]] = {
     "previous_response_id": Parameter(str, "refuse", "the response that this one continues"),
 }
 
-_HARMLESS: Final[dict[str, Any]] = {"n": 1, "logprobs": False, "top_logprobs": 0, "modalities": ["text"], "store": False}
+_HARMLESS: Final[JsonObject] = {"n": 1, "logprobs": False, "top_logprobs": 0, "modalities": ["text"], "store": False}
 """Values that request nothing special. It does not matter if a dialect lacks them."""
 _values: Final = attrgetter(*PARAMETERS)
 
@@ -84,7 +85,7 @@ def give(request: Request, names: dict[str, str], built: Built) -> None:
             drop(built, field, parameter.absent == "refuse", parameter.meaning)
 
 
-def is_harmless(field: str, value: Any) -> bool:
+def is_harmless(field: str, value: object) -> bool:
     """Whether this value requests nothing special."""
     return bool(_HARMLESS.get(field) == value)
 

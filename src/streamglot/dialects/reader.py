@@ -7,7 +7,7 @@ events through ``self.emit`` and opens blocks through ``self.blocks``.
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypedDict, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -15,6 +15,7 @@ from msgspec import structs
 from ..errors import StreamglotError, ToolCallParseError, UpstreamProtocolError, UpstreamTruncated, excerpt
 from ..events import BareEvent, Choice, Event, KeepAlive, StopReason, StreamEnd, StreamStart
 from ..framing import Frame, Framing, Sse
+from ..json_types import JsonObject, JsonValue
 from ..limits import DEFAULT_LIMITS, Limits
 from . import faults
 from .blocks import Blocks
@@ -26,6 +27,14 @@ _BOM = b"\xef\xbb\xbf"
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
 _STOPPED: Final[frozenset[StopReason]] = frozenset(("length", "content_filter", "refusal", "cancelled"))
 """Stop reasons after which the last call may be incomplete."""
+
+
+class ReaderOptions(TypedDict, total=False):
+    """The arguments of all readers."""
+
+    provider: str | None
+    limits: Limits
+    call_prefix: str
 
 
 class Reader:
@@ -117,7 +126,7 @@ class Reader:
         out, self._out = self._out, []
         return out
 
-    def read_whole(self, body: dict[str, Any]) -> list[Event]:
+    def read_whole(self, body: JsonObject) -> list[Event]:
         """The events of a complete, decoded response object."""
         try:
             self._read_value(body)
@@ -136,7 +145,7 @@ class Reader:
         """Interprets the end of the input: calls ``end`` if the dialect's own end has arrived, or returns, which means
         truncation."""
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         """Interprets a complete response object instead of a stream."""
         raise UpstreamProtocolError(f"the upstream sent a JSON body instead of a stream: {excerpt(msgspec.json.encode(body))}")
 
@@ -276,7 +285,7 @@ class Reader:
             raise UpstreamTruncated(f"the upstream sent an incomplete JSON body: {excerpt(body)}") from None
         self._read_value(clean(value) if lone else value)
 
-    def _read_value(self, value: Any) -> None:
+    def _read_value(self, value: object) -> None:
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, dict) and faults.is_error(value.get("error")):
@@ -321,7 +330,7 @@ def clean_event(event: BareEvent) -> BareEvent:
     return kind(**{name: _clean_field(getattr(event, name)) for name in kind.__struct_fields__})
 
 
-def _clean_field(value: Any) -> Any:
+def _clean_field(value: object) -> JsonValue:
     if isinstance(value, msgspec.Struct):
         return type(value)(**{name: clean(getattr(value, name)) for name in value.__struct_fields__})
     return clean(value)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias, TypedDict
 
 import msgspec
 
@@ -48,6 +48,15 @@ _BEFORE_START: Final = frozenset((KeepAlive, StreamError))
 """Events that may come before the start of a stream."""
 
 
+class WriterOptions(TypedDict, total=False):
+    """The arguments of all writers."""
+
+    strict: bool
+    id: str
+    model: str
+    created: int
+
+
 class StepBreak:
     """Tells a writer that joins all text of an answer where the text of one model turn must be separated from the next."""
 
@@ -64,7 +73,7 @@ class StepBreak:
         return due
 
 
-_Rules = Mapping[type, Callable[[Any], None]]
+Rules: TypeAlias = Mapping[type, Callable[[Any], None]]  # Any: each method takes the events of its own key
 
 
 class Writer:
@@ -123,7 +132,7 @@ class Writer:
 
     # --- methods that a dialect implements
 
-    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+    def rules(self) -> Rules:
         """The method for each type of event."""
         raise NotImplementedError
 
@@ -184,7 +193,7 @@ class Writer:
                 self._rules[StreamStart](StreamStart())
         return self._open_delta
 
-    def _with_broken_ends_kept(self, rules: _Rules) -> _Rules:
+    def _with_broken_ends_kept(self, rules: Rules) -> Rules:
         ends = {kind: rules[kind] for kind in (TextEnd, ReasoningEnd, ToolCallEnd) if kind in rules}
 
         def end(event: TextEnd | ReasoningEnd | ToolCallEnd) -> None:

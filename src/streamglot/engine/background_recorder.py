@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ..config import DISABLED, LoadedConfig
 from ..errors import ConfigError, StreamglotError
 from ..events import Extra
 from ..extras import missing_package
+from ..json_types import JsonObject, JsonValue
 from ..loop_thread import LoopThread
 from ..messages import Message, Request
 
@@ -44,7 +45,7 @@ class Conversation:
     def __init__(self) -> None:
         self.session: Session | None = None
         self.answers: list[Message] = []
-        self.state: dict[str, dict[str, Any]] = {}
+        self.state: dict[str, JsonObject] = {}
 
 
 class BackgroundRecorder:
@@ -102,7 +103,7 @@ class BackgroundRecorder:
         conversation.session, conversation.answers = session, answers
         conversation.state = {upstream: session.provider_state(upstream)}
 
-    def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    def ask(self, question: Callable[[Store], Coroutine[object, object, T]]) -> T:
         """Runs a query on the store and waits for the result."""
         if self._settings.url == DISABLED:
             raise ConfigError(f'nothing is stored, because store.url is "{DISABLED}"')
@@ -115,7 +116,7 @@ class BackgroundRecorder:
 
     # --- on the store's thread
 
-    def _begin(self, step: Coroutine[Any, Any, T]) -> Future[T]:
+    def _begin(self, step: Coroutine[object, object, T]) -> Future[T]:
         if self._thread is None:
             self._thread = LoopThread("streamglot recorder")
             self._opening = self._thread.begin(self._open())
@@ -166,7 +167,7 @@ class BackgroundRecorder:
                 self._writes = [write for write in self._writes if not write.done() or write.exception() is not None]
                 self._room = max(WRITES, 2 * len(self._writes))
 
-    def write_step(self, starting: Future[Turn], number: int, step: Mapping[str, Any]) -> None:
+    def write_step(self, starting: Future[Turn], number: int, step: Mapping[str, JsonValue]) -> None:
         """Writes one step of a tool loop as soon as the store is open."""
 
         async def write() -> None:
@@ -235,7 +236,7 @@ class _DeferredTurn:
     def learn(self, provider: str, extra: Extra) -> None:
         self._learned.append((provider, extra))
 
-    def step(self, number: int, step: Mapping[str, Any]) -> None:
+    def step(self, number: int, step: Mapping[str, JsonValue]) -> None:
         if self.starting is not None:
             self._owner.write_step(self.starting, number, step)
 

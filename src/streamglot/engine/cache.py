@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd
+from ..json_types import JsonValue
 from ..messages import Request, Response
 from ..stages import Collect, replay
 from ..stages.stage import ExchangeContext
@@ -91,7 +91,7 @@ class CachingPool:
     def services(self, context: ExchangeContext) -> Services:
         return self._pool.services(context)
 
-    def log(self, line: Mapping[str, Any]) -> None:
+    def log(self, line: Mapping[str, JsonValue]) -> None:
         self._pool.log(line)
 
     async def ask(

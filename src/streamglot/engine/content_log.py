@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ..json_types import JsonObject
 from ..messages import Request, Response
 from ..upstream.secrets import HIDDEN, hide
 
@@ -30,7 +31,7 @@ class ContentLog:
         self._patterns = _compiled(patterns) if patterns else None
         self._secrets = secrets
 
-    def line(self, request_id: str, request: Request, response: Response) -> dict[str, Any]:
+    def line(self, request_id: str, request: Request, response: Response) -> JsonObject:
         parts = [part for choice in response.choices for part in choice.parts]
         return {
             "event": "content",

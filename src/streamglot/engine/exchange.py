@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, Protocol
@@ -20,9 +20,10 @@ from msgspec import Struct, field
 
 from ..errors import StreamglotError, UpstreamTimeout
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
+from ..json_types import JsonObject, JsonValue
 from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
-from ..stages.stage import ExchangeContext, ExchangeEnded, Question, StageFactory
+from ..stages.stage import ExchangeContext, ExchangeEnded, Question, Reply, StageFactory
 from .conversation import ConversationState
 from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
@@ -51,7 +52,7 @@ class Upstreams(Protocol):
 
     def clock(self) -> float: ...
     def services(self, context: ExchangeContext) -> Any: ...  # Any: each question knows what it needs of the services
-    def log(self, line: Mapping[str, Any]) -> None: ...
+    def log(self, line: Mapping[str, JsonValue]) -> None: ...
     async def ask(
         self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
     ) -> EventSource: ...
@@ -66,7 +67,7 @@ class Exchange:
     _runner: StageRunner | None = None
     _response: Response | None = None
     _error: StreamError | None = None
-    _task: asyncio.Task[Any] | None = None
+    _task: asyncio.Task[object] | None = None
     _interruption: StreamglotError | None = None
     _asked: Request | None = None
     _unreported = 0
@@ -86,15 +87,14 @@ class Exchange:
         passthrough: Passthrough | None = None,
         collects: bool = False,
     ) -> None:
-        self.request = request
-        self.record = record
+        self.request, self.record = request, record
         self.context = context or ExchangeContext(record.request_id, record.dialect, record.key, record.model)
         self._pool = pool
         self._factories = stages
         self._observers = list(observers)
         self._conversation = conversation
         self._passthrough = passthrough or Passthrough()
-        self._next: Callable[[], Any] = self._nothing
+        self._next: Callable[[], Awaitable[list[Event] | None]] = self._nothing
         self._watchers: list[Callable[[list[Event]], None]] = []
         self._collect = Collect() if collects or any(map(_wants_response, observers)) else None
         self._uncollected: list[Event] = []
@@ -188,7 +188,7 @@ class Exchange:
             self._over = True
             self._complete = type(events[-1]) is StreamEnd and not self._stopped
 
-    def _annotated(self, subject: str, fact: dict[str, Any]) -> None:
+    def _annotated(self, subject: str, fact: JsonObject) -> None:
         for observer in list(self._observers):
             self._tell(observer, partial(observer.annotated, subject), fact)
 
@@ -302,9 +302,9 @@ class Exchange:
             self._stopped = True
             self.finish()
 
-    async def resolve(self, question: Question) -> Any:
+    async def resolve(self, question: Question) -> Reply:
         """Resolves a question of a stage."""
-        resolve: Callable[[Any], Any] | None = getattr(question, "resolve", None)
+        resolve: Callable[[object], Awaitable[Reply]] | None = getattr(question, "resolve", None)
         assert resolve is not None, f"{type(question).__name__} has no resolve(engine)"
         since = self._pool.clock()
         try:
@@ -382,7 +382,7 @@ class Exchange:
             self._collect.feed_all(self._uncollected)
             self._uncollected.clear()
 
-    def _tell(self, observer: Observer, hook: Callable[[Any], None], argument: Any) -> None:
+    def _tell(self, observer: Observer, hook: Callable[[Any], None], argument: object) -> None:  # Any: of the hook's own type
         try:
             hook(argument)
         except Exception as error:

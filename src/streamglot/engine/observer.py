@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec import Struct
 
 from ..events import Event, StreamError
+from ..json_types import JsonObject
 from ..messages import Request, Response
 from ..stages.stage import ExchangeContext
 from .record import ExchangeRecord
@@ -50,7 +50,7 @@ class Observer:
     def events(self, events: list[Event]) -> None:
         """Called with the events of one read, as they leave the last stage."""
 
-    def annotated(self, subject: str, fact: dict[str, Any]) -> None:
+    def annotated(self, subject: str, fact: JsonObject) -> None:
         """Called when a stage reports a fact, such as a tool run. This may happen before ``started``."""
 
     def finished(self, result: ExchangeResult) -> None:

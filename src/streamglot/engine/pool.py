@@ -9,14 +9,16 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ..config import AUTO, DISABLED, Config, LoadedConfig, load
 from ..errors import ConfigError, StreamglotError, UpstreamError
+from ..json_types import JsonValue
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
+from ..tasks import WriteLine
 from ..tools import ToolExecutor, ToolRegistry, ToolsConfig
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
@@ -48,7 +50,7 @@ OLD_TOOLS_SECONDS: Final = 60.0
 call them. An MCP server that is called later starts again."""
 
 
-def _no_log(_line: Mapping[str, Any]) -> None:
+def _no_log(_line: Mapping[str, JsonValue]) -> None:
     """Discards log lines."""
 
 
@@ -76,7 +78,7 @@ class UpstreamPool:
         policies: Iterable[Policy] = (),
         discover: bool | None = None,
         serving: bool = False,
-        log: Callable[[Mapping[str, Any]], None] = _no_log,
+        log: WriteLine = _no_log,
     ) -> None:
         self._environment = os.environ if environment is None else environment
         self._given = list(upstreams)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -30,6 +30,7 @@ from ..events import (
     ToolResult,
     Usage,
 )
+from ..json_types import JsonObject
 from ..messages import TokenCounts
 
 MESSAGE_CHARS: Final = 500
@@ -86,8 +87,8 @@ class ExchangeRecord(Struct):
     usage: Usage | None = None
     estimated: TokenCounts | None = None
     blocks: list[tuple[float, str]] = field(default_factory=list)
-    waits: list[dict[str, Any]] = field(default_factory=list)
-    failures: list[dict[str, Any]] = field(default_factory=list)
+    waits: list[JsonObject] = field(default_factory=list)
+    failures: list[JsonObject] = field(default_factory=list)
     _earlier: Usage | None = None
 
     def seen(self, events: list[Event], now: float) -> None:
@@ -145,10 +146,10 @@ class ExchangeRecord(Struct):
                 }
             )
 
-    def timeline(self) -> dict[str, Any]:
+    def timeline(self) -> JsonObject:
         """Returns the begin and end of blocks, the waits and the failed attempts, in seconds since ``began``."""
         blocks = [(round(at, 6), name) for at, name in self.blocks]
-        facts: dict[str, Any] = {"blocks": blocks, "waits": self.waits, "failures": self.failures}
+        facts: JsonObject = {"blocks": blocks, "waits": self.waits, "failures": self.failures}
         return {name: found for name, found in facts.items() if found}
 
     @property
@@ -162,7 +163,7 @@ class ExchangeRecord(Struct):
         self.error, self.message, self.status = error.code, error.message, error.status
         self.error_kind = error_kind(error)
 
-    def line(self, now: float, time: float) -> dict[str, Any]:
+    def line(self, now: float, time: float) -> JsonObject:
         """Returns the log line."""
         usage = self.usage
         line = {

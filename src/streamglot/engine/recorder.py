@@ -8,13 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import structs
 
 from ..dialects import dialect
 from ..events import Event, Extra, encode
+from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Part, Request, Response, TokenCounts
 from ..store.turn import Finished
 from ..tools.steps import STEP
@@ -38,11 +39,11 @@ class StoredTurn(Protocol):
 
     def frame(self, direction: str, at: float, data: bytes) -> None: ...
     def learn(self, provider: str, extra: Extra) -> None: ...
-    def step(self, number: int, step: Mapping[str, Any]) -> None: ...
+    def step(self, number: int, step: Mapping[str, JsonValue]) -> None: ...
     def finish(self, finished: Finished) -> None: ...
 
 
-def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[dict[str, Any]]) -> float | None:
+def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[JsonObject]) -> float | None:
     """Returns the price of the answer and of its stages' model calls; None if the answer's price is not known."""
     own = 0.0 if record.cached else price(usage, model, record.upstream)
     return None if own is None else own + sum(call["cost"] or 0.0 for call in calls)
@@ -84,7 +85,7 @@ class TurnRecorder(Observer):
         turn: StoredTurn,
         *,
         answers: Sequence[Message] = (),
-        state: Callable[[str], Mapping[str, Any]] = lambda _upstream: {},
+        state: Callable[[str], Mapping[str, JsonValue]] = lambda _upstream: {},
         content: bool = True,
         raw: bool = False,
         waited: float = 0.0,
@@ -116,7 +117,7 @@ class TurnRecorder(Observer):
         self._upstream_request = request
         return request
 
-    def state(self, upstream: Upstream) -> Mapping[str, Any]:
+    def state(self, upstream: Upstream) -> Mapping[str, JsonValue]:
         return self._state(upstream.name)
 
     def _store_bytes(self, chunk: bytes) -> None:
@@ -141,13 +142,13 @@ class TurnRecorder(Observer):
                 if isinstance(event, Extra) and event.dialect == self._upstream.dialect:
                     self._turn.learn(self._upstream.name, event)
 
-    def annotated(self, subject: str, fact: dict[str, Any]) -> None:
+    def annotated(self, subject: str, fact: JsonObject) -> None:
         """Writes each step of a tool loop at once, so that it is stored even if the process dies."""
         if subject == STEP:
             upstream = {"upstream": self._upstream.name} if fact["kind"] == "model" and self._upstream is not None else {}
             self._turn.step(fact["number"], {**fact, **upstream})
 
-    def _timeline(self, result: ExchangeResult) -> dict[str, Any]:
+    def _timeline(self, result: ExchangeResult) -> JsonObject:
         """Returns the timeline. ``offset`` is the number of seconds from a time of the exchange to the same time of the raw
         bytes, which count from the start of the turn."""
         offset = time.time() - self._began - result.seconds
@@ -163,7 +164,7 @@ class TurnRecorder(Observer):
             response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
         elif self._upstream is not None and (secrets := self._upstream.live_secrets()):
             response = _without(response, secrets)
-        more: dict[str, Any] = {}
+        more: JsonObject = {}
         if result.error is not None and response.error is None:
             response = structs.replace(response, error=result.error)
         if record.estimated is not None:

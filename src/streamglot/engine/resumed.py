@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..json_types import JsonValue
 from ..messages import Request, Response
 from ..stages.stage import ExchangeContext
 from .cache import CachedAnswer
@@ -27,10 +28,10 @@ class ResumedPool:
         self._response: Response | None = response
         self.clock = pool.clock
 
-    def services(self, context: ExchangeContext) -> Any:  # as ``Upstreams`` has it
+    def services(self, context: ExchangeContext) -> Any:  # Any: as ``Upstreams`` has it
         return self._pool.services(context)
 
-    def log(self, line: Mapping[str, Any]) -> None:
+    def log(self, line: Mapping[str, JsonValue]) -> None:
         self._pool.log(line)
 
     async def ask(

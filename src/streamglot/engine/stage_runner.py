@@ -14,13 +14,24 @@ and feeds their events to the asking stage.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError
 from ..messages import Request, ToolResultPart
-from ..stages.stage import CheckResult, ExchangeContext, ExchangeEnded, NextRequest, Output, Question, Stage, StageFactory
+from ..stages.stage import (
+    CheckResult,
+    ExchangeContext,
+    ExchangeEnded,
+    NextRequest,
+    Output,
+    Question,
+    QuestionGenerator,
+    Reply,
+    Stage,
+    StageFactory,
+)
 from .upstream_stream import EventSource
 
 Checked = TypeVar("Checked", Request, ToolResultPart)
@@ -32,7 +43,7 @@ MAX_TURNS = 128
 class Resolver(Protocol):
     """What a question may use to find its reply: a model, the clock, the store."""
 
-    async def resolve(self, question: Question) -> Any: ...
+    async def resolve(self, question: Question) -> Reply: ...
 
 
 class StageRunner:
@@ -56,7 +67,7 @@ class StageRunner:
         self._turns = 0
         self._turn_over = False
         self._reading: asyncio.Task[list[Event] | None] | None = None
-        self._asked: dict[asyncio.Task[Any], tuple[int, Question]] = {}
+        self._asked: dict[asyncio.Task[object], tuple[int, Question]] = {}
         self._next: tuple[int, Request] | None = None
         self._ready: list[Event] = []
         self._over = False
@@ -96,7 +107,7 @@ class StageRunner:
             return error
         return result
 
-    async def _drive(self, hook: Generator[Question, Any, Checked]) -> Checked:
+    async def _drive(self, hook: QuestionGenerator[Checked]) -> Checked:
         try:
             question = next(hook)
             while True:
@@ -107,7 +118,7 @@ class StageRunner:
         finally:
             hook.close()
 
-    async def _resolve(self, question: Question) -> Any:
+    async def _resolve(self, question: Question) -> Reply:
         """Returns the reply, or the exception in its place."""
         try:
             async with asyncio.timeout(question.seconds):
@@ -147,7 +158,7 @@ class StageRunner:
 
     async def _wait(self) -> None:
         """Waits for the upstream or for a reply, whichever comes first."""
-        tasks: set[asyncio.Task[Any]] = set(self._asked)
+        tasks: set[asyncio.Task[object]] = set(self._asked)
         if not self._turn_over:
             if self._reading is None:
                 assert self._turn is not None

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..events import Event
 from ..messages import Request
 from ..upstream.routes import Candidate
+
+if TYPE_CHECKING:
+    from ..tools.questions import RunTool
 
 
 class AttemptTrace(Protocol):
@@ -35,5 +38,5 @@ class EngineTracer(Protocol):
     def attempt(self, candidate: Candidate, request: Request, *, session: str = "") -> AttemptTrace:
         """An upstream is about to be asked. ``session`` is the id of the stored conversation, if there is one."""
 
-    def tool(self, question: Any) -> AbstractContextManager[Mapping[str, str]]:  # Any: a RunTool; what it has is read by name
+    def tool(self, question: RunTool) -> AbstractContextManager[Mapping[str, str]]:
         """Runs one tool call inside. Yields the trace context for the server that is asked."""

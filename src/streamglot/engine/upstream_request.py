@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -25,6 +25,7 @@ from ..errors import (
     UpstreamProtocolError,
     UpstreamTimeout,
 )
+from ..json_types import JsonObject
 from ..messages import Message, Request, TextPart
 from ..tools.own_calls import with_own_calls
 from ..upstream import Upstream, UpstreamResponse
@@ -271,7 +272,7 @@ class WholePost(Protocol):
 
     def merges(self, upstream: Upstream) -> bool: ...
     async def __call__(
-        self, upstream: Upstream, url: str, headers: Mapping[str, str], body: dict[str, Any], owner: str
+        self, upstream: Upstream, url: str, headers: Mapping[str, str], body: JsonObject, owner: str
     ) -> UpstreamResponse: ...
 
 
@@ -323,7 +324,7 @@ async def refused(answer: UpstreamResponse) -> UpstreamError:
     body = b"".join(pieces)
     try:
         value, lone_surrogates = loads(body)
-        explanation: Any = clean(value) if lone_surrogates else value
+        explanation: object = clean(value) if lone_surrogates else value
     except UpstreamProtocolError:
         explanation = body.decode("utf-8", "replace").strip()[:300]
     status = answer.status if answer.status < 600 else 502  # clients and servers do not handle larger statuses

@@ -6,10 +6,10 @@ import asyncio
 import os
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..authentication import LOOPBACK
 from ..batch.merging import RequestMerger
@@ -20,7 +20,7 @@ from ..engine.limiter import ConcurrencyLimit
 from ..engine.observer import ExchangeResult, Observer
 from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, StreamglotError
-from ..tasks import TaskSupervisor
+from ..tasks import TaskSupervisor, WriteLine
 from ..upstream.secrets import hide, hide_in
 from .auth import ratelimit as ledger
 from .auth.authenticator import Authenticator, Caller
@@ -68,7 +68,7 @@ class Gateway:
         self,
         loaded: LoadedConfig,
         environment: Mapping[str, str] | None = None,
-        log: Callable[[Mapping[str, Any]], None] | None = None,
+        log: WriteLine | None = None,
     ) -> None:
         self._log = Log()
         self.log = log or self._log
@@ -238,7 +238,7 @@ class Gateway:
         for handler in list(self._live):
             handler.interrupt(shutting_down())
 
-    def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> None:
+    def spawn(self, name: str, work: Coroutine[object, object, object]) -> None:
         """Runs ``work`` in the background; a failure is logged under this name."""
         self.tasks.spawn(name, work)
 
@@ -277,7 +277,7 @@ class Gateway:
     def stall_seconds(self) -> float:
         return self.server.stall_seconds
 
-    def respond(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
+    def respond(self, call: HTTPCall) -> Coroutine[object, object, None]:
         """Answers a call: the endpoints of dialects directly, everything else as ASGI."""
         refusal = self._screen(call)
         if refusal is not None:
@@ -287,7 +287,7 @@ class Gateway:
             return self.exchange(found[0], call, found[1])
         return run_asgi(self._pages(), call)
 
-    def converse(self, call: HTTPCall) -> Coroutine[Any, Any, None] | None:
+    def converse(self, call: HTTPCall) -> Coroutine[object, object, None] | None:
         """Serves a WebSocket if this path has one; returns None otherwise."""
         if call.path != RESPONSES:
             return None
@@ -321,7 +321,7 @@ class Gateway:
         listed = self.server.public_paths
         return path in listed if listed is not None else self.server.host in LOOPBACK
 
-    def exchange(self, endpoint: Endpoint, call: Call, model_in_path: str) -> Coroutine[Any, Any, None]:
+    def exchange(self, endpoint: Endpoint, call: Call, model_in_path: str) -> Coroutine[object, object, None]:
         return self.serve(RequestHandler(self, endpoint, call, model_in_path))
 
     async def serve(self, handler: RequestHandler) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,6 +23,7 @@ from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..errors import RequestError, StreamglotError
 from ..events import StreamError
+from ..json_types import JsonObject
 from ..messages import Request, Response, TokenCounts
 from ..store.sessions import named
 from ..store.turn import Session, Started
@@ -102,7 +103,7 @@ class BatchRunner:
     def upstream(self, name: str) -> Upstream | None:
         return self._gateway.pool.routes.upstreams.get(name)
 
-    async def prepare(self, batch: Batch, item: Item, upstream: str) -> dict[str, Any] | Answer:
+    async def prepare(self, batch: Batch, item: Item, upstream: str) -> JsonObject | Answer:
         """Returns the body for a provider, after the request hooks of the stages: the provider never sees what they remove."""
         endpoint = ENDPOINTS[batch.endpoint]
         record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
@@ -143,7 +144,7 @@ class BatchRunner:
         answer.cost *= PROVIDER_PRICE_SHARE
         return answer
 
-    def _caller_and_body(self, batch: Batch, item: Item, record: ExchangeRecord) -> tuple[Caller | None, dict[str, Any]]:
+    def _caller_and_body(self, batch: Batch, item: Item, record: ExchangeRecord) -> tuple[Caller | None, JsonObject]:
         caller = self._caller(batch.owner)
         record.key = caller.name if caller is not None else ""
         return caller, {name: value for name, value in json_object(item.body).items() if name not in _STREAMING}
@@ -161,7 +162,7 @@ class BatchRunner:
         batch: Batch,
         endpoint: Endpoint,
         caller: Caller | None,
-        body: dict[str, Any],
+        body: JsonObject,
         record: ExchangeRecord,
         upstreams: Upstreams,
         paid: bool = False,
@@ -216,7 +217,7 @@ class BatchRunner:
                 reservation.settle(None, gateway.clock())
 
     async def _recorder(
-        self, batch: Batch, endpoint: Endpoint, request: Request, body: dict[str, Any], record: ExchangeRecord, response_id: str
+        self, batch: Batch, endpoint: Endpoint, request: Request, body: JsonObject, record: ExchangeRecord, response_id: str
     ) -> TurnRecorder | None:
         """Begins to record the turn.
 
@@ -246,7 +247,7 @@ class BatchRunner:
         )
 
     def _answered(
-        self, exchange: Exchange, endpoint: Endpoint, body: dict[str, Any], collected: Response, response_id: str
+        self, exchange: Exchange, endpoint: Endpoint, body: JsonObject, collected: Response, response_id: str
     ) -> Answer:
         collected = msgspec.structs.replace(
             collected,
@@ -270,7 +271,7 @@ class BatchRunner:
             attempts=record.attempts,
         )
 
-    async def _forward(self, batch: Batch, caller: Caller | None, body: dict[str, Any], request_id: str) -> Answer:
+    async def _forward(self, batch: Batch, caller: Caller | None, body: JsonObject, request_id: str) -> Answer:
         gateway = self._gateway
         kind = FORWARDED[batch.endpoint]
         if caller is not None:

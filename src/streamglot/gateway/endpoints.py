@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
 from ..dialects import dialect
+from ..json_types import JsonObject
 from ..messages import Request, Response
 
-Body = dict[str, Any]
-Options = dict[str, Any]
+Body = JsonObject
+Options = JsonObject
 
 
 def _no_options(_request: Request, _body: Body) -> Options:
@@ -67,7 +68,7 @@ def _always_streams(name: str) -> Callable[[Body, str], Request]:
     return parse
 
 
-def _streams_by_default(name: str, **options: Any) -> Callable[[Body, str], Request]:
+def _streams_by_default(name: str, **options: object) -> Callable[[Body, str], Request]:
     def parse(body: Body, _model: str) -> Request:
         request: Request = dialect(name).parse_request({"stream": True, **body}, **options)
         return request

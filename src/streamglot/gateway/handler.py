@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from ..engine.upstream_request import retry_after_of
 from ..engine.upstream_stream import ENDS
 from ..errors import RequestError, StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
+from ..json_types import JsonObject
 from ..messages import Request, Response
 from ..stages.stage import ExchangeContext, StageFactory
 from ..tools.activity import EXTENSIONS
@@ -61,7 +62,7 @@ class RequestHandler:
     _gone = False
     _stopped = False
     _interruption: StreamglotError | None = None
-    _task: asyncio.Task[None] | None = None
+    _task: asyncio.Task[object] | None = None
 
     def __init__(self, gateway: Gateway, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
         given = call.headers.get("x-request-id")
@@ -71,7 +72,7 @@ class RequestHandler:
         self._dialect = dialect(endpoint.dialect)
         self._response = ResponseWriter(gateway, endpoint, call, self.record, self.stop)
         self._model_in_path = model_in_path
-        self._body: dict[str, Any] = {}
+        self._body: JsonObject = {}
         self._options = RetentionOptions()
         self._tools: list[str] = []
         tracing = gateway.tracing
@@ -226,7 +227,7 @@ class RequestHandler:
                 error.status = self._endpoint.unknown_model_status
             raise
 
-    async def _record_turn(self, recorders: TurnRecorders, request: Request, body: dict[str, Any], response_id: str) -> None:
+    async def _record_turn(self, recorders: TurnRecorders, request: Request, body: JsonObject, response_id: str) -> None:
         """Begins to record the turn."""
         request.stream = request.stream or self._options.background
         recorder = self._response.recorder = await recorders.begin(
@@ -234,7 +235,7 @@ class RequestHandler:
         )
         self.record.turn = recorder.turn_id
 
-    async def _approval_answers(self, find: FindAnswers, body: dict[str, Any]) -> Answers:
+    async def _approval_answers(self, find: FindAnswers, body: JsonObject) -> Answers:
         """Returns the client's decisions about calls of an earlier answer, and the body without them."""
         named: set[str] = set()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ..batch.merging import COMPLETIONS, RequestMerger, mergeable
 from ..engine.upstream_request import refused
+from ..json_types import JsonObject
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.response import read_whole
 from .endpoints import COMPLETES
@@ -51,14 +52,14 @@ class MergingPost:
         return upstream.dialect == COMPLETES and KIND in upstream.merge
 
     async def __call__(
-        self, upstream: Upstream, url: str, headers: Mapping[str, str], body: dict[str, Any], owner: str
+        self, upstream: Upstream, url: str, headers: Mapping[str, str], body: JsonObject, owner: str
     ) -> UpstreamResponse:
         request = mergeable(COMPLETIONS, body)
         if request is None:
             return await self._post(upstream, url, headers, msgspec.json.encode(body))
         same = tuple(sorted((name, value) for name, value in headers.items() if name != "x-request-id"))
 
-        async def post(sent: dict[str, Any]) -> bytes:
+        async def post(sent: JsonObject) -> bytes:
             answer = await self._post(upstream, url, headers, msgspec.json.encode(sent))
             try:
                 if not 200 <= answer.status < 300:

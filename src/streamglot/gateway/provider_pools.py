@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -17,6 +16,7 @@ from ..engine.record import ExchangeRecord
 from ..engine.upstream_request import CALL_PREFIX_CHARS, refused
 from ..engine.upstream_stream import ErrorContext, EventSource, UpstreamStream
 from ..errors import ConfigError, StreamglotError
+from ..json_types import JsonObject
 from ..messages import Request
 from ..tools.own_calls import with_own_calls
 from ..upstream.providers import abilities_of
@@ -27,7 +27,7 @@ class CapturingPool:
     """Builds the body for the upstream, stores it and ends the exchange without sending anything."""
 
     def __init__(self, pool: UpstreamPool, upstream: str) -> None:
-        self.body: dict[str, Any] | None = None
+        self.body: JsonObject | None = None
         self.clock, self.services, self.log = pool.clock, pool.services, pool.log
         self._pool = pool
         self._upstream = upstream

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from ..engine.observer import ExchangeResult
 from ..engine.record import ExchangeRecord
 from ..engine.recorder import GIVEN, TurnRecorder
 from ..errors import RequestError, excerpt
+from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request
 from ..store import (
     DatabaseBuffer,
@@ -29,6 +30,7 @@ from ..store import (
     is_probe,
     session_hints,
 )
+from ..tasks import WriteLine
 from .auth.authenticator import anonymous
 from .endpoints import Endpoint
 from .http.call import Call
@@ -39,7 +41,7 @@ _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """Fields of a client's body that are removed before the request goes to an upstream, and recorded with the turn."""
 
 
-async def open_store(config: Config, environment: Mapping[str, str], log: Callable[[Mapping[str, Any]], None]) -> Store:
+async def open_store(config: Config, environment: Mapping[str, str], log: WriteLine) -> Store:
     """Opens the store that the configuration names."""
     settings = config.store
     content = config.server.host in LOOPBACK if settings.content is None else settings.content
@@ -61,7 +63,7 @@ class TurnRecorders:
         endpoint: Endpoint,
         call: Call | None,
         request: Request,
-        body: dict[str, Any],
+        body: JsonObject,
         record: ExchangeRecord,
         options: RetentionOptions,
         id: str,
@@ -148,7 +150,7 @@ class ServedTurnRecorder(TurnRecorder):
         answers: list[Message],
         options: RetentionOptions,
         started: Started,
-        body: Mapping[str, Any],
+        body: Mapping[str, JsonValue],
         waited: float,
     ) -> None:
         turn = store.start(session, started)

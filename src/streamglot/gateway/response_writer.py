@@ -16,6 +16,7 @@ from ..dialects import dialect
 from ..engine.record import ExchangeRecord
 from ..errors import RequestError, excerpt
 from ..events import KeepAlive, StreamError
+from ..json_types import JsonObject
 from ..messages import Request
 from ..stages.stage import ExchangeContext
 from .endpoints import Endpoint
@@ -67,7 +68,7 @@ class ResponseWriter:
         """Whether the stream has begun. An error is then its last event; before that, it is an HTTP status."""
         return self.call.started or self.left
 
-    def begin(self, request: Request, body: dict[str, Any], minted: str) -> None:
+    def begin(self, request: Request, body: JsonObject, minted: str) -> None:
         """Prepares to answer with a stream."""
         options = self._endpoint.writer(request, body)
         self.writer = dialect(self._endpoint.dialect).writer(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Raw
@@ -18,6 +18,7 @@ from msgspec import Raw
 from ..dialects import dialect
 from ..errors import RequestError, StreamglotError, excerpt
 from ..events import StreamEnd, StreamStart
+from ..json_types import JsonObject
 from .app import shutting_down
 from .endpoints import ENDPOINTS
 from .http.call import json_object
@@ -220,7 +221,7 @@ class ResponsesWebSocket:
 
     def _headers_of(self, fields: Fields) -> dict[str, str]:
         try:
-            decoded = msgspec.json.decode(fields.get("client_metadata", b"{}"), type=dict[str, Any])
+            decoded = msgspec.json.decode(fields.get("client_metadata", b"{}"), type=JsonObject)
         except msgspec.MsgspecError:
             return self._headers
         return {**self._headers, **{ours: decoded[name] for name, ours in _TRACE.items() if isinstance(decoded.get(name), str)}}
@@ -293,8 +294,8 @@ def _items_of(given: Raw | None) -> bytes:
     return b'{"type":"message","role":"user","content":%b}' % data if data.startswith(b'"') else b""
 
 
-def _error_of(error: StreamglotError) -> dict[str, Any]:
-    decoded: dict[str, Any] = dialect(ENDPOINTS[PATH].dialect).error_body(error.as_event())["error"]
+def _error_of(error: StreamglotError) -> JsonObject:
+    decoded: JsonObject = dialect(ENDPOINTS[PATH].dialect).error_body(error.as_event())["error"]
     return decoded
 
 

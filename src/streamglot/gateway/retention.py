@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ..dialects.fields import Fields
 from ..errors import Unsupported
+from ..json_types import JsonObject
 from .endpoints import Endpoint
 from .http.call import Call
 
@@ -32,8 +33,8 @@ class RetentionOptions(msgspec.Struct):
 
 
 def retention_options(
-    endpoint: Endpoint, call: Call, body: dict[str, Any], store: Store | None
-) -> tuple[RetentionOptions, dict[str, Any]]:
+    endpoint: Endpoint, call: Call, body: JsonObject, store: Store | None
+) -> tuple[RetentionOptions, JsonObject]:
     """Returns the client's options, and the body without them."""
     found = RetentionOptions()
     own: set[str] = set()
@@ -63,7 +64,7 @@ def _names_a_conversation(fields: Fields) -> bool:
     return held is not None
 
 
-def _can_be_fetched(body: dict[str, Any], store: Store | None) -> None:
+def _can_be_fetched(body: JsonObject, store: Store | None) -> None:
     if store is None:
         raise Unsupported("background needs a store, and this gateway has none: set store.url, or leave out background")
     if not store.settings.content:

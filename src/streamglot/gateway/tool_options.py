@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from ..errors import RequestError, excerpt
+from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..tools.activity import KINDS
 from ..tools.hosted import tool_for
@@ -32,10 +33,10 @@ class ToolOptions(Struct):
     activity: str = ""
 
 
-def take_tool_options(body: dict[str, Any], headers: Mapping[str, str]) -> tuple[ToolOptions, dict[str, Any]]:
+def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[ToolOptions, JsonObject]:
     """Returns the tool options of a request, and the body without them."""
-    asked: Any = None
-    activity: Any = ""
+    asked: JsonValue = None
+    activity: JsonValue = ""
     if FIELD in body:
         options = body[FIELD]
         body = {name: value for name, value in body.items() if name != FIELD}

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct, field
 
+from ..json_types import JsonObject
 from .http.call import DONE, Call, Deadline
 from .http.websocket import WebSocket
 
@@ -90,7 +91,7 @@ class WebSocketCall:
             on_disconnect, self._on_disconnect = self._on_disconnect, None
             on_disconnect()
 
-    def task(self) -> asyncio.Task[Any] | None:
+    def task(self) -> asyncio.Task[object] | None:
         return asyncio.current_task()
 
     # --- the response
@@ -132,7 +133,7 @@ class WebSocketCall:
     def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # an event has no media type
         """Sends an error event. An endpoint replies here only to refuse, because every answer on a WebSocket is a stream."""
         self.started = self.ended = True
-        decoded = msgspec.json.decode(body, type=dict[str, Any])
+        decoded = msgspec.json.decode(body, type=JsonObject)
         event = error_event(status, decoded.get("error", decoded), headers)
         return self._socket.send(event[:-1] + self._suffix if self._suffix else event)
 

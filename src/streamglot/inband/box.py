@@ -17,7 +17,7 @@ A stream that reports its own truncation (``length``, ``cancelled``, ``content_f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_args
+from typing import get_args
 
 from ..errors import BadCall, ConfigError, ToolCallParseError, excerpt
 from ..events import (
@@ -38,6 +38,7 @@ from ..events import (
     TextStart,
     Usage,
 )
+from ..json_types import JsonValue
 from ..messages import ToolSpec
 from .declared import Declared
 from .emitter import DEFAULT_BUFFERING, Buffering, Emitter
@@ -45,7 +46,7 @@ from .format import Format
 from .scan import Malformed
 from .text_parser import TextParser
 
-Tools = Iterable[ToolSpec | Mapping[str, Any]]
+Tools = Iterable[ToolSpec | Mapping[str, JsonValue]]
 
 _LOOSE = (Usage, KeepAlive, Extra)
 _ENDED = ("end", "stop_sequence", "other")

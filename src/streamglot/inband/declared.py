@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ..errors import ConfigError, excerpt
+from ..json_types import JsonValue
 from ..messages import ToolSpec
 
-Schema = Mapping[str, Any]
+Schema = Mapping[str, JsonValue]
 
 _ALIASES = {
     "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string", "date": "string",
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[^\s<>{}()\[\]\"'=|]{1,256}")
 class Declared:
     """The declared tools. If there are none, or with ``any_name``, every well-formed name may open a call."""
 
-    def __init__(self, tools: Iterable[ToolSpec | Mapping[str, Any]] | None = None, any_name: bool = False) -> None:
+    def __init__(self, tools: Iterable[ToolSpec | Mapping[str, JsonValue]] | None = None, any_name: bool = False) -> None:
         self.schemas: dict[str, Schema] = {}
         self._any_name = any_name
         for tool in tools or ():
@@ -78,7 +78,7 @@ class Declared:
         return schema_types(schema, self.schemas.get(name) or {})
 
 
-def _name_and_schema(tool: ToolSpec | Mapping[str, Any]) -> tuple[str, Schema]:
+def _name_and_schema(tool: ToolSpec | Mapping[str, JsonValue]) -> tuple[str, Schema]:
     if isinstance(tool, ToolSpec):
         return tool.name, tool.parameters or {}
     if not isinstance(tool, Mapping):
@@ -93,7 +93,7 @@ def _name_and_schema(tool: ToolSpec | Mapping[str, Any]) -> tuple[str, Schema]:
     return name, parameters if isinstance(parameters, Mapping) else {}
 
 
-def follow(schema: Any, root: Schema) -> Schema:
+def follow(schema: object, root: Schema) -> Schema:
     """The schema that this one refers to; an empty one if it does not exist."""
     for _ in range(16):
         if not isinstance(schema, Mapping):
@@ -101,14 +101,14 @@ def follow(schema: Any, root: Schema) -> Schema:
         reference = schema.get("$ref")
         if not isinstance(reference, str) or not reference.startswith("#/"):
             return schema
-        place: Any = root
+        place: object = root
         for step in reference[2:].split("/"):
             place = place.get(step) if isinstance(place, Mapping) else None
         schema = place
     return {}
 
 
-def schema_types(schema: Any, root: Schema, depth: int = 0) -> frozenset[str]:
+def schema_types(schema: object, root: Schema, depth: int = 0) -> frozenset[str]:
     schema = follow(schema, root)
     if not schema or depth > 8:
         return frozenset()
@@ -136,7 +136,7 @@ def schema_types(schema: Any, root: Schema, depth: int = 0) -> frozenset[str]:
     return frozenset(found)
 
 
-def json_type(item: Any) -> str:
+def json_type(item: object) -> str:
     """The name of this value's type in a JSON schema."""
     if item is None:
         return "null"

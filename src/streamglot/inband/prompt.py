@@ -8,10 +8,10 @@ in that notation, and results become text in a user message, each with the name 
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 from msgspec import structs
 
+from ..json_types import JsonObject
 from ..messages import Message, Part, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart, ToolSpec
 from .engines.engine import Call, dumped
 from .format import Format
@@ -57,7 +57,7 @@ def _tools_text(tools: list[ToolSpec], row: Format, request: Request) -> str:
     choice = request.tool_choice or ToolChoice()
     lines = [_INTRODUCTION, ""]
     for tool in tools:
-        shown: dict[str, Any] = {"name": tool.name}
+        shown: JsonObject = {"name": tool.name}
         if tool.description:
             shown["description"] = tool.description
         shown["parameters"] = tool.parameters or {"type": "object", "properties": {}}
@@ -71,7 +71,7 @@ def _tools_text(tools: list[ToolSpec], row: Format, request: Request) -> str:
     return "\n".join(lines)
 
 
-_SAMPLES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}, "null": None}
+_SAMPLES: JsonObject = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}, "null": None}
 
 
 def _example(tool: ToolSpec) -> Call:

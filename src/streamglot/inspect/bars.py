@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from ..events import (
     ToolCallStart,
     ToolResult,
 )
+from ..json_types import JsonObject, JsonValue
 
 MAX_BARS: Final = 20_000
 """Bars of one stream: as many as a stream may have blocks."""
@@ -88,7 +89,7 @@ class Bars:
         if len(self.bars) < MAX_BARS:
             self.bars.append(bar)
 
-    def taken(self) -> dict[str, Any]:
+    def taken(self) -> JsonObject:
         """Returns the bars that are new or different since the last call, and the number of the first of them."""
         first = min(self._changed, len(self.bars))
         self._changed = min([len(self.bars), *self._open.values()])
@@ -125,7 +126,7 @@ def bars_of_marks(marks: Iterable[tuple[float, str]], offset: float) -> list[Bar
     return bars
 
 
-def bars_of_facts(timings: Mapping[str, Any]) -> list[Bar]:
+def bars_of_facts(timings: Mapping[str, JsonValue]) -> list[Bar]:
     """Returns waits for judges, people and tools, and failed attempts, from a turn's timings."""
     offset = timings.get("offset", 0.0)
     bars = [

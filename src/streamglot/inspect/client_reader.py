@@ -7,7 +7,7 @@ reader is for display, never for forwarding a stream.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import msgspec
 
@@ -33,8 +33,9 @@ from ..events import (
     Usage,
 )
 from ..framing import Frame, Sse
+from ..json_types import JsonObject
 
-_Fields = dict[str, Any]
+_Fields = JsonObject
 _REASONS: Final[dict[str, StopReason]] = {
     **{reason: reason for reason in get_args(StopReason)},
     "stop": "end",

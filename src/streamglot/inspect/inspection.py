@@ -18,10 +18,11 @@ from collections import Counter, deque
 from typing import Any, Final
 
 from ..dialects import DIALECTS, dialect
-from ..dialects.writer import Writer
+from ..dialects.writer import Rules, Writer
 from ..errors import RequestError, StreamglotError
 from ..events import Choice, Event, StreamError, StreamStart, ToolCallStart, decode, encode
 from ..inband import FORMATS
+from ..json_types import JsonObject
 from .bars import Bars
 from .detection import Reader
 from .frames import Cutter, cutter_for, readable, shown
@@ -72,7 +73,7 @@ class Inspection:
         self.bars = Bars()
         self.attempts: list[Attempt] = []
         self.gaps: list[Gap] = []
-        self.removed: list[dict[str, Any]] = []
+        self.removed: list[JsonObject] = []
         self.dropped_events = 0
         self.lost: Counter[str] = Counter()
         self.folded: Counter[str] = Counter()
@@ -288,7 +289,7 @@ class Inspection:
 
     # --- pages
 
-    def page(self) -> dict[str, Any]:
+    def page(self) -> JsonObject:
         """Returns the rows and dropped events since the last page, and the current state of the whole."""
         removed, self._removed_before = self.removed[self._removed_before :], len(self.removed)
         return {
@@ -322,7 +323,7 @@ class _Silent(Writer):
     def close(self) -> bytes:
         return b""
 
-    def rules(self) -> dict[type, Any]:
+    def rules(self) -> Rules:
         return {}
 
 

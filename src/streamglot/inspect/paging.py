@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
+from ..json_types import JsonObject
 from .inspection import ASKED, Inspection
 from .recording import Piece, attempt_of
 
@@ -23,7 +24,7 @@ class Pager:
         self.inspection = inspection
         self._room = FIRST_ROWS
 
-    def feed(self, pieces: Iterable[Piece]) -> Iterator[dict[str, Any]]:
+    def feed(self, pieces: Iterable[Piece]) -> Iterator[JsonObject]:
         inspection = self.inspection
         for piece in pieces:
             asked = attempt_of(piece) if piece.direction.startswith(ASKED) else None
@@ -33,7 +34,7 @@ class Pager:
                     self._room = PAGE_ROWS
                     yield inspection.page()
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> JsonObject:
         """Returns the last page."""
         self.inspection.close()
         return self.inspection.page()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..dialects import DIALECTS
 from ..errors import BadCall
 from ..events import Event, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart
 from ..framing.utf8 import Utf8
 from ..inband import inband
+from ..json_types import JsonValue
 from ..stages import PerChoice
 from .client_reader import ClientReader
 from .detection import EventLineReader, Reader
@@ -54,7 +53,7 @@ class InBandReader:
         self,
         box: Reader,
         format: str,
-        tools: list[Any] | None = None,
+        tools: list[JsonValue] | None = None,
         bad_call: BadCall = "incomplete",
         starts: bool | None = None,
     ) -> None:

@@ -6,13 +6,14 @@ import base64
 import binascii
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ..errors import RequestError, excerpt
 from ..events import BareEvent, Event, TextDelta
 from ..inband import FORMATS, Format, format_for_model, parse_text
+from ..json_types import JsonObject
 from ..messages import Response
 from ..stages.replay import replay
 from .detection import recognise
@@ -139,7 +140,7 @@ def _recorded(body: bytes) -> list[Piece] | None:
 def recording_lines(pieces: Iterable[Piece]) -> Iterator[bytes]:
     """Yields a recording as lines of JSON, which ``read_source`` can read."""
     for piece in pieces:
-        entry: dict[str, Any] = {"at": piece.at, "direction": piece.direction}
+        entry: JsonObject = {"at": piece.at, "direction": piece.direction}
         try:
             entry["text"] = piece.data.decode()
         except UnicodeDecodeError:
@@ -241,7 +242,7 @@ def _score(events: list[BareEvent]) -> tuple[int, int, int]:
 # --- turns without a recording
 
 
-def pieces_of_response(response: Response, timings: dict[str, Any]) -> list[Piece]:
+def pieces_of_response(response: Response, timings: JsonObject) -> list[Piece]:
     """Returns the events of a stored answer as pieces.
 
     Starts and ends of blocks have their recorded times. Events between them have the time of their block's end.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ..characters import neutral
+from ..json_types import JsonValue
 
 MAX_STRING_CHARS: Final = 4_000
 """Characters of one string in a request that are shown: a page of prose, but not an image."""
@@ -18,7 +19,7 @@ MAX_SHOWN_BYTES: Final = 2**20
 """Bytes of a request that a browser can compare line by line."""
 
 
-def shortened(value: Any, depth: int = 0) -> Any:
+def shortened(value: object, depth: int = 0) -> JsonValue:
     """Returns a JSON value with its long strings cut and its control characters visible."""
     if isinstance(value, str):
         text = neutral(value[:MAX_STRING_CHARS])
@@ -32,7 +33,7 @@ def shortened(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def shown_body(body: bytes) -> Any:
+def shown_body(body: bytes) -> JsonValue:
     """Returns the body of a request for display; a note if it is too large or not JSON."""
     try:
         value = shortened(msgspec.json.decode(body))

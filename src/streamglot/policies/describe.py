@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -36,7 +35,7 @@ def options_of(kind: type[Policy]) -> list[tuple[str, str, str]]:
     return [(field.name, type_name(field.type), _default(field)) for field in ordered]
 
 
-def type_name(annotation: Any) -> str:
+def type_name(annotation: object) -> str:
     """A type in the words of a configuration."""
     text = annotation.__name__ if isinstance(annotation, type) else re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", str(annotation))
     text = re.sub(r"Literal\[([^]]*)\]", lambda found: found[1].replace("'", '"').replace(", ", " or "), text)

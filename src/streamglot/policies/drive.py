@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TypeAlias
 
 from ..errors import Unsupported
 from ..events import Event, StreamEnd, StreamError
 from ..messages import Request
-from ..stages.stage import ExchangeContext, NextRequest, Question
+from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Reply
 from .policy import Policy
 from .running.stage import PolicyStage, policy_stage
 
-Resolve = Callable[[Question], Any]
+Resolve: TypeAlias = Callable[[Question], Reply]
 
 
-def no_engine(question: Question) -> Any:
+def no_engine(question: Question) -> Reply:
     """Replies to every question that there is no engine to answer it, so that the policy's ``on_error`` applies."""
     what = "ask an upstream again" if isinstance(question, NextRequest) else "wait for a verdict"
     return Unsupported(f"there is no engine here that could {what}: use the Client or the gateway")
@@ -68,7 +68,7 @@ def apply_to_request(
     return stage.check_request(request, resolve) if isinstance(stage, PolicyStage) else request
 
 
-def settled(stage: PolicyStage, outputs: list[Any], resolve: Resolve) -> list[Event]:
+def settled(stage: PolicyStage, outputs: list[Output], resolve: Resolve) -> list[Event]:
     """The events among these outputs, with all questions answered."""
     waiting = list(outputs)
     released: list[Event] = []

@@ -9,12 +9,13 @@ from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MemberDescriptorType
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
 from ..errors import ConfigError, excerpt
+from ..json_types import JsonObject, JsonValue
 from ..plugins import import_fault
 from .builtin import BUILT_IN
 from .policy import Policy
@@ -28,7 +29,7 @@ _IMMUTABLE: Final = (
 )
 
 
-def load_policies(tables: Sequence[Mapping[str, Any]]) -> tuple[Policy, ...]:
+def load_policies(tables: Sequence[Mapping[str, JsonValue]]) -> tuple[Policy, ...]:
     """The policies of a configuration. One invalid policy makes the whole configuration invalid; the error names all faults at
     once."""
     loaded: list[Policy] = []
@@ -46,14 +47,14 @@ def load_policies(tables: Sequence[Mapping[str, Any]]) -> tuple[Policy, ...]:
     return tuple(loaded)
 
 
-def load_policy(table: Mapping[str, Any], place: str = "policy") -> Policy:
+def load_policy(table: Mapping[str, JsonValue], place: str = "policy") -> Policy:
     """One policy from its table: ``use`` names it, all other keys are its options."""
     options = dict(table)
     use = options.pop("use", "")
     if not isinstance(use, str) or not use:
         raise ConfigError(f'{place}: there is no use = "NAME" that says which policy this is')
     kind = find_policy(use, place)
-    nested: dict[str, Any] = {}
+    nested: JsonObject = {}
     for name in kind.nested:
         inner = options.pop(name, None)
         if isinstance(inner, Mapping):
@@ -93,7 +94,7 @@ def find_policy(use: str, place: str = "policy") -> type[Policy]:
     return found
 
 
-def _imported(name: str, place: str) -> Any:
+def _imported(name: str, place: str) -> object:
     module, _, attribute = name.partition(":")
     try:
         return getattr(import_module(module), attribute)
@@ -115,7 +116,7 @@ def refuse_shared_state(kind: type[Policy]) -> None:
                 raise ConfigError(f"{name} has the mutable attribute {attribute}, which all streams would share: {advice}")
 
 
-def _is_immutable(value: Any) -> bool:
+def _is_immutable(value: object) -> bool:
     if isinstance(value, (tuple, frozenset)):
         return all(map(_is_immutable, value))
     if isinstance(value, msgspec.Struct):

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from msgspec import Struct, structs
+
+from ..json_types import JsonValue
 
 
 class Options(Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,7 +22,7 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True):
                 structs.force_setattr(self, field.name, frozen)
 
 
-def deep_frozen(value: Any) -> Any:
+def deep_frozen(value: object) -> object:
     """The value with lists as tuples, sets as frozen sets and dictionaries as read-only views; itself if it is immutable."""
     match value:
         case dict():
@@ -36,7 +37,7 @@ def deep_frozen(value: Any) -> Any:
             return value
 
 
-def as_mutable(value: Any) -> Any:
+def as_mutable(value: object) -> JsonValue:
     """The opposite of ``deep_frozen``: plain data, as JSON and TOML have it."""
     if isinstance(value, Mapping):
         return {key: as_mutable(inner) for key, inner in value.items()}

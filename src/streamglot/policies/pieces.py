@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from ..events import CallKind, StopReason
+from ..json_types import JsonValue
 
 Kind: TypeAlias = Literal["text", "reasoning", "tool_call", "tool_result", "citation", "media", "tool_definition", "answer"]
 Direction: TypeAlias = Literal["request", "answer"]
@@ -36,9 +37,9 @@ class Piece(Struct, frozen=True):
     complete: bool = True
     parts: tuple[Piece, ...] = ()
     stop: StopReason | None = None
-    data: Any = None  # of a tool definition: its schema, as JSON has it
+    data: JsonValue = None  # of a tool definition: its schema, as JSON has it
 
-    def arguments(self) -> Any:
+    def arguments(self) -> JsonValue:
         """The decoded arguments of a call. Raises ValueError if they are not valid JSON."""
         return msgspec.json.decode(self.text or "{}")
 

@@ -43,8 +43,8 @@ class JudgeContext(Struct):
     exchange: ExchangeContext
     request: Request | None = None
     choice: int = 0
-    state: Any = None  # the return value of ``new_state``
-    compiled: Any = None  # whatever ``compile`` of the policy returns
+    state: Any = None  # Any: the return value of ``new_state``
+    compiled: Any = None  # Any: whatever ``compile`` of the policy returns
 
 
 class Policy(Options, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class Policy(Options, frozen=True, kw_only=True):
         """The units that the policy must see. Called once, when the policy is loaded."""
         raise NotImplementedError
 
-    def compile(self) -> Any:
+    def compile(self) -> object:
         """Computes a value from the options once, for ``context.compiled``. The value is shared and must not change."""
         return None
 
@@ -101,7 +101,7 @@ class Policy(Options, frozen=True, kw_only=True):
         """The policies that this one stands for, in order; itself, unless it is a composition."""
         return (self,)
 
-    def new_state(self) -> Any:
+    def new_state(self) -> object:
         """The state of the policy during one answer."""
         return None
 

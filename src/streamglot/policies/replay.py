@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
 from multiprocessing import get_context
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct, field
 
 from ..errors import PolicyRefused
 from ..events import Event, StreamEnd, StreamError
+from ..json_types import JsonObject, JsonValue
 from ..messages import Request, Response
 from ..stages import replay
 from ..stages.stage import ExchangeContext
@@ -49,7 +50,7 @@ class Finding(Struct, omit_defaults=True):
     """The effect that one policy would have had on one turn."""
 
     turn: str
-    fact: dict[str, Any]
+    fact: JsonObject
 
 
 class BatchResult(Struct):
@@ -95,7 +96,7 @@ class Replay:
     """Policies of a configuration over turns that are added in batches. ``processes`` is the number of cores if left
     out; 1 runs in this process. Leaving the ``with`` block waits for the last batches; then ``report`` is complete."""
 
-    def __init__(self, tables: Sequence[Mapping[str, Any]], *, processes: int | None = None) -> None:
+    def __init__(self, tables: Sequence[Mapping[str, JsonValue]], *, processes: int | None = None) -> None:
         load_policies(tables)  # a configuration that cannot be used is refused before anything is read
         self.report = Report()
         self._workers = processes or os.cpu_count() or 1
@@ -130,7 +131,11 @@ class Replay:
 
 
 def replay_policies(
-    turns: Iterable[RecordedTurn], tables: Sequence[Mapping[str, Any]], *, processes: int | None = None, batch: int = BATCH_TURNS
+    turns: Iterable[RecordedTurn],
+    tables: Sequence[Mapping[str, JsonValue]],
+    *,
+    processes: int | None = None,
+    batch: int = BATCH_TURNS,
 ) -> Report:
     """Runs the policies of a configuration over stored turns, as ``Replay`` does."""
     source = iter(turns)
@@ -143,7 +148,7 @@ def replay_policies(
 class _Runner:
     """The policies of a configuration in one process."""
 
-    def __init__(self, tables: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, tables: Sequence[Mapping[str, JsonValue]]) -> None:
         self._build = policy_stage(load_policies(tables), clock=lambda: 0.0)
 
     def run(self, turns: list[RecordedTurn]) -> BatchResult:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from msgspec import Struct, field
 
@@ -19,6 +18,7 @@ from ..events import (
     ToolCallStart,
     ToolResult,
 )
+from ..json_types import JsonObject
 from ..messages import Request
 from ..stages.stage import ExchangeContext
 from .drive import Resolve, no_engine, settled
@@ -49,7 +49,7 @@ class Trial(Struct):
 
     steps: list[Step]
     holds: list[Hold]
-    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: list[JsonObject] = field(default_factory=list)
 
     @property
     def before(self) -> list[Event]:

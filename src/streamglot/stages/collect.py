@@ -28,10 +28,11 @@ from ..events import (
     ToolResult,
     Usage,
 )
+from ..json_types import JsonObject, JsonValue
 from ..messages import MediaPart, Response, ResponseChoice, Step, TextPart, TokenCounts, ToolResultPart
 from .snapshot import BlockStart, ChoiceSnapshot, Medium, Snapshot, add_last_step, counts_of, finished_part
 
-_Extensions = dict[str, list[Any]]
+_Extensions = dict[str, list[JsonValue]]
 
 
 class Collect:
@@ -135,6 +136,7 @@ class Collect:
         self.response.error = event
 
 
+# Any: each method takes the events of its key
 _OF_ALL: Final[dict[type, Callable[[Collect, Any], None]]] = {
     StreamStart: Collect._start,
     Usage: Collect._count,
@@ -271,7 +273,7 @@ class _ChoiceParts:
         """A piece of a call, for the extensions."""
         if self._extensions is None or not isinstance(start, ToolCallStart):
             return
-        chunk: dict[str, Any] = {"type": step, "tool_call_id": start.call_id}
+        chunk: JsonObject = {"type": step, "tool_call_id": start.call_id}
         if step == "start":
             chunk["tool_name"] = start.name
         if delta is not None:
@@ -279,6 +281,7 @@ class _ChoiceParts:
         self._extensions["tool_call_chunks"].append(chunk)
 
 
+# Any: the same
 _OF_CHOICE: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {
     TextDelta: _ChoiceParts.text,
     ReasoningDelta: _ChoiceParts.reasoning,
@@ -294,10 +297,11 @@ _OF_CHOICE: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {
     Media: _ChoiceParts.medium,
     StreamEnd: _ChoiceParts.stop,
 }
+# Any: the same
 _OF_ANOTHER: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {**_OF_CHOICE, Extra: _ChoiceParts.extra}
 
 
-def result_chunk(event: ToolResult) -> dict[str, Any]:
+def result_chunk(event: ToolResult) -> JsonObject:
     """A result as an entry of ``tool_call_chunks``."""
     chunk = {"type": "result", "tool_call_id": event.call_id, "content": event.content}
     return {**chunk, "is_error": True} if event.is_error else chunk

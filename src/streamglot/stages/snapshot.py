@@ -7,11 +7,12 @@ while more events come. Reading from a snapshot costs the length of what is read
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from ..events import Citation, Echo, Extra, ReasoningStart, StopReason, StreamError, TextStart, ToolCallStart, Usage
+from ..json_types import JsonValue
 from ..messages import (
     MediaPart,
     Part,
@@ -96,7 +97,7 @@ class Snapshot(Struct):
     _step_usage: TokenCounts
     _extras: list[Extra]
     _extra_count: int
-    _extensions: list[tuple[str, list[Any], int]] | None
+    _extensions: list[tuple[str, list[JsonValue], int]] | None
 
     @property
     def text(self) -> str:

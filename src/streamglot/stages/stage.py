@@ -16,12 +16,13 @@ start with their own ``StreamStart``.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
 from ..errors import StreamglotError
 from ..events import Event
+from ..json_types import JsonObject
 from ..messages import Request, ToolResultPart
 
 
@@ -42,18 +43,18 @@ class ExchangeContext(Struct):
     tools: Sequence[str] = ()
     can_ask: bool = False
     activity: str = ""
-    annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, list[JsonObject]] = field(default_factory=dict)
+    state: JsonObject = field(default_factory=dict)
     upstream: str = ""
     upstream_model: str = ""
-    on_fact: Callable[[str, dict[str, Any]], None] | None = None
+    on_fact: Callable[[str, JsonObject], None] | None = None
 
-    def annotate(self, subject: str, fact: dict[str, Any]) -> None:
+    def annotate(self, subject: str, fact: JsonObject) -> None:
         """Keeps a fact until the end of the exchange, and reports it."""
         self.annotations.setdefault(subject, []).append(fact)
         self.report(subject, fact)
 
-    def report(self, subject: str, fact: dict[str, Any]) -> None:
+    def report(self, subject: str, fact: JsonObject) -> None:
         """Tells the observers a fact that is too large to be kept until the end."""
         if self.on_fact is not None:
             self.on_fact(subject, fact)
@@ -97,17 +98,21 @@ class CheckResult(Question):
 
 
 Output: TypeAlias = Event | Question
+Reply: TypeAlias = Any  # Any: each kind of question has its own type of reply, which its docstring names
+T = TypeVar("T")
+QuestionGenerator: TypeAlias = Generator[Question, Reply, T]
+"""A hook that must wait: it yields questions, is sent their replies, and returns the checked value."""
 
 
 class Stage:
     """The base of all stages: forwards everything. Override what you need."""
 
-    def request(self, request: Request) -> Request | Generator[Question, Any, Request]:
+    def request(self, request: Request) -> Request | QuestionGenerator[Request]:
         """Checks or changes the request before an upstream is chosen. A hook that must wait is a generator: it yields
         questions and receives their replies. Raise a ``StreamglotError`` to refuse the request."""
         return request
 
-    def tool_result(self, result: ToolResultPart) -> ToolResultPart | Generator[Question, Any, ToolResultPart]:
+    def tool_result(self, result: ToolResultPart) -> ToolResultPart | QuestionGenerator[ToolResultPart]:
         """Checks or changes the result of a tool that a later stage ran. A hook that must wait is a generator, as in ``request``.
         Raise a ``StreamglotError`` to end the exchange."""
         return result
@@ -116,7 +121,7 @@ class Stage:
         """The events of one read, never empty."""
         return list(events)
 
-    def answer(self, question: Question, reply: Any) -> list[Output]:  # noqa: ARG002  # for subclasses
+    def answer(self, question: Question, reply: object) -> list[Output]:  # noqa: ARG002  # for subclasses
         """The reply to a question of this stage: a value, or the exception that resolving it raised."""
         raise AssertionError(f"{type(self).__name__} asked {type(question).__name__} and does not handle its reply")
 

@@ -32,7 +32,7 @@ the callers' keys. Only ``prune_turns`` deletes turns.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .approvals import ClosedApproval, FoundApproval, OpenedApproval, StoredApprovals
@@ -128,7 +128,7 @@ _EXPORTS = {
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Imports a module when one of its names is first used. SQLAlchemy takes 0.3 s of CPU, and parts of the store do not need
     it."""
     if name not in _MODULES:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, Row, Select, and_, delete, or_, select, update
+from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from . import schema
 from .database import Database, Watch
 from .processes import Process, is_alive
+from .sql_types import DatabaseRow, Query, SqlRow
 
 KEEP_SECONDS: Final = 60.0
 """Seconds that an expired row stays. A late decision then learns what became of the question."""
@@ -64,7 +65,7 @@ class StoredApprovals:
             ),
         )
         self._others = Watch(database, _open_questions().where(table.c.process != process.id))
-        self._rows: Sequence[Row[Any]] = ()
+        self._rows: Sequence[DatabaseRow] = ()
 
     @property
     def generation(self) -> int:
@@ -170,7 +171,7 @@ class StoredApprovals:
         if await self._database.fetch(select(table.c.id).where(or_(old, gone)).limit(1)):
             await self._database.execute(delete(table).where(or_(old, gone)))
 
-    def _row(self, one: OpenedApproval, suspended: bool) -> dict[str, Any]:
+    def _row(self, one: OpenedApproval, suspended: bool) -> SqlRow:
         fields = {"id": one.id, "process": self._process.id, "caller": one.caller, "expires": one.expires, "body": one.body}
         return {**fields, "suspended": suspended}
 
@@ -179,7 +180,7 @@ class _NotAll(Exception):
     """Rolls the transaction of ``take`` back."""
 
 
-def _open_questions() -> Select[Any]:
+def _open_questions() -> Query:
     """The open questions, each with the row of its process."""
     table, processes = schema.approvals, schema.processes
     question = select(table.c.body, table.c.expires, processes).join(processes, processes.c.id == table.c.process)
@@ -188,7 +189,7 @@ def _open_questions() -> Select[Any]:
     )
 
 
-def _living(rows: Sequence[Row[Any]]) -> list[str]:
+def _living(rows: Sequence[DatabaseRow]) -> list[str]:
     now = time.time()
     alive = {row.id: is_alive(row, now) for row in rows}
     return [row.body for row in rows if alive[row.id] and row.expires > now]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -135,7 +135,7 @@ def _squeezed(text: str) -> bytes:
 
 def _arguments(text: str) -> bytes:
     try:
-        value: Any = msgspec.json.decode(text or "{}")
+        value: object = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return _squeezed(text)
     return msgspec.json.encode(value, order="sorted").translate(None, _SPACE)

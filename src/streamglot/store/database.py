@@ -10,15 +10,16 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from sqlalchemy import URL, Connection, Executable, Row, Table, inspect, text
+from sqlalchemy import URL, Connection, Executable, Table, inspect, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from ..errors import ConfigError, StreamglotError
 from .engines import ANSWER_SECONDS, BUSY_SECONDS, CONNECT_SECONDS, engines
 from .migrations import HEAD
 from .paths import engine_url
+from .sql_types import DatabaseRow, SqlParameters, UpsertStatement
 
 T = TypeVar("T")
 
@@ -59,7 +60,10 @@ class Database:
         self._place = place
         self.dialect = self._engines.dialect
         self.is_sqlite = self.dialect.name == "sqlite"
-        self._dialect_insert = import_module(f"sqlalchemy.dialects.{self.dialect.name}").insert  # loads only this dialect
+        # loads only this dialect
+        self._dialect_insert: Callable[[Table], UpsertStatement] = import_module(
+            f"sqlalchemy.dialects.{self.dialect.name}"
+        ).insert
         self.file = Path(place.database or "") if self.is_sqlite else None
         self.generation = 1
         self.fault = ""
@@ -67,7 +71,7 @@ class Database:
         self._check_at = 0.0
         self._inode = 0
         self._turn = asyncio.Lock()
-        self._questions: set[asyncio.Task[Sequence[Row[Any]]]] = set()
+        self._questions: set[asyncio.Task[Sequence[DatabaseRow]]] = set()
 
     @classmethod
     async def open(cls, url: str, *, revision: str = "head") -> Database:
@@ -130,7 +134,7 @@ class Database:
 
     # --- reading and writing
 
-    async def fetch(self, statement: Executable, parameters: Any = None) -> Sequence[Row[Any]]:
+    async def fetch(self, statement: Executable, parameters: SqlParameters | None = None) -> Sequence[DatabaseRow]:
         """All rows. Raises StoreUnavailable if the database does not answer. If the caller is cancelled, the query still runs to
         its end: a connection that is abandoned in the middle of a query is lost and hard to close."""
         question = asyncio.get_running_loop().create_task(self._fetch(statement, parameters))
@@ -138,12 +142,12 @@ class Database:
         question.add_done_callback(self._answered)
         return await asyncio.shield(question)
 
-    def _answered(self, question: asyncio.Task[Sequence[Row[Any]]]) -> None:
+    def _answered(self, question: asyncio.Task[Sequence[DatabaseRow]]) -> None:
         self._questions.discard(question)
         if not question.cancelled():
             question.exception()  # the caller may be gone; reading the exception avoids a warning
 
-    async def _fetch(self, statement: Executable, parameters: Any) -> Sequence[Row[Any]]:
+    async def _fetch(self, statement: Executable, parameters: SqlParameters | None) -> Sequence[DatabaseRow]:
         with self._translated_errors():
             return await self._engines.read(lambda connection: connection.execute(statement, parameters).all())
 
@@ -170,7 +174,7 @@ class Database:
                         self._inode = 0  # the file was replaced or is damaged: the next write opens it again
                     raise
 
-    async def execute(self, statement: Executable, parameters: Any = None) -> int:
+    async def execute(self, statement: Executable, parameters: SqlParameters | None = None) -> int:
         """Runs one writing statement and returns the number of affected rows."""
         return await self.write(lambda connection: connection.execute(statement, parameters).rowcount)
 
@@ -237,11 +241,11 @@ class Database:
                 raise StoreUnavailable(error.message) from None
             self.generation += 1
 
-    def insert(self, table: Table) -> Any:
+    def insert(self, table: Table) -> UpsertStatement:
         """An insert that supports ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
         return self._dialect_insert(table)
 
-    def insert_new(self, table: Table) -> Any:
+    def insert_new(self, table: Table) -> UpsertStatement:
         """An insert that leaves an existing row as it is."""
         return self.insert(table).on_conflict_do_nothing()
 
@@ -253,7 +257,7 @@ class Watch:
         self._database, self._question = database, question
         self._version: tuple[int, int] | None = None
 
-    async def look(self) -> Sequence[Row[Any]] | None:
+    async def look(self) -> Sequence[DatabaseRow] | None:
         """The rows; None if nothing was written since the last look."""
         version = self._database.version()
         if version is not None and version == self._version:

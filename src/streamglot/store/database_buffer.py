@@ -11,10 +11,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, delete, func, or_, select, update
+from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
 from ..errors import RequestError
 from ..tasks import TaskSupervisor, WriteLine, within
@@ -40,6 +40,7 @@ from .buffer import (
 from .database import Database, StoreUnavailable, Watch
 from .processes import is_alive
 from .rows import ChunkEntry, StreamEntry, TrimEntry, unpacked
+from .sql_types import DatabaseRow
 from .writer import Writer
 
 T = TypeVar("T")
@@ -143,7 +144,7 @@ class DatabaseBuffer:
                 if not isinstance(error, StoreUnavailable):
                     self._writer.log_fault(error)
 
-    def _handle_request(self, row: Row[Any]) -> None:
+    def _handle_request(self, row: DatabaseRow) -> None:
         """Handles a stop request or a reader's notice from another process."""
         if (live := self._live.get(row.id)) is None:
             return
@@ -264,7 +265,7 @@ class DatabaseBuffer:
         await self._database.execute(update(table).where(table.c.id == stream_id).values(stopped=True, wanted=time.time()))
         return True
 
-    async def _opened(self, stream_id: str, caller: str | None) -> Row[Any]:
+    async def _opened(self, stream_id: str, caller: str | None) -> DatabaseRow:
         """The row of the stream, as soon as it is there. The last look comes after everything that could bring the row."""
         until, pause = opened_until(stream_id, self._lost), POLL_SECONDS
         while True:
@@ -288,7 +289,7 @@ class DatabaseBuffer:
         live = self._live.get(stream_id)
         return live is not None and caller in (None, live.caller)
 
-    async def _status(self, stream_id: str, caller: str | None) -> Row[Any] | None:
+    async def _status(self, stream_id: str, caller: str | None) -> DatabaseRow | None:
         """The row of the stream and the ending of its turn, which has the same id. One query reads both, so they are
         consistent."""
         table, endings = schema.streams, schema.endings

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InvalidatePoolError
 
 from ..extras import missing_package
 from . import asyncpg_statements
+from .sql_types import SqlValue
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -208,7 +210,8 @@ class PostgresEngine:
         )  # a query sees one moment without a transaction
         self.dialect = self._writing.dialect
 
-    def _engine(self, place: URL, connections: int, **more: Any) -> AsyncEngine:  # options of SQLAlchemy, which it checks itself
+    def _engine(self, place: URL, connections: int, **more: object) -> AsyncEngine:
+        """``more``: options of SQLAlchemy, which checks them itself."""
         from sqlalchemy.ext.asyncio import create_async_engine  # it loads the ORM, which SQLite does not need
 
         settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
@@ -222,7 +225,7 @@ class PostgresEngine:
         event.listen(engine.sync_engine, "checkin", _note_use)
         return engine
 
-    def _test(self, connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+    def _test(self, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object) -> None:
         """Replaces all connections of the pool if this one is lost."""
         lost = record.driver_connection is None or record.driver_connection.is_closed()
         if not lost and time.monotonic() - record.info.get(_USED, math.inf) > IDLE_SECONDS:
@@ -289,8 +292,8 @@ def engines(place: URL) -> Engines:
 
 
 def _clean_parameters(
-    _connection: Connection, _cursor: object, statement: str, parameters: Any, _context: object, many: bool
-) -> tuple[str, Any]:
+    _connection: Connection, _cursor: object, statement: str, parameters: SqlValue, _context: object, many: bool
+) -> tuple[str, SqlValue]:
     """Replaces text that no database can hold (NUL in PostgreSQL, half of a surrogate pair in both) in a query's parameters. It
     comes from clients and command lines. The replacement is a character that no id, name or word contains, so the query finds
     nothing. Bulk rows were cleaned when they were made."""
@@ -301,14 +304,14 @@ def _clean_parameters(
     return statement, tuple(searchable(value) for value in parameters)
 
 
-def searchable(value: Any) -> Any:
+def searchable(value: SqlValue) -> SqlValue:
     """The value in a form that the database accepts in a query."""
     if not isinstance(value, str) or (value.isascii() and "\0" not in value):
         return value
     return value.replace("\0", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def _prepare(cache_kb: int, connection: Any, _record: object) -> None:
+def _prepare(cache_kb: int, connection: sqlite3.Connection, _record: object) -> None:
     """Configures a connection. Transactions begin explicitly, in ``_begin``."""
     connection.isolation_level = None
     cursor = connection.cursor()
@@ -321,7 +324,7 @@ def _prepare(cache_kb: int, connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _free(cursor: Any) -> int:
+def _free(cursor: Any) -> int:  # Any: a cursor whose ``execute`` returns itself, which DB-API does not promise
     return int(cursor.execute("PRAGMA freelist_count").fetchone()[0])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import field
@@ -76,7 +76,7 @@ async def _details(queries: Queries, which: Filter) -> AsyncIterator[TurnDetail]
 def markdown(turn: TurnDetail) -> str:
     """A turn as a Markdown page: the messages with their roles, and how the turn ended."""
     when = datetime.fromtimestamp(turn.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    facts: list[tuple[str, Any]] = [
+    facts: list[tuple[str, object]] = [
         ("turn", turn.id),
         ("session", turn.session_id),
         ("model", turn.model),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
-from sqlalchemy import BigInteger, ColumnElement, Row, Select, and_, cast, func, insert, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ..callers import MAX_LIMIT, fault_of_key_name
@@ -19,6 +19,7 @@ from ..errors import RequestError, excerpt
 from . import schema
 from .database import Database, Watch
 from .key_marker import KeyMarker
+from .sql_types import DatabaseRow, Query, SqlValue
 
 PREFIX: Final = "sg-"
 SHOWN_CHARS: Final = 8
@@ -69,7 +70,7 @@ class StoredKeys:
         """Whether this store ever had keys, according to the marker file beside it."""
         return self._marker.is_set()
 
-    async def add(self, name: str, **limits: Any) -> tuple[StoredKey, str]:
+    async def add(self, name: str, **limits: Any) -> tuple[StoredKey, str]:  # Any: fields of a StoredKey
         """Adds a key. Returns it with its secret, which cannot be read again."""
         fault = fault_of_key_name(name)
         if fault:
@@ -185,7 +186,7 @@ _SUMS: Final = (
 )
 
 
-def _used(*columns: Any, now: float | None, all_keys: bool = False) -> Select[Any]:
+def _used(*columns: ColumnElement[SqlValue], now: float | None, all_keys: bool = False) -> Query:
     """Selects these columns of the turns that count for the budget of their key. ``all_keys`` includes keys without such
     turns."""
     keys, turns, endings = schema.keys, schema.turns, schema.endings
@@ -221,11 +222,11 @@ def _check_limits(key: StoredKey) -> None:
         raise RequestError("a budget period was given without a budget: set what the key may cost, or how many tokens it may use")
 
 
-def _spent(row: Row[Any]) -> Spent:
+def _spent(row: DatabaseRow) -> Spent:
     return Spent(turns=row.turns, tokens=int(row.tokens), cost=float(row.cost))
 
 
-def _key(row: Row[Any]) -> StoredKey:
+def _key(row: DatabaseRow) -> StoredKey:
     known = {name: row._mapping[name] for name in StoredKey.__struct_fields__}
     tools = None if row.tools is None else msgspec.json.decode(row.tools)
     return StoredKey(**{**known, "models": msgspec.json.decode(row.models), "tools": tools})

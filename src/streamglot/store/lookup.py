@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from ..messages import Message
 from . import schema
 from .conversation import HASH_BYTES
 from .database import Database
+from .sql_types import Query
 
 _EMPTY_ANSWER: Final = hashlib.blake2b(msgspec.json.encode(Message("assistant", [])), digest_size=HASH_BYTES).digest()
 """The hash of an empty answer."""
@@ -57,7 +58,7 @@ class Lookup:
         """The newest turn whose answer was stored: of a session, of a directory, of these ``callers``, or of callers whose names
         begin with ``beginning``."""
         sessions, turns, answers = schema.sessions, schema.turns, schema.answers
-        question: Any = (
+        question: Query = (
             select(turns.c.id, turns.c.session_id, turns.c.caller)
             .join(sessions, sessions.c.id == turns.c.session_id)
             .join(answers, answers.c.turn_id == turns.c.id)

@@ -12,16 +12,17 @@ import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, LargeBinary, Row, Select, cast, literal, select, update
+from sqlalchemy import Connection, LargeBinary, cast, literal, select, update
 
 from ..events import StreamError
 from ..messages import Message
 from . import schema
 from .database import Database, StoreLocked, Watch
 from .rows import words
+from .sql_types import DatabaseRow, Query, UpsertStatement
 
 SEEN_SECONDS: Final = 10.0
 """Seconds between two heartbeats of a process. Each also looks for dead processes."""
@@ -45,7 +46,7 @@ class Process:
         self._database = database
         table = schema.processes
         self._watch = Watch(database, select(table).where(table.c.recovered.is_(None), table.c.id != self.id))
-        self._others: list[Row[Any]] = []
+        self._others: list[DatabaseRow] = []
 
     async def begin(self) -> int:
         """Registers the process and ends the turns of dead processes; returns their number. If another process holds the write
@@ -118,7 +119,7 @@ def _text(body: str | bytes) -> str:
         return ""
 
 
-def _interrupt(database: Database, process: str, at: float) -> Any:
+def _interrupt(database: Database, process: str, at: float) -> UpsertStatement:
     turns, endings = schema.turns, schema.endings
     ended = select(endings.c.turn_id).where(endings.c.turn_id == turns.c.id).exists()
     open_turns = select(
@@ -128,7 +129,7 @@ def _interrupt(database: Database, process: str, at: float) -> Any:
     return database.insert(endings).from_select(columns, open_turns).on_conflict_do_nothing()
 
 
-def _asked(database: Database, process: str) -> Select[Any]:
+def _asked(database: Database, process: str) -> Query:
     """The last user message of the interrupted turns, for the search index; other turns add it when they end. SQLite returns it
     as bytes, because it may not be valid text and would make the whole query fail."""
     turns, nodes, messages, endings = schema.turns, schema.nodes, schema.messages, schema.endings
@@ -162,7 +163,7 @@ def start_time(pid: int) -> str:
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
-def is_alive(row: Row[Any], now: float) -> bool:
+def is_alive(row: DatabaseRow, now: float) -> bool:
     if row.place != pid_scope():
         return bool(now - row.seen < DEAD_SECONDS)
     if row.born:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, Select, and_, false, func, or_, select, text
+from sqlalchemy import ColumnElement, FromClause, and_, false, func, or_, select, text
 
 from ..dialects import DIALECTS, dialect
 from ..errors import RequestError, excerpt
 from ..events import StreamError
+from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response, TokenCounts
 from . import schema
 from .database import Database
 from .query_results import Filter, RawFrame, RawFrames, SessionSummary, TurnDetail, TurnSummary
 from .search import Indexing, matches
+from .sql_types import DatabaseRow, Query, SqlValue
 from .titles import given_titles
 from .turn import BROKEN
 
@@ -62,7 +64,7 @@ class Queries:
             question = question.where(endings.c.turn_id.is_(None))
         return [TurnSummary(**_summary(row)) for row in await self._database.fetch(question)]
 
-    def _filtered(self, question: Select[Any], which: Filter) -> Select[Any]:
+    def _filtered(self, question: Query, which: Filter) -> Query:
         turns = schema.turns
         if which.caller is not None:
             question = question.where(turns.c.caller == which.caller)
@@ -100,7 +102,7 @@ class Queries:
             steps=await self._steps(row.id),
         )
 
-    async def complete(self, turn_id: str, caller: str | None = None, name: str = "") -> dict[str, Any] | None:
+    async def complete(self, turn_id: str, caller: str | None = None, name: str = "") -> JsonObject | None:
         """The complete response object of a turn, as a request without streaming would return it: in the dialect ``name``, else
         in the client's own dialect if it has such an object."""
         turn = await self.turn(turn_id, caller)
@@ -211,7 +213,7 @@ class Queries:
         rows = await self._database.fetch(question.order_by(turns.c.started.desc()).limit(1))
         return rows[0].id if rows else None
 
-    async def _place(self, before: str, when: Select[Any], what: str) -> tuple[float, str]:
+    async def _place(self, before: str, when: Query, what: str) -> tuple[float, str]:
         """Where a page begins: from a cursor, or from the row of an id."""
         id, _, time = before.partition(CURSOR_SEPARATOR)
         try:
@@ -247,12 +249,12 @@ class Queries:
             request.messages = [_messages.decode(row.body) for row in rows]
         return request
 
-    async def _steps(self, turn_id: str) -> list[dict[str, Any]]:
+    async def _steps(self, turn_id: str) -> list[JsonObject]:
         steps = schema.steps
         rows = await self._database.fetch(select(steps.c.body).where(steps.c.turn_id == turn_id).order_by(steps.c.number))
         return [msgspec.json.decode(row.body) for row in rows]
 
-    async def _response(self, row: Row[Any]) -> Response | None:
+    async def _response(self, row: DatabaseRow) -> Response | None:
         if row.response is None:
             return None
         response = _responses.decode(row.response)
@@ -291,7 +293,7 @@ def has_response_id(response_id: str) -> ColumnElement[bool]:
     return turns.c.id.in_(started.union_all(select(endings.c.turn_id).where(endings.c.response_id == response_id)))
 
 
-def _turn_columns(*more: Any) -> Select[Any]:
+def _turn_columns(*more: FromClause | ColumnElement[SqlValue]) -> Query:
     turns, endings = schema.turns, schema.endings
     plain = ("id", "session_id", "caller", "request_id", "started", "dialect", "model", "stream", "title", "probe")
     columns = [*(turns.c[name] for name in plain), turns.c.response_id.label("given_id")]
@@ -301,7 +303,7 @@ def _turn_columns(*more: Any) -> Select[Any]:
     return select(*columns, *more).outerjoin_from(turns, endings, endings.c.turn_id == turns.c.id)
 
 
-def _summary(row: Row[Any]) -> dict[str, Any]:
+def _summary(row: DatabaseRow) -> JsonObject:
     return {
         "id": row.id,
         "session_id": row.session_id,
@@ -324,5 +326,5 @@ def _summary(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _json(body: str | None, default: Any) -> Any:
+def _json(body: str | None, default: JsonValue) -> JsonValue:
     return msgspec.json.decode(body) if body else default

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Struct, field
 
 from ..events import StreamError
+from ..json_types import JsonObject
 from ..messages import Request, Response, TokenCounts
 
 
@@ -40,13 +39,13 @@ class TurnDetail(TurnSummary, kw_only=True):
     ``steps`` are those of a tool loop: model turns and calls."""
 
     request: Request | None
-    client_options: dict[str, Any] = field(name="wish")  # its first name, which earlier exports and archives have
+    client_options: JsonObject = field(name="wish")  # its first name, which earlier exports and archives have
     upstream_request: Request | None
     response: Response | None
-    timings: dict[str, Any]
-    verdicts: list[dict[str, Any]]
-    more: dict[str, Any]
-    steps: list[dict[str, Any]] = field(default_factory=list)
+    timings: JsonObject
+    verdicts: list[JsonObject]
+    more: JsonObject
+    steps: list[JsonObject] = field(default_factory=list)
 
     @property
     def client_response(self) -> Response | None:

@@ -7,10 +7,11 @@ The number of turns and their bytes are limited. Older turns are read from the d
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
+from ..json_types import JsonObject
 from ..messages import Message
 from .conversation import ANSWER_BYTES, Conversation, alike
 from .echoes import carries_echo
@@ -55,7 +56,7 @@ class Recent:
         self._turns: OrderedDict[str, Seen] = OrderedDict()
         self._by: dict[tuple[str, str | bytes], dict[str, Seen]] = {}
         self._heads: dict[str, str] = {}
-        self._states: OrderedDict[str, dict[str, dict[str, Any]]] = OrderedDict()
+        self._states: OrderedDict[str, dict[str, JsonObject]] = OrderedDict()
 
     # --- learning
 
@@ -97,7 +98,7 @@ class Recent:
         if seen is not None:
             seen.retrievable = False
 
-    def learn(self, session_id: str, provider: str, state: dict[str, Any]) -> None:
+    def learn(self, session_id: str, provider: str, state: JsonObject) -> None:
         self._states.setdefault(session_id, {}).setdefault(provider, {}).update(state)
         self._states.move_to_end(session_id)
         while len(self._states) > self._max_turns:
@@ -105,7 +106,7 @@ class Recent:
 
     # --- finding
 
-    def state(self, session_id: str) -> dict[str, dict[str, Any]]:
+    def state(self, session_id: str) -> dict[str, JsonObject]:
         return self._states.get(session_id, {})
 
     def answers(self, session_id: str) -> list[tuple[str, Message]]:

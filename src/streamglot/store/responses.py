@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Row, and_, select
+from sqlalchemy import and_, select
 
 from . import schema
 from .database import Database, StoreUnavailable
 from .queries import Queries, has_response_id
 from .query_results import TurnDetail
 from .recent import Recent
+from .sql_types import DatabaseRow
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
 
 ELSEWHERE_SECONDS: Final = COMMIT_SECONDS + 0.1
@@ -54,7 +55,7 @@ class Responses:
         self._recent.withdraw(row.id)
         return True
 
-    async def _row(self, response_id: str, caller: str | None) -> Row[Any] | None:
+    async def _row(self, response_id: str, caller: str | None) -> DatabaseRow | None:
         """The row of the turn. It may still be on its way to the database, from this process or from another."""
         turns = schema.turns
         question = select(turns.c.id, RETRIEVABLE.label("retrievable")).where(has_response_id(response_id))

@@ -8,16 +8,18 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ..json_types import JsonObject
 from ..messages import Message, Part, Request, TextPart
 from .conversation import HASH_BYTES
 from .echoes import carries_echo
 from .shorten import bare_response, short_request, short_response
+from .sql_types import SqlRow
 from .tokenizer import wording
 from .turn import BARE_BYTES, Finished, Turn, answer_weight, weight
 from .turn_rows import ID_CHARS, MAX_TOKENS, UNFIT_ERRORS, EndingRow, TurnRow, as_json, clean, ending_row, turn_row
@@ -35,7 +37,7 @@ STEP_CONTENTS: Final = frozenset(("arguments", "result"))
 PACKED: Final = b"\x01"
 """The first byte of compressed chunks. The arrays that earlier versions stored never begin with it."""
 
-Row: TypeAlias = dict[str, Any]
+Row: TypeAlias = SqlRow
 _encoder = msgspec.json.Encoder()
 
 
@@ -104,7 +106,7 @@ class FrameEntry(Entry, kw_only=True):
 class StateEntry(Entry, kw_only=True):
     session_id: str
     provider: str
-    state: dict[str, Any]
+    state: JsonObject
     at: float
 
 
@@ -113,7 +115,7 @@ class StepEntry(Entry, kw_only=True):
 
     turn_id: str
     number: int
-    step: dict[str, Any]
+    step: JsonObject
 
     def lighter(self) -> StepEntry | None:
         return self.without_contents() if self.step.keys() & STEP_CONTENTS else None

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import ARRAY, Connection, Select, Text, column, func, literal, literal_column, select, table, text
+from sqlalchemy import ARRAY, Connection, Text, column, func, literal, literal_column, select, table, text
 
 from ..errors import RequestError, excerpt
 from . import schema
 from .database import Database
+from .sql_types import Query
 from .tokenizer import wording
 
 TEXTS_PER_TRANSACTION: Final = 100
@@ -63,7 +64,7 @@ def _index_some(connection: Connection) -> None:
         connection.execute(text("UPDATE indexed SET number = :last"), {"last": last})
 
 
-def matches(words: str, sqlite: bool) -> Select[Any]:
+def matches(words: str, sqlite: bool) -> Query:
     """Selects the ids of the turns that match this query."""
     wanted, unwanted = terms(words)
     found = select(schema.texts.c.turn_id)
@@ -88,7 +89,7 @@ def terms(words: str) -> tuple[list[str], list[str]]:
     return wanted, unwanted
 
 
-def _filtered(found: Select[Any], wanted: list[str], unwanted: list[str]) -> Select[Any]:
+def _filtered(found: Query, wanted: list[str], unwanted: list[str]) -> Query:
     """Adds the conditions for PostgreSQL. Its index finds the texts that contain all words; phrases are then searched in
     those."""
     body = schema.texts.c.body

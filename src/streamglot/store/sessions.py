@@ -15,12 +15,13 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 from sqlalchemy import case, select
 
+from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request
 from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
@@ -65,7 +66,7 @@ class SessionHints(Struct, kw_only=True):
 
 
 def session_hints(
-    caller: str, request: Request, body: Mapping[str, Any], headers: Mapping[str, str], chat_field: str = ""
+    caller: str, request: Request, body: Mapping[str, JsonValue], headers: Mapping[str, str], chat_field: str = ""
 ) -> SessionHints:
     """Reads the session name from a request, in every form that clients use."""
     found = next((headers[name] for name in HEADERS if headers.get(name)), "")
@@ -211,9 +212,9 @@ class Sessions:
         table = schema.sessions
         return bool(await self._database.fetch(select(table.c.id).where(table.c.id == session_id, table.c.caller == caller)))
 
-    async def _state(self, session_id: str) -> dict[str, dict[str, Any]]:
+    async def _state(self, session_id: str) -> dict[str, JsonObject]:
         table = schema.states
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, JsonObject] = {}
         for row in await self._database.fetch(select(table).where(table.c.session_id == session_id)):
             found.setdefault(row.provider, {})[row.name] = msgspec.json.decode(row.value)
         for provider, state in self._recent.state(session_id).items():

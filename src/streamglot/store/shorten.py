@@ -5,11 +5,12 @@ A shortened conversation can still be continued: messages and calls keep their p
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from ..json_types import JsonValue
 from ..messages import (
     MediaPart,
     NativePart,
@@ -66,7 +67,7 @@ def short_part(part: Part) -> Part:
             left_out = {"streamglot": f"{len(part.arguments)} characters of arguments were not stored"}
             return replace(part, arguments=msgspec.json.encode(left_out).decode(), echo=None, native=None)
         case ToolResultPart():
-            content: list[Any] = [short_part(inner) for inner in part.content]
+            content: list[JsonValue] = [short_part(inner) for inner in part.content]
             return replace(part, content=content, native=None if _large(part.native) else part.native)
         case MediaPart() if len(part.data) + len(part.url) + len(part.transcript) > PART_CHARS:
             return TextPart(f"[{part.mime or 'a medium'} of {len(part.data)} characters was not stored]")
@@ -89,7 +90,7 @@ def _short_text(part: TextPart | RefusalPart | ReasoningPart) -> Part:
     return replace(part, text=text, echo=None, citations=[])
 
 
-def _large(*states: Any) -> bool:
+def _large(*states: object) -> bool:
     return any(state is not None and encoded_size(state) > PART_CHARS for state in states)
 
 

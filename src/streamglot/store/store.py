@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ConfigError
+from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request
-from ..tasks import TaskSupervisor, within
+from ..tasks import TaskSupervisor, WriteLine, within
 from .approvals import StoredApprovals
 from .buffer import StreamBuffer
 from .commit import Commit
@@ -52,7 +53,7 @@ class StoreSettings(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Store:
-    def __init__(self, database: Database, settings: StoreSettings, log: Callable[[Mapping[str, Any]], None] | None) -> None:
+    def __init__(self, database: Database, settings: StoreSettings, log: WriteLine | None) -> None:
         self.database = database
         self.settings = settings
         self.process = Process(database)
@@ -75,7 +76,7 @@ class Store:
         self._tick: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, settings: StoreSettings | None = None, log: Callable[[Mapping[str, Any]], None] | None = None) -> Store:
+    async def open(cls, settings: StoreSettings | None = None, log: WriteLine | None = None) -> Store:
         """Opens or creates the database and ends the turns of dead processes. Raises ConfigError if the database cannot be
         opened or a newer version made it."""
         settings = settings or StoreSettings()
@@ -234,14 +235,14 @@ class Store:
             )
         )
 
-    def take_step(self, turn: Turn, number: int, step: Mapping[str, Any]) -> None:
+    def take_step(self, turn: Turn, number: int, step: Mapping[str, JsonValue]) -> None:
         entry = StepEntry(kind="steps", turn_id=turn.id, number=number, step=dict(step))
         if not self.settings.content:
             entry = entry.without_contents()
         entry.weight += encoded_size(entry.step)
         self.writer.put(entry)
 
-    def take_state(self, turn: Turn, provider: str, state: dict[str, Any]) -> None:
+    def take_state(self, turn: Turn, provider: str, state: JsonObject) -> None:
         turn.session.state.setdefault(provider, {}).update(state)
         self._recent.learn(turn.session.id, provider, state)
         entry = StateEntry(kind="states", session_id=turn.session.id, provider=provider, state=state, at=time.time())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..events import Extra
+from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import Conversation
 from .scaffolding import without_scaffolding
@@ -54,10 +55,10 @@ class Session(Struct, kw_only=True):
     new: bool = True
     previous: str = ""
     started: float = 0.0
-    state: dict[str, dict[str, Any]] = field(default_factory=dict)
+    state: dict[str, JsonObject] = field(default_factory=dict)
     conversation: Conversation | None = None
 
-    def provider_state(self, provider: str) -> dict[str, Any]:
+    def provider_state(self, provider: str) -> JsonObject:
         """The state that this provider sent in the turn that the request continues. It is empty for a branch, or if another
         provider answered since: the provider then needs the whole conversation."""
         state = dict(self.state.get(provider, {}))
@@ -79,7 +80,7 @@ class Started(Struct, kw_only=True):
     probe: bool = False
     response_id: str = ""
     retrievable: bool = True
-    client_options: dict[str, Any] = field(default_factory=dict)
+    client_options: JsonObject = field(default_factory=dict)
     at: float = 0.0
 
 
@@ -97,9 +98,9 @@ class Finished(Struct, kw_only=True):
     upstream_model: str = ""
     upstream_request: Request | None = None
     cost: float | Callable[[], float | None] | None = None
-    timings: dict[str, Any] = field(default_factory=dict)
-    verdicts: list[dict[str, Any]] = field(default_factory=list)
-    more: dict[str, Any] = field(default_factory=dict)
+    timings: JsonObject = field(default_factory=dict)
+    verdicts: list[JsonObject] = field(default_factory=list)
+    more: JsonObject = field(default_factory=dict)
     first_event: float = 0.0
     at: float = 0.0
     written: Callable[[], None] | None = None
@@ -109,8 +110,8 @@ class TurnSink(Protocol):
     """The parts of the store that a turn uses."""
 
     def take_frame(self, turn: Turn, direction: str, at: float, data: bytes) -> None: ...
-    def take_state(self, turn: Turn, provider: str, state: dict[str, Any]) -> None: ...
-    def take_step(self, turn: Turn, number: int, step: Mapping[str, Any]) -> None: ...
+    def take_state(self, turn: Turn, provider: str, state: JsonObject) -> None: ...
+    def take_step(self, turn: Turn, number: int, step: Mapping[str, JsonValue]) -> None: ...
     def take_end(self, turn: Turn, finished: Finished) -> None: ...
 
 
@@ -147,7 +148,7 @@ class Turn:
         if state and not self.started.probe:
             self._store.take_state(self, provider, {**state, STATE_TURN: self.id})
 
-    def step(self, number: int, step: Mapping[str, Any]) -> None:
+    def step(self, number: int, step: Mapping[str, JsonValue]) -> None:
         """A step of a tool loop: a model turn or a call. A later step with the same number replaces it."""
         if self.kept:
             self._store.take_step(self, number, step)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..tasks import TaskSupervisor
+from ..tasks import TaskSupervisor, WriteLine
 from .buffer import (
     HEARTBEAT_SECONDS,
     KEEP_SECONDS,
@@ -52,7 +52,7 @@ class ValkeyBuffer:
         keep: float = KEEP_SECONDS,
         lost: float = LOST_SECONDS,
         queue: int = QUEUE_BYTES,
-        log: Callable[[Mapping[str, Any]], None] | None = None,
+        log: WriteLine | None = None,
     ) -> None:
         try:
             from valkey.asyncio import Valkey
@@ -60,6 +60,7 @@ class ValkeyBuffer:
         except ImportError:
             raise ConfigError("valkey.url needs the package valkey: pip install 'streamglot[valkey]'") from None
         self._faults: tuple[type[Exception], ...] = (ValkeyError, OSError, TimeoutError)
+        # Any: the package has no types for asyncio
         self._client: Any = Valkey.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
         self._bytes, self._keep, self._lost = bytes, int(keep), lost
         self._live: dict[str, LiveStream] = {}

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from ..tasks import TaskSupervisor
+from ..tasks import TaskSupervisor, WriteLine
 from .writer import FIRST_PAUSE, LONGEST_PAUSE, SHARES, Report
 
 QUEUE_BYTES: Final = 64 * 2**20
@@ -35,7 +35,7 @@ listed."""
 class Command(NamedTuple):
     kind: str
     weight: int
-    words: tuple[Any, ...]
+    words: tuple[object, ...]
 
 
 class ValkeyQueue:
@@ -43,12 +43,12 @@ class ValkeyQueue:
 
     def __init__(
         self,
-        client: Any,
+        client: Any,  # Any: the package has no types for asyncio
         refusal: type[Exception],
         *,
         bytes: int,
         back: Callable[[], None],
-        log: Callable[[Mapping[str, Any]], None] | None,
+        log: WriteLine | None,
     ) -> None:
         self._client, self._refusal = client, refusal
         self._bytes = bytes
@@ -74,7 +74,7 @@ class ValkeyQueue:
     def failing(self) -> bool:
         return bool(self._failing_since)
 
-    def put(self, kind: str, *words: Any, size: int = 0) -> None:
+    def put(self, kind: str, *words: object, size: int = 0) -> None:
         """Queues a command that carries ``size`` bytes, or counts it as dropped."""
         weight = COMMAND_BYTES + size
         if self._weight + weight > SHARES.get(kind, 1.0) * self._bytes or self._task.done():
@@ -219,7 +219,7 @@ class ValkeyQueue:
         """Logs a fault of our own in a task that continues."""
         self._log("store_fault", message=f"{type(error).__name__}: {error}"[:300])
 
-    def _log(self, event: str, **more: Any) -> None:
+    def _log(self, event: str, **more: object) -> None:
         self._write_line({"event": event, "where": "valkey", **more})
 
 

@@ -17,11 +17,11 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
-from ..tasks import TaskSupervisor, within
+from ..tasks import TaskSupervisor, WriteLine, within
 from .commit import Commit
 from .database import is_transient
 from .rows import Entry, Rows, StepEntry, TurnEntry, rows_of
@@ -78,7 +78,7 @@ class Writer:
         entries: int = QUEUE_ENTRIES,
         bytes: int = QUEUE_BYTES,
         interval: float = COMMIT_SECONDS,
-        log: Callable[[Mapping[str, Any]], None] | None = None,
+        log: WriteLine | None = None,
     ) -> None:
         self._commit = commit
         self._entries, self._bytes, self._interval = entries, bytes, interval

@@ -11,8 +11,9 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from datetime import datetime
+from http.client import HTTPMessage
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from .settings import BuiltIn
@@ -65,7 +66,9 @@ def current_time(zone: str = "UTC") -> str:
 
 # --- the calculator
 
-_OPERATORS: Final[dict[type, Callable[[Any, Any], Any]]] = {
+Number: TypeAlias = Any  # Any: int, float or complex; an operation that a number does not have raises TypeError
+
+_OPERATORS: Final[dict[type, Callable[[Number, Number], Number]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -73,7 +76,7 @@ _OPERATORS: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+_FUNCTIONS: Final[dict[str, Callable[..., Number]]] = {
     "abs": abs,
     "round": round,
     "min": min,
@@ -102,7 +105,7 @@ def calculate(expression: str) -> str:
         raise ToolError(f"{expression!r} cannot be calculated: {error}.") from None
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr) -> Number:
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return value
@@ -121,7 +124,7 @@ def _value(node: ast.expr) -> Any:
     raise ToolError(f"{ast.unparse(node)!r} is not part of arithmetic. Use numbers, operators and the functions of this tool.")
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _power(base: Number, exponent: Number) -> Number:
     if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and base.bit_length() * exponent > POWER_BITS:
         return float(base) ** exponent
     return base**exponent
@@ -216,7 +219,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def __init__(self, check: Callable[[str], None]) -> None:
         self._check = check
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
         self._check(newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 

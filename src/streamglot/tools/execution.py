@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
+from ..json_types import JsonObject, JsonValue
 from .mixed_turns import MixedTurns
 from .questions import Offer
 from .registry import ToolRegistry, by_model_name
@@ -20,7 +21,7 @@ KEPT_CHARS: Final = 4 * 2**20
 APPROVAL_SECONDS: Final = 600.0
 """Seconds that a person has to approve a call. After that the call is refused."""
 
-Approve = Callable[[Tool, Mapping[str, Any]], Awaitable[bool]]
+Approve = Callable[[Tool, Mapping[str, JsonValue]], Awaitable[bool]]
 
 
 class ToolExecutor:
@@ -60,11 +61,11 @@ class ToolExecutor:
             tools, faults = await self.registry.select(patterns)
         return Offer(by_model_name(tools), faults, dict(hosted))
 
-    async def run(self, tool: Tool, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, tool: Tool, arguments: JsonObject) -> ToolOutput:
         with self._in_use():
             return await self._run(tool, arguments)
 
-    async def _run(self, tool: Tool, arguments: dict[str, Any]) -> ToolOutput:
+    async def _run(self, tool: Tool, arguments: JsonObject) -> ToolOutput:
         if self.approve is not None and not await self.approve(tool, arguments):
             raise ToolError(f"The user does not allow this call of {tool.name!r}. Go on without it.")
         try:

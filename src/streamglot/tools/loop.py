@@ -13,7 +13,7 @@ The loop does not wait, and knows the time only from its executor's clock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,9 +32,10 @@ from ..events import (
     ToolResult,
     Usage,
 )
+from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart
 from ..stages import Collect, messages_of
-from ..stages.stage import CheckResult, ExchangeContext, NextRequest, Output, Question, Stage
+from ..stages.stage import CheckResult, ExchangeContext, NextRequest, Output, Question, QuestionGenerator, Stage
 from .activity import Activity
 from .hosted import HostedTools
 from .questions import Call, Executor, ListTools, Offer, RunTool, content_of, output_of_check, output_of_reply, refusal
@@ -87,7 +88,7 @@ class ToolLoop(Stage):
 
     # --- the request
 
-    def request(self, request: Request) -> Generator[Question, Any, Request]:
+    def request(self, request: Request) -> QuestionGenerator[Request]:
         """Declares the tools. A tool of the client's own keeps its name; ours of the same name is left out."""
         self._began = self._executor.clock()
         self._steps.begin_turn()
@@ -202,7 +203,7 @@ class ToolLoop(Stage):
     def _question(self, call: Call, number: int, out: list[Output]) -> RunTool | None:
         """The question that runs this call. A call that is not run gets a result that says why, and None is returned."""
         tool, words = self._offer.tools.get(call.name), ""
-        arguments: dict[str, Any] = {}
+        arguments: JsonObject = {}
         if self._last_round:
             words = "was not run: no more tools may be called. Answer with what you have"
         elif tool is None:
@@ -225,7 +226,7 @@ class ToolLoop(Stage):
             self._executor, tool, call, arguments, max(0.0, min(self._limits.seconds, left)) + self._executor.approval_seconds
         )
 
-    def _repeated(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def _repeated(self, name: str, arguments: Mapping[str, JsonValue]) -> str:
         same = name, msgspec.json.encode(arguments, order="deterministic")
         self._runs[same] += 1
         if self._runs[same] <= self._limits.repeats:
@@ -241,7 +242,7 @@ class ToolLoop(Stage):
             self._running += 1
             out.append(question)
 
-    def answer(self, question: Question, reply: Any) -> list[Output]:
+    def answer(self, question: Question, reply: object) -> list[Output]:
         out: list[Output] = []
         if self._over:
             return out
@@ -379,7 +380,7 @@ class ToolLoop(Stage):
         self._executor.mixed.remember(self._context.key, self._client_calls, calls, self._results())
 
 
-_RULES: Final[dict[type, Callable[[ToolLoop, Any, list[Output]], None]]] = {
+_RULES: Final[dict[type, Callable[[ToolLoop, Any, list[Output]], None]]] = {  # Any: each method takes the events of its key
     StreamStart: ToolLoop._started,
     ToolCallStart: ToolLoop._call_started,
     ToolCallDelta: ToolLoop._call_piece,

@@ -15,7 +15,7 @@ import time
 import urllib.parse
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx2
 import msgspec
@@ -26,6 +26,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 
 from ..directories import data_directory
 from ..errors import ConfigError
+from ..json_types import JsonObject
 from .settings import McpOAuth
 
 CALLBACK: Final = "/callback"
@@ -77,14 +78,14 @@ class TokenFile:
     def clear(self) -> None:
         self.path.unlink(missing_ok=True)
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> JsonObject:
         try:
             value = msgspec.json.decode(self.path.read_bytes())
         except (OSError, msgspec.DecodeError):
             return {}
         return value if isinstance(value, dict) else {}
 
-    def _write(self, **values: Any) -> None:
+    def _write(self, **values: object) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = self.path.with_suffix(f".{os.getpid()}.new")
         data = msgspec.json.encode({**self._read(), **values})

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import ConfigError
+from ..json_types import JsonObject
 from ..messages import MediaPart
 from .settings import McpServer
 from .subprocesses import kill_group, reap
@@ -65,7 +66,7 @@ class McpSource:
             ]
         return self._tools
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
+    async def call(self, name: str, arguments: JsonObject) -> ToolOutput:
         worker = await self._running()
         question = {"op": "call", "name": name, "arguments": arguments}
         trace = TRACE_CONTEXT.get()
@@ -117,14 +118,12 @@ class McpSource:
 class McpTool(Tool):
     """One tool of an MCP server."""
 
-    def __init__(
-        self, source: McpSource, name: str, description: str, parameters: dict[str, Any], read_only: bool | None
-    ) -> None:
+    def __init__(self, source: McpSource, name: str, description: str, parameters: JsonObject, read_only: bool | None) -> None:
         super().__init__(f"{source.name}.{name}", description, parameters, read_only=read_only)
         self._source = source
         self._own_name = name
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, arguments: JsonObject) -> ToolOutput:
         return await self._source.call(self._own_name, arguments)
 
 
@@ -138,7 +137,7 @@ class _WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._asked: dict[int, asyncio.Future[JsonObject]] = {}
         self._number = 0
         self._fault = ""
 
@@ -161,7 +160,7 @@ class _WorkerProcess:
         await self._send([self._name, msgspec.to_builtins(settings)])
         await asyncio.shield(self._ready)
 
-    async def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, question: JsonObject) -> JsonObject:
         """The worker's answer. A cancellation is passed on to the server."""
         self._number += 1
         number = self._number
@@ -170,7 +169,7 @@ class _WorkerProcess:
             if not self.alive:
                 raise ToolError(self._gone())
             await self._send({"id": number, **question})
-            said: dict[str, Any] = await answer
+            said: JsonObject = await answer
         except asyncio.CancelledError:
             with suppress(ToolError):
                 await self._send({"id": number, "op": "cancel"})
@@ -181,7 +180,7 @@ class _WorkerProcess:
             raise ToolError(f"the MCP server {self._name!r} failed: {said['error']}")
         return said
 
-    async def _send(self, line: Any) -> None:
+    async def _send(self, line: object) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -200,13 +199,14 @@ class _WorkerProcess:
         finally:
             kill_group(process)
             error = ToolError(self._gone())
+            # Any: each waits for its own type of result
             waiters: list[asyncio.Future[Any]] = [self._ready, *self._asked.values()]
             for waiting in waiters:
                 if not waiting.done():
                     waiting.set_exception(error)
                     waiting.exception()  # marks it as read: the waiting task may be gone
 
-    def _heard(self, line: dict[str, Any]) -> None:
+    def _heard(self, line: JsonObject) -> None:
         match line.get("event"):
             case "ready":
                 if not self._ready.done():

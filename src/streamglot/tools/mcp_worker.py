@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ..json_types import JsonObject
 from .settings import McpServer
 
 TEXT_CHARS: Final = 4 * 2**20
@@ -43,7 +44,7 @@ class Worker:
     def __init__(self, name: str, settings: McpServer) -> None:
         self._name = name
         self._settings = settings
-        self._client: Any = None
+        self._client: Any = None  # Any: a client of the SDK, which is loaded late
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     async def run(self, lines: asyncio.StreamReader) -> None:
@@ -59,7 +60,7 @@ class Worker:
                 for task in (listening, *self._tasks.values()):
                     task.cancel()
 
-    def _transport(self) -> Any:
+    def _transport(self) -> Any:  # Any: the SDK accepts several types
         settings = self._settings
         if settings.url:
             import httpx2
@@ -80,7 +81,7 @@ class Worker:
         parameters = StdioServerParameters(command=command, args=arguments, env=settings.env or None, cwd=settings.cwd or None)
         return stdio_client(parameters, errlog=open(os.devnull, "w"))  # open as long as the process lives
 
-    async def _heard(self, message: Any) -> None:
+    async def _heard(self, message: object) -> None:
         """Servers of the older protocol push notifications."""
         if "ToolListChanged" in type(getattr(message, "root", message)).__name__:
             say({"event": "changed"})
@@ -103,7 +104,7 @@ class Worker:
                 continue
             self._tasks[number] = asyncio.ensure_future(self._answer(asked))
 
-    async def _answer(self, asked: dict[str, Any]) -> None:
+    async def _answer(self, asked: JsonObject) -> None:
         number = asked["id"]
         try:
             if asked["op"] == "list":
@@ -119,8 +120,8 @@ class Worker:
         finally:
             del self._tasks[number]
 
-    async def _list(self) -> list[dict[str, Any]]:
-        tools: list[dict[str, Any]] = []
+    async def _list(self) -> list[JsonObject]:
+        tools: list[JsonObject] = []
         cursor: str | None = None
         for _ in range(PAGES):
             page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
@@ -131,7 +132,7 @@ class Worker:
         return tools[:TOOLS]
 
 
-def _declared(tool: Any) -> dict[str, Any]:
+def _declared(tool: Any) -> JsonObject:  # Any: a tool of the SDK
     hints = tool.annotations
     return {
         "name": tool.name,
@@ -141,7 +142,7 @@ def _declared(tool: Any) -> dict[str, Any]:
     }
 
 
-def _result(result: Any) -> dict[str, Any]:
+def _result(result: Any) -> JsonObject:  # Any: a result of the SDK
     """Content and structured content. A server that gives both says the same twice, so the text counts."""
     texts: list[str] = []
     media: list[tuple[str, str]] = []
@@ -174,7 +175,7 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:2000]
 
 
-def say(line: dict[str, Any]) -> None:
+def say(line: JsonObject) -> None:
     """Writes a line to the parent. If the parent is gone, this process ends."""
     try:
         sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct, field
 
 from ..errors import PolicyRefused, StreamglotError
+from ..json_types import JsonObject
 from ..messages import MediaPart, NativePart, TextPart, ToolResultPart
 from ..stages.stage import Question
 from .mixed_turns import MixedTurns
@@ -40,7 +41,7 @@ class Executor(Protocol):
 
     def clock(self) -> float: ...
     async def offer(self, patterns: Sequence[str]) -> Offer: ...
-    async def run(self, tool: Tool, arguments: dict[str, Any]) -> ToolOutput: ...
+    async def run(self, tool: Tool, arguments: JsonObject) -> ToolOutput: ...
 
 
 class ListTools(Question):
@@ -50,7 +51,7 @@ class ListTools(Question):
         self._executor = executor
         self._patterns = patterns
 
-    async def resolve(self, _engine: Any) -> Offer:
+    async def resolve(self, _engine: object) -> Offer:
         return await self._executor.offer(self._patterns)
 
 
@@ -75,7 +76,7 @@ class RunTool(Question):
 
     subject = "tool"
 
-    def __init__(self, executor: Executor, tool: Tool, call: Call, arguments: dict[str, Any], seconds: float) -> None:
+    def __init__(self, executor: Executor, tool: Tool, call: Call, arguments: JsonObject, seconds: float) -> None:
         self.call = call
         self.label = call.name
         self.tool = tool
@@ -83,7 +84,7 @@ class RunTool(Question):
         self.seconds = seconds
         self._executor = executor
 
-    async def resolve(self, engine: Any) -> ToolOutput:  # Any: the services of the engine, which is above this layer
+    async def resolve(self, engine: object) -> ToolOutput:
         tracer = getattr(engine, "tracer", None)
         with nullcontext({}) if tracer is None else tracer.tool(self) as trace:
             before = TRACE_CONTEXT.set(trace)
@@ -97,7 +98,7 @@ def refusal(words: str) -> ToolOutput:
     return ToolOutput(f"The tool {words}.", is_error=True)
 
 
-def output_of_reply(question: RunTool, reply: Any) -> ToolOutput:
+def output_of_reply(question: RunTool, reply: object) -> ToolOutput:
     """A reply as the result of a call. Nothing that a tool does wrong ends the exchange."""
     name = question.call.name
     if isinstance(reply, ToolOutput):
@@ -116,7 +117,7 @@ def content_of(output: ToolOutput) -> list[TextPart | MediaPart | NativePart]:
     return [*([TextPart(output.text)] if output.text else ()), *output.media]
 
 
-def output_of_check(call: Call, reply: Any) -> ToolOutput:
+def output_of_check(call: Call, reply: object) -> ToolOutput:
     """A checked result as the output of its call. A result that could not be checked is withheld."""
     if isinstance(reply, ToolResultPart):
         return ToolOutput(reply.text, reply.is_error, [part for part in reply.content if isinstance(part, MediaPart)])

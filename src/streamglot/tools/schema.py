@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ..errors import ConfigError
+from ..json_types import JsonObject, JsonValue
 
 MAX_DEPTH: Final = 32
 """Nested levels of a schema that are followed: a schema that refers to itself must end somewhere."""
@@ -26,7 +27,7 @@ class ArgumentsError(ValueError):
 # --- from type hints
 
 
-def docstring_of(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def docstring_of(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
     """The description of a function, and that of each parameter, from its docstring (Google, reST or plain style)."""
     text: list[str] = []
     parameters: dict[str, str] = {}
@@ -51,7 +52,7 @@ def docstring_of(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     return "\n".join(text).strip(), parameters
 
 
-def arguments_type(function: Callable[..., Any], skipped: frozenset[str] = frozenset()) -> type[Struct]:
+def arguments_type(function: Callable[..., object], skipped: frozenset[str] = frozenset()) -> type[Struct]:
     """A struct with one field for each parameter of the function."""
     _, descriptions = docstring_of(function)
     name = getattr(function, "__name__", type(function).__name__)
@@ -59,7 +60,7 @@ def arguments_type(function: Callable[..., Any], skipped: frozenset[str] = froze
         hints = get_type_hints(function, include_extras=True)
     except Exception as error:  # a hint may name anything
         raise ConfigError(f"the type hints of the tool {name!r} cannot be read: {error}") from None
-    fields: list[Any] = []
+    fields: list[Any] = []  # Any: names, types and defaults, as ``defstruct`` takes them
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name in skipped:
             continue
@@ -75,15 +76,15 @@ def arguments_type(function: Callable[..., Any], skipped: frozenset[str] = froze
     return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
 
-def _default(value: Any) -> Any:
+def _default(value: object) -> object:
     """A default of a field. Objects are given as they are: the function would have got the same one."""
     return value if value is None or isinstance(value, (str, int, float, bool)) else msgspec.field(default_factory=lambda: value)
 
 
-def schema_of(kind: type[Any]) -> dict[str, Any]:
+def schema_of(kind: Any) -> JsonObject:  # Any: a type; one of pydantic has methods that others lack
     """The JSON Schema of a type: plain types, dataclasses, msgspec structs and pydantic models."""
     if _is_pydantic(kind):
-        model: dict[str, Any] = kind.model_json_schema()
+        model: JsonObject = kind.model_json_schema()
         return model
     try:
         schema = msgspec.json.schema(kind, schema_hook=_schema_hook)
@@ -100,7 +101,7 @@ def schema_of(kind: type[Any]) -> dict[str, Any]:
     return schema
 
 
-def parameters_schema(kind: type[Struct]) -> dict[str, Any]:
+def parameters_schema(kind: type[Struct]) -> JsonObject:
     """The schema of a tool's arguments, without the title that repeats the tool's name."""
     schema = schema_of(kind)
     schema.pop("title", None)
@@ -108,11 +109,11 @@ def parameters_schema(kind: type[Struct]) -> dict[str, Any]:
     return schema
 
 
-def _refers_to(definitions: Mapping[str, Any], name: str) -> bool:
+def _refers_to(definitions: Mapping[str, JsonValue], name: str) -> bool:
     return f'"#/$defs/{name}"'.encode() in msgspec.json.encode(definitions)
 
 
-def _lift_definitions(schema: Any, definitions: dict[str, Any]) -> None:
+def _lift_definitions(schema: object, definitions: JsonObject) -> None:
     """Pydantic puts definitions into each model; references to them start at the root."""
     for value in [schema, *definitions.values()]:
         stack = [value]
@@ -126,18 +127,18 @@ def _lift_definitions(schema: Any, definitions: dict[str, Any]) -> None:
                 stack += node
 
 
-def _is_pydantic(kind: Any) -> bool:
+def _is_pydantic(kind: object) -> bool:
     return isinstance(kind, type) and hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate")
 
 
-def _schema_hook(kind: type[Any]) -> dict[str, Any]:
+def _schema_hook(kind: Any) -> JsonObject:  # Any: as for ``schema_of``
     if _is_pydantic(kind):
-        model: dict[str, Any] = kind.model_json_schema()
+        model: JsonObject = kind.model_json_schema()
         return model
     raise TypeError(f"the type {kind!r} is not supported")
 
 
-def convert(value: Any, kind: Any) -> Any:
+def convert(value: JsonValue, kind: Any) -> Any:  # Any: a type, and an object of it
     """``value``, which came as JSON, as an object of the type ``kind``. Raises ArgumentsError."""
     if _is_pydantic(kind):
         return _decode_hook(kind, value)
@@ -147,7 +148,7 @@ def convert(value: Any, kind: Any) -> Any:
         raise ArgumentsError(str(error).replace("`$.", "`").replace("Object contains unknown field", "there is no")) from None
 
 
-def _decode_hook(kind: type[Any], value: Any) -> Any:
+def _decode_hook(kind: Any, value: object) -> object:  # Any: as for ``schema_of``
     if not _is_pydantic(kind):
         raise msgspec.ValidationError(f"Expected `{kind.__name__}`")
     try:
@@ -159,7 +160,7 @@ def _decode_hook(kind: type[Any], value: Any) -> Any:
 # --- checked
 
 
-def check_value(value: Any, schema: Mapping[str, Any]) -> None:
+def check_value(value: object, schema: Mapping[str, JsonValue]) -> None:
     """Raises ArgumentsError where the value breaks the schema. The keywords that models break are checked; a schema is
     never fetched from elsewhere."""
     fault = _fault(value, schema, schema, "", 0)
@@ -178,7 +179,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-def _fault(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth: int) -> str:
+def _fault(value: object, schema: object, root: Mapping[str, JsonValue], place: str, depth: int) -> str:
     """The fault of the value, "" if it has none."""
     if depth > MAX_DEPTH or schema is True or not isinstance(schema, dict):
         return f"{_named(place)} is not allowed" if schema is False else ""
@@ -210,7 +211,7 @@ def _fault(value: Any, schema: Any, root: Mapping[str, Any], place: str, depth: 
     return _fault_of_bounds(value, schema, place)
 
 
-def _fault_of_object(value: dict[str, Any], schema: dict[str, Any], root: Mapping[str, Any], place: str, depth: int) -> str:
+def _fault_of_object(value: JsonObject, schema: JsonObject, root: Mapping[str, JsonValue], place: str, depth: int) -> str:
     properties = schema.get("properties") or {}
     rest = schema.get("additionalProperties", True)
     unknown = [name for name in value if name not in properties] if rest is False else []
@@ -226,7 +227,7 @@ def _fault_of_object(value: dict[str, Any], schema: dict[str, Any], root: Mappin
     return ""
 
 
-def _fault_of_bounds(value: Any, schema: dict[str, Any], place: str) -> str:
+def _fault_of_bounds(value: object, schema: JsonObject, place: str) -> str:
     if isinstance(value, str):
         if len(value) < schema.get("minLength", 0):
             return f"{_named(place)} must have at least {schema['minLength']} characters"
@@ -240,11 +241,11 @@ def _fault_of_bounds(value: Any, schema: dict[str, Any], place: str) -> str:
     return ""
 
 
-def _referred(reference: Any, root: Mapping[str, Any]) -> Any:
+def _referred(reference: object, root: Mapping[str, JsonValue]) -> JsonValue:
     """The schema behind a reference into the same document; True where it cannot be found."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return True
-    found: Any = root
+    found: object = root
     for part in reference.lstrip("#").strip("/").split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
         if key:
@@ -252,7 +253,7 @@ def _referred(reference: Any, root: Mapping[str, Any]) -> Any:
     return found
 
 
-def _is_of(value: Any, kind: object) -> bool:
+def _is_of(value: object, kind: object) -> bool:
     if isinstance(value, bool) and kind in ("number", "integer"):
         return False
     if kind == "integer" and isinstance(value, float):
@@ -260,7 +261,7 @@ def _is_of(value: Any, kind: object) -> bool:
     return isinstance(value, _TYPES.get(str(kind), (object,)))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return next(name for name in _TYPES if _is_of(value, name))
 
 

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ..errors import ConfigError
+from ..json_types import JsonObject
 from ..plugins import import_fault
 from .settings import Executable
 from .subprocesses import run_process
@@ -70,7 +71,7 @@ def entry_point_tools() -> list[Tool]:
     tools: list[Tool] = []
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
-            loaded: Any = entry.load()
+            loaded: object = entry.load()
         except Exception as error:  # anything may happen while somebody else's package is imported
             message = f"the entry point {entry.name!r} of {ENTRY_POINTS} cannot be loaded: {type(error).__name__}: {error}"
             raise ConfigError(message) from None
@@ -90,7 +91,7 @@ class ExecutableTool(Tool):
         super().__init__(name, executable.description, executable.parameters)
         self._command = executable.command
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, arguments: JsonObject) -> ToolOutput:
         done = await run_process(self._command, msgspec.json.encode(arguments))
         if done.status:
             return ToolOutput(f"exit status {done.status}\n{done.stderr or done.stdout}".strip(), is_error=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from ..events import Usage
+from ..json_types import JsonObject
 from ..stages.stage import ExchangeContext
 from .questions import Call
 from .tool import ToolOutput
@@ -35,7 +36,7 @@ class StepLog:
 
     def model_turn(self, step: int, reason: str, usage: Usage, cost: float) -> None:
         """A model turn ended. Its seconds run from its request to its end, without its calls."""
-        fact: dict[str, Any] = {
+        fact: JsonObject = {
             "number": self._turn,
             "step": step,
             "kind": "model",
@@ -59,7 +60,7 @@ class StepLog:
             fact["media"] = [medium.mime for medium in output.media]
         self._context.report(STEP, fact)
 
-    def _call(self, step: int, call: Call) -> dict[str, Any]:
+    def _call(self, step: int, call: Call) -> JsonObject:
         return {
             "number": call.number,
             "step": step,

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ..errors import ConfigError, StreamglotError
+from ..json_types import JsonObject, JsonValue
 from ..messages import MediaPart, TextPart, ToolSpec
 from .schema import ArgumentsError, arguments_type, check_value, convert, docstring_of, parameters_schema
 
@@ -49,22 +50,27 @@ class Tool:
     ``read_only`` says that the tool changes nothing; ``None`` where that is not known."""
 
     def __init__(
-        self, name: str, description: str = "", parameters: Mapping[str, Any] | None = None, *, read_only: bool | None = None
+        self,
+        name: str,
+        description: str = "",
+        parameters: Mapping[str, JsonValue] | None = None,
+        *,
+        read_only: bool | None = None,
     ) -> None:
         self.name = name
         self.description = description
-        self.parameters: dict[str, Any] = dict(parameters) if parameters else {"type": "object", "properties": {}}
+        self.parameters: JsonObject = dict(parameters) if parameters else {"type": "object", "properties": {}}
         self.read_only = read_only
 
     def spec(self) -> ToolSpec:
         """The declaration of the tool in a request."""
         return ToolSpec(model_name(self.name), self.description, self.parameters)
 
-    def check(self, arguments: dict[str, Any]) -> None:
+    def check(self, arguments: JsonObject) -> None:
         """Raises ArgumentsError where the arguments do not match the schema."""
         check_value(arguments, self.parameters)
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, arguments: JsonObject) -> ToolOutput:
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -76,7 +82,12 @@ class FunctionTool(Tool):
     waits for it, but Python cannot stop the thread."""
 
     def __init__(
-        self, function: Callable[..., Any], name: str = "", description: str = "", *, read_only: bool | None = None
+        self,
+        function: Callable[..., Any],  # Any: what it returns becomes JSON
+        name: str = "",
+        description: str = "",
+        *,
+        read_only: bool | None = None,
     ) -> None:
         name = name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
@@ -89,18 +100,18 @@ class FunctionTool(Tool):
         )
         super().__init__(name, description or said, parameters_schema(self._arguments), read_only=read_only)
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: object, **named: object) -> Any:  # Any: what the function returns
         """A tool can still be called as the function that it was made from."""
         return self.function(*args, **named)
 
-    def check(self, arguments: dict[str, Any]) -> None:
+    def check(self, arguments: JsonObject) -> None:
         try:
             convert(arguments, self._arguments)
         except ArgumentsError:
             check_value(arguments, self.parameters)  # names the argument and the choices
             raise
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+    async def run(self, arguments: JsonObject) -> ToolOutput:
         made = convert(arguments, self._arguments)
         named = {name: getattr(made, name) for name in made.__struct_fields__}
         if self._is_async:
@@ -109,7 +120,7 @@ class FunctionTool(Tool):
         return output_of(await returned if inspect.isawaitable(returned) else returned)
 
 
-def output_of(returned: Any) -> ToolOutput:
+def output_of(returned: object) -> ToolOutput:
     """The return value of a function as a tool's output: text as it is, anything else as JSON."""
     if isinstance(returned, ToolOutput):
         return returned
@@ -122,28 +133,28 @@ def output_of(returned: Any) -> ToolOutput:
     return ToolOutput(msgspec.json.encode(returned, enc_hook=_encode_hook).decode())
 
 
-def _encode_hook(value: Any) -> Any:
+def _encode_hook(value: object) -> JsonValue:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     return str(value)
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+def tool(function: Callable[..., object], /) -> FunctionTool: ...
 @overload
 def tool(
     *, name: str = "", description: str = "", read_only: bool | None = None
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+) -> Callable[[Callable[..., object]], FunctionTool]: ...
 def tool(
-    function: Callable[..., Any] | None = None, /, *, name: str = "", description: str = "", read_only: bool | None = None
-) -> Any:
+    function: Callable[..., object] | None = None, /, *, name: str = "", description: str = "", read_only: bool | None = None
+) -> FunctionTool | Callable[[Callable[..., object]], FunctionTool]:
     """Makes a tool of a typed function, sync or async: ``@tool`` or ``@tool(name=…)``."""
     if function is None:
         return partial(FunctionTool, name=name, description=description, read_only=read_only)
     return FunctionTool(function)
 
 
-def as_tool(value: Any) -> Tool:
+def as_tool(value: object) -> Tool:
     """A tool as it is, or a function as a tool."""
     if isinstance(value, Tool):
         return value
@@ -152,7 +163,7 @@ def as_tool(value: Any) -> Tool:
     raise ConfigError(f"{value!r} is no tool: give a function, an object made by @streamglot.tool, or the name of a tool")
 
 
-def arguments_of(text: str) -> dict[str, Any]:
+def arguments_of(text: str) -> JsonObject:
     """The arguments of a call, which a model wrote as JSON. Raises ArgumentsError."""
     try:
         value = msgspec.json.decode(text.strip() or "{}")

@@ -95,7 +95,7 @@ def main() -> None:
     os._exit(0)  # at once: no client waits for an unfinished answer
 
 
-def _serve(settings: LaunchParameters) -> Any:  # the server of xllamacpp, which has no types
+def _serve(settings: LaunchParameters) -> Any:  # Any: the server of xllamacpp, which has no types
     import xllamacpp  # type: ignore[import-untyped, import-not-found, unused-ignore]  # optional, without types
 
     parameters = xllamacpp.CommonParams()

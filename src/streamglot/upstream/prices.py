@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from types import ModuleType
+from typing import Final
 
 from ..messages import TokenCounts
 from .local import NAME as LOCAL
@@ -34,7 +35,7 @@ def price(usage: TokenCounts, model: str, upstream: str) -> float | None:
         return None
 
 
-def _total(prices: Any, counted: Any, model: str, upstream: str) -> float:
+def _total(prices: ModuleType, counted: object, model: str, upstream: str) -> float:
     """Some providers prefix a model's name with its maker; the price list has the name without it."""
     try:
         return float(prices.calc_price(counted, model_ref=model, provider_id=upstream).total_price)
@@ -43,7 +44,7 @@ def _total(prices: Any, counted: Any, model: str, upstream: str) -> float:
 
 
 @lru_cache(1)
-def _prices() -> Any:
+def _prices() -> ModuleType | None:
     """The price data: an optional package that is slow to load."""
     try:
         import genai_prices

@@ -6,12 +6,13 @@ A configured upstream at the address of a known provider has that provider's abi
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
 from ..dialects.abilities import UNSPECIFIED, Abilities
+from ..json_types import JsonObject
 from .settings import Upstream
 
 
@@ -27,7 +28,7 @@ class Provider(Struct, frozen=True):
     base_url: str
     key_env: str = ""
     models: tuple[str, ...] = ("*",)
-    options: dict[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     probe: str = ""
     abilities: Abilities = UNSPECIFIED
     convention: str = ""

@@ -7,8 +7,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from urllib.parse import SplitResult, quote, quote_plus, unquote, unquote_plus, urlsplit
+
+from ..json_types import JsonValue
 
 HIDDEN: Final = "••••"
 MIN_SECRET_CHARS: Final = 6
@@ -38,12 +40,12 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
     return _LOOKS_LIKE_A_KEY.sub(HIDDEN, text)
 
 
-def hide_in(value: Any, secrets: Iterable[str] = ()) -> Any:
+def hide_in(value: object, secrets: Iterable[str] = ()) -> JsonValue:
     """The same for all texts of a JSON value. None if the value is too large or nested too deep."""
     known = [secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]
     room = MAX_CHARS
 
-    def walk(inner: Any, depth: int) -> Any:
+    def walk(inner: object, depth: int) -> JsonValue:
         nonlocal room
         if isinstance(inner, str):
             room -= len(inner)

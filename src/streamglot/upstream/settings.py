@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 
 from ..dialects.abilities import UNSPECIFIED, Abilities
 from ..errors import BadCall
+from ..json_types import JsonObject
 from .secrets import is_unmistakable, secrets_in_url, shown_url
 
 
@@ -75,7 +76,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     merge_seconds: float = 0.003
     stream: Literal["same", "always", "never"] = "same"
     batches: Literal["own", "provider"] = "own"
-    options: dict[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     abilities: Abilities = UNSPECIFIED
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import msgspec
 
@@ -217,7 +217,7 @@ def _end_process(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def _log(event: str, **more: Any) -> None:
+def _log(event: str, **more: object) -> None:
     """Writes one line of JSON, in the gateway's log format."""
     with suppress(OSError):  # a closed log must not end the supervision
         sys.stderr.write(msgspec.json.encode({"time": round(time.time(), 3), "event": event, **more}).decode() + "\n")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import aiohttp
 import msgspec
@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ...config import load
 from ...errors import ConfigError, StreamglotError, UpstreamError, excerpt
+from ...json_types import JsonObject, JsonValue
 from ..files import shown
 
 PIECE_BYTES: Final = 2**18
@@ -61,7 +62,7 @@ class GatewayClient:
 
     # --- files
 
-    async def upload(self, path: Path) -> dict[str, Any]:
+    async def upload(self, path: Path) -> JsonObject:
         try:
             with path.open("rb") as file:
                 form = aiohttp.FormData()
@@ -89,25 +90,25 @@ class GatewayClient:
 
     # --- batches
 
-    async def create(self, input_file_id: str, endpoint: str, metadata: dict[str, str] | None = None) -> dict[str, Any]:
-        body: dict[str, Any] = {"input_file_id": input_file_id, "endpoint": endpoint, "completion_window": "24h"}
+    async def create(self, input_file_id: str, endpoint: str, metadata: dict[str, str] | None = None) -> JsonObject:
+        body: JsonObject = {"input_file_id": input_file_id, "endpoint": endpoint, "completion_window": "24h"}
         if metadata:
             body["metadata"] = metadata
         return await self._json("POST", "/v1/batches", json=body)
 
-    async def batch(self, id: str) -> dict[str, Any]:
+    async def batch(self, id: str) -> JsonObject:
         return await self._json("GET", f"/v1/batches/{id}")
 
-    async def batches(self, limit: int) -> list[dict[str, Any]]:
+    async def batches(self, limit: int) -> list[JsonObject]:
         found = (await self._json("GET", f"/v1/batches?limit={limit}")).get("data")
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
-    async def cancel(self, id: str) -> dict[str, Any]:
+    async def cancel(self, id: str) -> JsonObject:
         return await self._json("POST", f"/v1/batches/{id}/cancel")
 
     # --- HTTP
 
-    async def _json(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+    async def _json(self, method: str, path: str, **more: JsonValue) -> JsonObject:
         async with self._asked(method, path, **more) as answer:
             try:
                 value = msgspec.json.decode(await answer.read())
@@ -118,7 +119,7 @@ class GatewayClient:
         return value
 
     @asynccontextmanager
-    async def _asked(self, method: str, path: str, **more: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _asked(self, method: str, path: str, **more: JsonValue) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None
         try:
             async with self._session.request(method, f"{self._address.url}{path}", **more) as answer:

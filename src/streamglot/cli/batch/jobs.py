@@ -9,11 +9,12 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Final, TypeVar
 
 import msgspec
 
 from ...errors import ConfigError, StreamglotError
+from ...json_types import JsonObject
 from ..exit_status import FAILED, stoppable
 from ..files import shown
 from ..output import table
@@ -155,7 +156,7 @@ def _endpoint_of(path: Path) -> str:
     return url
 
 
-async def _begun(client: GatewayClient, made: dict[str, Any], *, wait: bool, output: Path | None, quiet: bool) -> int:
+async def _begun(client: GatewayClient, made: JsonObject, *, wait: bool, output: Path | None, quiet: bool) -> int:
     """Reports a new batch. Standard output gets only its id, for scripts, unless the command waits for the results."""
     id = _text(made, "id")
     if not wait:
@@ -174,7 +175,7 @@ async def _begun(client: GatewayClient, made: dict[str, Any], *, wait: bool, out
     return _status_of(ended)
 
 
-async def _waited(client: GatewayClient, found: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+async def _waited(client: GatewayClient, found: JsonObject, *, quiet: bool) -> JsonObject:
     """Polls a batch until it has ended, also across a restart of the gateway."""
     bar, pause, id = ProgressBar(quiet=quiet), FIRST_PAUSE, _text(found, "id")
     while found.get("status") not in ENDED:
@@ -190,7 +191,7 @@ async def _waited(client: GatewayClient, found: dict[str, Any], *, quiet: bool) 
     return found
 
 
-def _progress(found: dict[str, Any], *, ended: bool = False) -> Counts:
+def _progress(found: JsonObject, *, ended: bool = False) -> Counts:
     counts = _counts(found)
     usage = found.get("usage") if isinstance(found.get("usage"), dict) else {}
     total, done, failed = (counts.get(name, 0) for name in ("total", "completed", "failed"))
@@ -213,17 +214,17 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _counts(found: dict[str, Any]) -> dict[str, int]:
+def _counts(found: JsonObject) -> dict[str, int]:
     counts = found.get("request_counts")
     return {name: _number(value) for name, value in counts.items()} if isinstance(counts, dict) else {}
 
 
-def _status_of(found: dict[str, Any]) -> int:
+def _status_of(found: JsonObject) -> int:
     """Returns the exit status: 0 only if the batch completed and no request failed."""
     return FAILED if found.get("status") != "completed" or _counts(found).get("failed") else 0
 
 
-def _describe(found: dict[str, Any]) -> None:
+def _describe(found: JsonObject) -> None:
     counts = _counts(found)
     shown_counts = ", ".join(f"{counts.get(name, 0)} {name}" for name in ("total", "completed", "failed"))
     print(neutral(f"{found.get('id')}: {found.get('status')}; {shown_counts}"))
@@ -239,7 +240,7 @@ def _describe(found: dict[str, Any]) -> None:
         print(neutral(f"{where}{error.get('message')} ({error.get('code')})"))
 
 
-async def _save(client: GatewayClient, found: dict[str, Any], output: Path | None) -> None:
+async def _save(client: GatewayClient, found: JsonObject, output: Path | None) -> None:
     """Writes the results and the errors. An existing file is replaced only when the new one is complete."""
     files = [found[name] for name in ("output_file_id", "error_file_id") if found.get(name)]
     if not files:
@@ -273,7 +274,7 @@ async def _copy(client: GatewayClient, file_id: str, target: IO[bytes]) -> None:
     target.flush()
 
 
-async def _failed_ids(client: GatewayClient, found: dict[str, Any]) -> set[str]:
+async def _failed_ids(client: GatewayClient, found: JsonObject) -> set[str]:
     """Returns the ids of the requests in the error file: those that failed and those that were never run."""
     ids: set[str] = set()
     if found.get("error_file_id"):
@@ -294,7 +295,7 @@ async def _failed_lines(client: GatewayClient, file_id: str, ids: set[str], path
                     file.write(line + b"\n")
 
 
-def _text(found: dict[str, Any], name: str) -> str:
+def _text(found: JsonObject, name: str) -> str:
     value = found.get(name)
     if not isinstance(value, str) or not value:
         raise StreamglotError(f"the gateway's answer has no {name}: is it a gateway with /v1/batches?")

@@ -10,12 +10,13 @@ import os
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 from zlib import crc32
 
 import msgspec
 
 from ...errors import ConfigError
+from ...json_types import JsonObject
 from ..files import shown
 
 try:
@@ -27,7 +28,7 @@ _decode = msgspec.json.Decoder().decode
 COPY_BYTES: Final = 2**20
 """Bytes that are read at a time while the file is copied."""
 
-Done = Callable[[dict[str, Any]], tuple[int, bytes, bool] | None]
+Done = Callable[[JsonObject], tuple[int, bytes, bool] | None]
 """Parses a line of the output: the number of its row, the identity of the row, and whether it succeeded. None if no run wrote the
 line."""
 
@@ -68,7 +69,7 @@ class OutputFile:
         except OSError as error:
             raise ConfigError(f"{shown(path)} cannot be written: {error.strerror or error}") from None
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write(self, line: JsonObject) -> None:
         """Appends a line. When this returns, the line is in the file and survives a kill of the process."""
         self._file.write(msgspec.json.encode(line) + b"\n")
         self._file.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -13,6 +13,7 @@ from ...batch.requests import CHAT_DIALECT, chat_body
 from ...client.batch import BatchResult
 from ...dialects import dialect
 from ...errors import ConfigError, RequestError, StreamglotError, excerpt
+from ...json_types import JsonObject
 from ...messages import Request, Response
 from ..question import Question
 from .rows import Row, Rows
@@ -44,10 +45,10 @@ class Plan(Protocol):
     def identity(self, row: Row) -> bytes:
         """Returns bytes that identify the content of a row, to detect an input that changed between two runs."""
 
-    def line(self, row: Row, result: BatchResult) -> dict[str, Any]:
+    def line(self, row: Row, result: BatchResult) -> JsonObject:
         """Returns the line of the output."""
 
-    def read(self, line: dict[str, Any]) -> tuple[int, bytes, bool] | None:
+    def read(self, line: JsonObject) -> tuple[int, bytes, bool] | None:
         """Parses a line of the output: see ``OutputFile``."""
 
 
@@ -92,9 +93,9 @@ class TablePlan:
     def identity(self, row: Row) -> bytes:
         return msgspec.json.encode(row.values)
 
-    def line(self, row: Row, result: BatchResult) -> dict[str, Any]:
+    def line(self, row: Row, result: BatchResult) -> JsonObject:
         usage, error = result.response.usage, result.error
-        info: dict[str, Any] = {"row": row.number, "error": None}
+        info: JsonObject = {"row": row.number, "error": None}
         if error is not None:
             info["error"] = {"code": error.code, "message": error.message, "status": error.status}
         if result.upstream:
@@ -102,7 +103,7 @@ class TablePlan:
             info |= {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "attempts": result.attempts}
         return {**row.values, self._column: None if error is not None else result.text, INFO: info}
 
-    def read(self, line: dict[str, Any]) -> tuple[int, bytes, bool] | None:
+    def read(self, line: JsonObject) -> tuple[int, bytes, bool] | None:
         info = line.pop(INFO, None)
         number = info.get("row") if isinstance(info, dict) else None
         if not isinstance(info, dict) or not isinstance(number, int) or number < 1 or line.pop(self._column, self) is self:
@@ -138,7 +139,7 @@ class BatchLinesPlan:
     def identity(self, row: Row) -> bytes:
         return _id_bytes(row.values.get("custom_id"))
 
-    def line(self, row: Row, result: BatchResult) -> dict[str, Any]:
+    def line(self, row: Row, result: BatchResult) -> JsonObject:
         id, error = f"batch_req_{row.number}", result.error
         line = {"id": id, "custom_id": row.values.get("custom_id"), "response": None, "error": None}
         name = DIALECTS.get(str(row.values.get("url")), CHAT_DIALECT)
@@ -150,7 +151,7 @@ class BatchLinesPlan:
             body, status = dialect(name).build_response(_complete(result.response, id, result.model)), 200
         return {**line, "response": {"status_code": status, "request_id": id, "body": body}}
 
-    def read(self, line: dict[str, Any]) -> tuple[int, bytes, bool] | None:
+    def read(self, line: JsonObject) -> tuple[int, bytes, bool] | None:
         found = _LINE_ID.fullmatch(str(line.get("id")))
         if found is None or not int(found[1]):
             return None

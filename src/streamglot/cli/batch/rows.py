@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...extras import require
+from ...json_types import JsonObject
 from ..files import shown
 
 ROW_BYTES: Final = 32 * 2**20
@@ -26,7 +27,7 @@ class Row(Struct):
     """One row. ``number`` counts from 1. A row that cannot be read has an ``error`` in place of ``values``."""
 
     number: int
-    values: dict[str, Any]
+    values: JsonObject
     error: str = ""
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from string import Formatter
-from typing import Any
 
 import msgspec
 
 from ...errors import ConfigError, RequestError
+from ...json_types import JsonValue
 
 
 class Template:
@@ -35,7 +35,7 @@ class Template:
         if missing:
             raise ConfigError(f"the file has no column {missing[0]!r}; it has: {', '.join(known)}")
 
-    def render(self, values: Mapping[str, Any]) -> str:
+    def render(self, values: Mapping[str, JsonValue]) -> str:
         for name in self.names:
             if name not in values:
                 raise RequestError(f"the row has no value for the column {name!r}")

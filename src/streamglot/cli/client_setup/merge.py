@@ -11,8 +11,9 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject
 from .changes import Change, NotMerged, unquoted
 from .merge_json import merged_json
 from .merge_yaml import merged_yaml
@@ -30,7 +31,7 @@ def merged(form: Form, old: str, new: str) -> tuple[str, list[Change]]:
     return (text, changes) if changes else (old, [])
 
 
-def _put(there: dict[str, Any], wanted: dict[str, Any], path: str = "") -> Iterator[Change]:
+def _put(there: JsonObject, wanted: JsonObject, path: str = "") -> Iterator[Change]:
     """Puts values into a tree and yields those that are new."""
     for name, value in wanted.items():
         place = f"{path}{name}"
@@ -73,14 +74,14 @@ def merged_toml(old: str, new: str) -> tuple[str, list[Change]]:
     return text, changes
 
 
-def _tables(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+def _tables(values: JsonObject, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
     yield path, {name: value for name, value in values.items() if not isinstance(value, dict)}
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _tables(value, (*path, name))
 
 
-def _put_lines(lines: list[str], table: str, values: dict[str, Any]) -> None:
+def _put_lines(lines: list[str], table: str, values: JsonObject) -> None:
     if not values:
         return
     heads = [(number, found[1].strip()) for number, line in enumerate(lines) if (found := _TABLE.match(line))]

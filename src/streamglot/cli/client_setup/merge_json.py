@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ...json_types import JsonObject, JsonValue
 from .changes import Change, NotMerged
 
 INDENT: Final = "  "
@@ -27,7 +28,7 @@ class _Member(NamedTuple):
     start: int
     value_start: int
     end: int
-    value: Any  # any JSON value
+    value: JsonValue  # any JSON value
 
 
 def merged_json(old: str, new: str) -> tuple[str, list[Change]]:
@@ -50,7 +51,7 @@ def merged_json(old: str, new: str) -> tuple[str, list[Change]]:
     return text, changes
 
 
-def _plain_values(settings: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _plain_values(settings: JsonObject, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonValue]]:
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _plain_values(value, (*path, name))
@@ -58,7 +59,7 @@ def _plain_values(settings: dict[str, Any], path: tuple[str, ...] = ()) -> Itera
             yield (*path, name), value
 
 
-def _put(text: str, path: tuple[str, ...], value: Any) -> tuple[str, Change | None]:
+def _put(text: str, path: tuple[str, ...], value: object) -> tuple[str, Change | None]:
     """Returns the text with this value at this path, and the change; None instead of a change if the value was there."""
     place = _after_space(text, 0)
     for depth, name in enumerate(path, 1):
@@ -97,7 +98,7 @@ def _members(text: str, place: int) -> tuple[list[_Member], int]:
     return members, place
 
 
-def _inserted(text: str, start: int, end: int, members: list[_Member], name: str, value: Any) -> str:
+def _inserted(text: str, start: int, end: int, members: list[_Member], name: str, value: object) -> str:
     """Returns the text with a member added at the end of an object, in the layout of the members before it."""
     found = _INDENTED.search(text)
     step = found[1] if found else INDENT
@@ -112,14 +113,14 @@ def _inserted(text: str, start: int, end: int, members: list[_Member], name: str
     return f"{text[: start + 1]}{gap}{_written(name, value, gap, step)}\n{margin}{text[end:]}"
 
 
-def _written(name: str, value: Any, gap: str, step: str) -> str:
+def _written(name: str, value: object, gap: str, step: str) -> str:
     """Returns a member after this white space. It takes several lines only if it begins a line."""
     _, newline, margin = gap.rpartition("\n")
     written = json.dumps(value, indent=step if newline else None, ensure_ascii=False).replace("\n", f"\n{margin}")
     return f"{json.dumps(name, ensure_ascii=False)}: {written}"
 
 
-def _innermost(value: Any) -> Any:
+def _innermost(value: object) -> JsonValue:
     while isinstance(value, dict):
         (value,) = value.values()
     return value

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import click
 import msgspec
 
 from ...errors import ConfigError, RequestError, excerpt
+from ...json_types import JsonObject
 from ..help import group, together
 from ..values import text
 
@@ -20,7 +20,7 @@ MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Bytes of the largest list of open approvals that is read. Each approval has the arguments of one call."""
 
 approvals = group("List the calls that wait for approval in a running gateway, and decide them.")
-WHERE: Callable[[Any], Any] = together(
+WHERE = together(
     click.option("--url", type=text, default="", help="The gateway's address; by default the configured host and port."),
     click.option(
         "--key",
@@ -114,12 +114,12 @@ class _Gateway:
             raise ConfigError(f"--url is {excerpt(self._url)}; it must begin with http:// or https://")
         self._key = key
 
-    def open(self) -> list[dict[str, Any]]:
+    def open(self) -> list[JsonObject]:
         """Returns the open approvals."""
         found = self._ask("/approvals")["approvals"]
         return [one for one in found if isinstance(one, dict)]
 
-    def find(self, id: str) -> dict[str, Any]:
+    def find(self, id: str) -> JsonObject:
         """Returns the open approval with this id, or the only one whose id begins with it."""
         if not id:
             raise ConfigError("the id is empty; `streamglot approvals list` shows the ids of the open approvals")
@@ -131,14 +131,14 @@ class _Gateway:
             raise RequestError(f"the ids of {len(found)} open approvals begin with {excerpt(id)}; give more of the id")
         return found[0]
 
-    def decide(self, asked: dict[str, Any], decision: dict[str, Any]) -> int:
+    def decide(self, asked: JsonObject, decision: JsonObject) -> int:
         told = self._ask(f"/approvals/{asked['id']}", {**decision, "by": _user()})
         if told.get("taken") is False:
             print("the process that holds the call has not taken the decision yet; it may be busy", file=sys.stderr)
         print(f"{asked['id']}: {'approved' if decision['approved'] else 'denied'}", file=sys.stderr)
         return 0
 
-    def _ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _ask(self, path: str, body: JsonObject | None = None) -> JsonObject:
         from urllib.error import HTTPError, URLError
         from urllib.parse import urlsplit
         from urllib.request import ProxyHandler, Request, build_opener
@@ -166,7 +166,7 @@ def _is_object(text: str) -> bool:
         return False
 
 
-def _object(body: bytes, url: str) -> dict[str, Any]:
+def _object(body: bytes, url: str) -> JsonObject:
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError:

@@ -85,7 +85,7 @@ HERE = click.option("--here", is_flag=True, help="Use the last conversation of t
 @SCHEMA
 @OUTPUT
 @JSON_OPTIONS
-def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the options by their names
+def query(words: tuple[str, ...], **given: object) -> int:  # Click passes the options by their names
     """Ask one question and print the answer as it arrives.
 
     Standard input is added to the words of the command line. Ctrl-C stops the answer; the partial answer is stored.
@@ -118,7 +118,7 @@ def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the opti
 @HERE
 @QUESTION
 @OUTPUT
-def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes the options by their names
+def chat(resume: str | None, here: bool, **given: object) -> int:  # Click passes the options by their names
     """Hold a conversation.
 
     Alt-Enter starts a new line, the arrow keys recall earlier lines, Tab completes commands, and /help lists them.
@@ -151,7 +151,7 @@ def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes t
 @SCHEMA
 @OUTPUT
 @JSON_OPTIONS
-def reply(words: tuple[str, ...], session: str, here: bool, **given: Any) -> int:  # Click passes the options by their names
+def reply(words: tuple[str, ...], session: str, here: bool, **given: object) -> int:  # Click passes the options by their names
     """Continue the last conversation with one more question.
 
     It uses the same model and system message unless the options name others.
@@ -161,7 +161,7 @@ def reply(words: tuple[str, ...], session: str, here: bool, **given: Any) -> int
     return run(list(words), _question(given), _display_options(given), session, here, not given["no_log"])
 
 
-def _question(given: dict[str, Any]) -> Question:
+def _question(given: dict[str, Any]) -> Question:  # Any: Click passes options by their names
     from ..question import Question
     from ..tool_options import ToolOptions
 
@@ -178,7 +178,7 @@ def _question(given: dict[str, Any]) -> Question:
     )
 
 
-def _display_options(given: dict[str, Any]) -> DisplayOptions:
+def _display_options(given: dict[str, Any]) -> DisplayOptions:  # Any: as for ``_question``
     from ..answer import FORMS, DisplayOptions
 
     forms = [form for form in FORMS if given.get(form)]

@@ -70,7 +70,7 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only
 @click.option("--ordered", is_flag=True, help="Write the rows in input order instead of the order of the answers.")
 @click.option("--log", is_flag=True, help="Store every row as a turn.")
 @QUIET
-def batch_run(file: Path, prompt: str, output: Path | None, column: str, **given: Any) -> int:  # Click passes the rest by name
+def batch_run(file: Path, prompt: str, output: Path | None, column: str, **given: Any) -> int:  # Any: options, by name
     """Ask a model about every row of a file, without a server.
 
     FILE is CSV, TSV, JSON Lines or Parquet. The output is JSON Lines with each row and its answer, in a file beside FILE unless

@@ -6,20 +6,21 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...config import DISABLED, load
 from ...errors import ConfigError
 from ...gateway.app import Gateway
 from ...gateway.observe.memory import set_collector
 from ...gateway.serve import raise_file_limit
+from ...json_types import JsonObject
 
 READY: Final = "streamglot runs the batches in"
 """The beginning of the line that says that the worker runs."""
 
 
 def run(path: Path | None, concurrency: int | None) -> int:
-    overrides: dict[str, Any] = {"batches.enabled": True, "batches.worker": True, "batches.concurrency": concurrency}
+    overrides: JsonObject = {"batches.enabled": True, "batches.worker": True, "batches.concurrency": concurrency}
     loaded = load(path, overrides=overrides)
     if loaded.config.store.url == DISABLED:
         raise ConfigError("a worker needs a store, but store.url is none; set store.url to the database of the gateway")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from ...dialects import dialect
 from ...errors import ConfigError, RequestError
 from ...events import Event, encode
 from ...framing.aws_eventstream import AwsEventStream, frame
+from ...json_types import JsonObject
 from ..store_view import StoreView, reading
 
 EVENTS: Final = ".events.jsonl"
@@ -69,7 +70,7 @@ def _readable(wire: str, body: bytes, events: list[Event]) -> tuple[str, bytes]:
     return ".json" if plain else SUFFIXES[media_type], body
 
 
-def _lines(body: bytes) -> list[dict[str, Any]]:
+def _lines(body: bytes) -> list[JsonObject]:
     lines = []
     for found in AwsEventStream().feed(body):
         try:
@@ -82,7 +83,7 @@ def _lines(body: bytes) -> list[dict[str, Any]]:
     return lines
 
 
-def _frame(line: dict[str, Any]) -> bytes:
+def _frame(line: JsonObject) -> bytes:
     """Returns the frame that a reader of the recording builds from the line."""
     ((name, payload),) = line.items()
     body = msgspec.json.encode(payload)

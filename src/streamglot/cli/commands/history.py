@@ -59,7 +59,7 @@ RATE = click.IntRange(1, MAX_LIMIT)
 @FILTER
 @LIMIT
 @JSON_LINES
-def logs_list(json: bool, **given: Any) -> int:  # Click passes the options by their names
+def logs_list(json: bool, **given: object) -> int:  # Click passes the options by their names
     """List turns, the newest first."""
     from .logs import listed
 
@@ -71,7 +71,7 @@ def logs_list(json: bool, **given: Any) -> int:  # Click passes the options by t
 @FILTER
 @LIMIT
 @JSON_LINES
-def logs_search(words: tuple[str, ...], json: bool, **given: Any) -> int:  # Click passes the options by their names
+def logs_search(words: tuple[str, ...], json: bool, **given: object) -> int:  # Click passes the options by their names
     """List the turns whose question or answer has these words.
 
     All WORDS must occur. Put an exact phrase in quotes. After --, a word with a leading - must not occur.
@@ -135,7 +135,7 @@ def logs_show(turn: str, json: bool, response: bool, target: str) -> int:
 @FILTER
 @click.option("-n", "--limit", type=click.IntRange(min=0), default=0, help="At most this many, the newest; by default all.")
 def logs_export(
-    turn: str, directory: Path | None, as_test: bool, form: str, output: Path | None, **given: Any
+    turn: str, directory: Path | None, as_test: bool, form: str, output: Path | None, **given: object
 ) -> int:  # Click passes the options by their names
     """Write turns to a file, or make a test of one.
 
@@ -170,7 +170,7 @@ def logs_prune(older_than: str, larger_than: str, archive: Path | None, forget_s
     return run(older_than, larger_than, archive, forget_spending, yes)
 
 
-def _chosen(given: dict[str, Any]) -> Chosen:
+def _chosen(given: dict[str, Any]) -> Chosen:  # Any: Click passes options by their names
     from .logs import Chosen
 
     return Chosen(**given)
@@ -223,7 +223,7 @@ def sessions_show(session: str, json: bool) -> int:
 @click.option("--budget-tokens", type=click.IntRange(0, MAX_LIMIT), help="The budget of the key, in tokens.")
 @click.option("--budget-per", type=text, default="", help="The period of a budget: 30d, 24h …; by default unlimited.")
 def keys_add(
-    name: str, models: tuple[str, ...], tools: tuple[str, ...], no_tools: bool, budget_per: str, **limits: Any
+    name: str, models: tuple[str, ...], tools: tuple[str, ...], no_tools: bool, budget_per: str, **limits: object
 ) -> int:  # Click passes the options by name
     """Create a key and print it. It is shown only once.
 

@@ -18,7 +18,7 @@ from ..output.units import seconds, shown_time
 from ..store_view import StoreView, reading
 
 
-def add(name: str, limits: dict[str, Any], per: str) -> int:
+def add(name: str, limits: dict[str, Any], per: str) -> int:  # Any: fields of a StoredKey
     """Creates a key. Standard output gets only the secret, so that it can be piped."""
     limits = {what: value for what, value in limits.items() if value is not None}
     if per:

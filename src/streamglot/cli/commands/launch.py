@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from ...config import PARENT, load
 from ...errors import ConfigError
+from ...json_types import JsonValue
 from ...store.paths import data_directory
 from ...upstream.local import NAME
 from ..client_setup.setup import context_warning, local_address
@@ -148,7 +149,9 @@ def _run(command: list[str], environment: Mapping[str, str]) -> int:
         for process in running:
             process.send_signal(number)
 
-    handlers: dict[int, Any] = {signal.SIGINT: lambda *_: None}  # the terminal sends it to the agent too
+    handlers: dict[int, Callable[[int, object], None]] = {
+        signal.SIGINT: lambda *_: None
+    }  # the terminal sends it to the agent too
     handlers |= dict.fromkeys((signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)), pass_on)
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
@@ -226,7 +229,7 @@ def _only_model(address: str, key: str) -> str:
     raise ConfigError(f"no model was named, and the gateway does not serve exactly one: name one with -m{known}")
 
 
-def _get(address: str, path: str, headers: Mapping[str, str] | None = None) -> Any:
+def _get(address: str, path: str, headers: Mapping[str, str] | None = None) -> JsonValue:
     """Returns the JSON value at this address; None if nothing answers or the answer is not JSON."""
     place = urlsplit(address)
     connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=PROBE_SECONDS)

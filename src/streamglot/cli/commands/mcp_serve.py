@@ -8,17 +8,21 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...client import Client
 from ...config import load
 from ...errors import ConfigError, StreamglotError
+from ...json_types import JsonObject
 from ...stages import collect
 from ...tools import FunctionTool, Tool, ToolError, ToolExecutor, ToolOutput
 from ...tools.registry import by_model_name
 from ...tools.schema import ArgumentsError
 from ..exit_status import TERMINATION_SIGNALS
 from ..output.terminal import is_terminal, print_error
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
 
 NAME: Final = "streamglot"
 
@@ -49,7 +53,7 @@ async def _serve(port: int | None, host: str, queries: bool) -> None:
         os._exit(128 + signalled)
 
 
-async def _over_http(server: Any, host: str, port: int) -> int:
+async def _over_http(server: Server, host: str, port: int) -> int:
     """Serves until a signal, which uvicorn handles."""
     import uvicorn
 
@@ -65,14 +69,14 @@ async def _over_http(server: Any, host: str, port: int) -> int:
     return 0
 
 
-async def _over_stdio(server: Any) -> None:
+async def _over_stdio(server: Server) -> None:
     from mcp.server.stdio import stdio_server
 
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
 
 
-async def _until_signalled(serving: Coroutine[Any, Any, None]) -> int:
+async def _until_signalled(serving: Coroutine[object, object, None]) -> int:
     """Serves until the client is gone or a signal comes. Returns the number of the signal, or 0."""
     loop = asyncio.get_running_loop()
     received: list[int] = []
@@ -86,8 +90,7 @@ async def _until_signalled(serving: Coroutine[Any, Any, None]) -> int:
         loop.add_signal_handler(number, stop, number)
     served = asyncio.ensure_future(serving)
     stopping = asyncio.ensure_future(stopped.wait())
-    waited: list[asyncio.Future[Any]] = [served, stopping]
-    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((served, stopping), return_when=asyncio.FIRST_COMPLETED)
     if received:
         return received[0]
     stopping.cancel()
@@ -129,7 +132,7 @@ class OfferedTools:
             print_error(fault)
         return by_model_name([*self._own, *found])
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
+    async def call(self, name: str, arguments: JsonObject) -> ToolOutput:
         tool = (await self.tools()).get(name)
         if tool is None:
             return ToolOutput(f"There is no tool {name!r}.", is_error=True)
@@ -145,14 +148,14 @@ class OfferedTools:
         except Exception as error:  # a tool is foreign code and may raise anything
             return ToolOutput(f"The tool {name!r} failed: {type(error).__name__}: {error}", is_error=True)
 
-    def server(self) -> Any:
+    def server(self) -> Server:
         """Returns the server object of the SDK."""
         import mcp_types as types
         from mcp.server.lowlevel import Server
 
         from ... import __version__
 
-        async def on_list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+        async def on_list_tools(_context: object, _params: object) -> types.ListToolsResult:
             listed = [
                 types.Tool(
                     name=name,
@@ -164,9 +167,9 @@ class OfferedTools:
             ]
             return types.ListToolsResult(tools=listed)
 
-        async def on_call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        async def on_call_tool(_context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
             output = await self.call(params.name, params.arguments or {})
-            content: list[Any] = [types.TextContent(type="text", text=output.text)] if output.text else []
+            content: list[types.ContentBlock] = [types.TextContent(type="text", text=output.text)] if output.text else []
             for medium in output.media:
                 if medium.mime.startswith("audio/"):
                     content.append(types.AudioContent(type="audio", data=medium.data, mime_type=medium.mime))

@@ -6,11 +6,13 @@ import shutil
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ...errors import ConfigError, RequestError
+from ...events import Event
+from ...json_types import JsonObject
 from ..help import group
 from ..values import FILE, text
 
@@ -118,7 +120,7 @@ def policies_replay(file: Path | None, since: str, processes: int) -> int:
     return 0
 
 
-def tables_of(file: Path | None) -> list[dict[str, Any]]:
+def tables_of(file: Path | None) -> list[JsonObject]:
     """Returns the ``[[policies]]`` of a file, or of the configuration."""
     if file is None:
         from ...config import load
@@ -137,7 +139,7 @@ def tables_of(file: Path | None) -> list[dict[str, Any]]:
     return tables
 
 
-def _reads(recording: str, source: str) -> tuple[list[tuple[float, Any]], Request | None]:
+def _reads(recording: str, source: str) -> tuple[list[tuple[float, list[Event]]], Request | None]:
     """Returns the reads of a recording, or of the stored answer of a turn with its request."""
     file = Path(recording)
     if file.is_file():

@@ -7,7 +7,6 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,6 +17,7 @@ from ...errors import StreamglotError
 from ...gateway.app import Gateway
 from ...gateway.http.server import block_signals
 from ...gateway.serve import listen, serve
+from ...json_types import JsonObject
 from ...upstream.discovery import Found, discover
 from ...upstream.local import NAME, LocalServer, local_server, missing
 from ...upstream.weights import CHOICE
@@ -48,7 +48,7 @@ ONLY_REPLAY = (
 
 
 def run(path: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
-    overrides: dict[str, Any] = {"server.host": host, "server.port": port, "server.workers": workers}
+    overrides: JsonObject = {"server.host": host, "server.port": port, "server.workers": workers}
     loaded = load(path, overrides=overrides)
     rows: list[tuple[str, ...]] = [
         (name, "configured", upstream.dialect, upstream.place) for name, upstream in loaded.config.upstreams.items()
@@ -86,7 +86,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
             local.stop()
 
 
-def _started(local: LocalServer, overrides: dict[str, Any], state: str) -> tuple[str, ...]:
+def _started(local: LocalServer, overrides: JsonObject, state: str) -> tuple[str, ...]:
     """Adds the local model to the upstreams of the settings, so that it survives a reload of the configuration."""
     try:
         upstream = local.start()

@@ -116,7 +116,7 @@ def replay(file: Path, source: str, target: str, speed: str) -> int:
 @SYSTEM
 @click.option("--tools-file", type=FILE, help="A JSON list of tools that the model may call.")
 @MAX_TOKENS
-def record(words: tuple[str, ...], output: Path, **given: Any) -> int:  # Click passes the options by their names
+def record(words: tuple[str, ...], output: Path, **given: Any) -> int:  # Any: Click passes the options by their names
     """Ask a question and save the bytes that the upstream sends, with their times.
 
     Standard input is added to the words of the command line.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
 import msgspec
 
@@ -16,6 +16,7 @@ from ...errors import BadCall, ConfigError
 from ...events import StreamError, encode
 from ...inspect.detection import Reader, open_reader
 from ...inspect.reading import InBandReader, PlainTextReader
+from ...json_types import JsonValue
 from ..files import SETTINGS_BYTES, read_file, read_json, shown
 
 TEXT: Final = "text"
@@ -52,7 +53,7 @@ class _WholeResponse:
         return msgspec.json.encode(collect(self._events)) + b"\n"
 
 
-def declared_tools(path: Path | None) -> list[Any] | None:
+def declared_tools(path: Path | None) -> list[JsonValue] | None:
     """Returns the tool definitions in this file: a JSON list, as in chat requests."""
     if path is None:
         return None

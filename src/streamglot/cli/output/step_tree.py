@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject
 from .cost import money
 from .table import one_line
 from .terminal import CYAN, DIM, RED
@@ -15,7 +16,7 @@ SHOWN_CHARS: Final = 160
 Line = tuple[str, str]
 
 
-def tree_of(steps: Sequence[dict[str, Any]]) -> Iterator[Line]:
+def tree_of(steps: Sequence[JsonObject]) -> Iterator[Line]:
     """Yields the lines of the tree, each with its colour. A turn without steps has no lines."""
     numbers = list(dict.fromkeys(step["step"] for step in steps))
     if numbers:
@@ -31,7 +32,7 @@ def tree_of(steps: Sequence[dict[str, Any]]) -> Iterator[Line]:
                 yield colour, f"{'   ' if last else '│  '}{text}"
 
 
-def _turn(turn: dict[str, Any] | None) -> str:
+def _turn(turn: JsonObject | None) -> str:
     if turn is None:
         return "did not end"
     facts = [str(turn.get("reason", ""))]
@@ -46,7 +47,7 @@ def _turn(turn: dict[str, Any] | None) -> str:
     return one_line(", ".join(facts))
 
 
-def _call(call: dict[str, Any], last: bool) -> Iterator[Line]:
+def _call(call: JsonObject, last: bool) -> Iterator[Line]:
     given = one_line(_cut(call.get("arguments", "…")))
     took = f"  {call['seconds']:.2f} s" if "seconds" in call else ""
     yield CYAN, f"{'└─' if last else '├─'} {one_line(call['name'])}({given}){took}"

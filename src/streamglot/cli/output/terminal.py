@@ -55,7 +55,7 @@ class EchoOff:
 
     def __init__(self, file: TextIO) -> None:
         self._number = -1
-        self._before: list[Any] | None = None  # the attributes, as termios has them
+        self._before: list[Any] | None = None  # Any: the attributes, as termios has them
         if termios is None or not is_terminal(file) or os.tcgetpgrp(file.fileno()) != os.getpgrp():
             return  # the system stops a background process that changes its terminal
         try:

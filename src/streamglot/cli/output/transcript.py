@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
+from ...json_types import JsonObject
 from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
 from ...store import TurnDetail
 from .cost import money, tokens
@@ -86,7 +86,7 @@ class Transcript:
         return f"{colour}{text}{RESET}" if self._colours and colour else text
 
 
-def _verdict(fact: dict[str, Any]) -> str:
+def _verdict(fact: JsonObject) -> str:
     """Returns a verdict of a policy as one line."""
     what = " ".join(str(fact[name]) for name in ("direction", "kind", "tool", "pattern") if fact.get(name))
     would = "would " if fact.get("dry_run") else ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject, JsonValue
 from .frames import DONE, ProbedFrame
 
 KNOWN: Final = frozenset(
@@ -13,7 +14,7 @@ KNOWN: Final = frozenset(
 KNOWN_DELTA: Final = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "audio", "annotations"))
 
 
-def deviations(frames: list[ProbedFrame], request: dict[str, Any]) -> Iterator[str]:
+def deviations(frames: list[ProbedFrame], request: JsonObject) -> Iterator[str]:
     chunks = [frame.data for frame in frames if frame.data is not None]
     if not chunks:
         return
@@ -35,7 +36,7 @@ def deviations(frames: list[ProbedFrame], request: dict[str, Any]) -> Iterator[s
     yield from _usage(chunks, request)
 
 
-def _choices(chunks: list[dict[str, Any]]) -> Iterator[str]:
+def _choices(chunks: list[JsonObject]) -> Iterator[str]:
     choices = [choice for chunk in chunks for choice in chunk.get("choices") or [] if isinstance(choice, dict)]
     deltas = [choice["delta"] for choice in choices if isinstance(choice.get("delta"), dict)]
     if any("index" not in choice for choice in choices):
@@ -57,10 +58,10 @@ def _choices(chunks: list[dict[str, Any]]) -> Iterator[str]:
         yield from _calls(calls, reasons)
 
 
-def _calls(calls: list[dict[str, Any]], reasons: list[Any]) -> Iterator[str]:
+def _calls(calls: list[JsonObject], reasons: list[JsonValue]) -> Iterator[str]:
     if any("index" not in call for call in calls):
         yield "fragments of tool calls have no `index`: parallel calls cannot be told apart by it"
-    seen: dict[Any, str] = {}
+    seen: dict[JsonValue, str] = {}
     for call in calls:
         function = call.get("function") or {}
         index = call.get("index")
@@ -78,7 +79,7 @@ def _calls(calls: list[dict[str, Any]], reasons: list[Any]) -> Iterator[str]:
         yield f"the answer has tool calls, but its `finish_reason` is {reasons[-1]!r}"
 
 
-def _usage(chunks: list[dict[str, Any]], request: dict[str, Any]) -> Iterator[str]:
+def _usage(chunks: list[JsonObject], request: JsonObject) -> Iterator[str]:
     asked = bool((request.get("stream_options") or {}).get("include_usage"))
     counted = [number for number, chunk in enumerate(chunks) if chunk.get("usage")]
     if asked and not counted:
@@ -91,5 +92,5 @@ def _usage(chunks: list[dict[str, Any]], request: dict[str, Any]) -> Iterator[st
         yield f"usage comes {len(counted)} times"
 
 
-def _listed(names: set[Any]) -> str:
+def _listed(names: set[JsonValue]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(map(str, names)))

@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -16,6 +16,7 @@ from ...client.capture import capture, chosen
 from ...dialects import dialect as find_dialect
 from ...engine.pool import UpstreamPool
 from ...errors import ConfigError
+from ...json_types import JsonObject
 from ...upstream import Timeouts, Upstream
 from ...upstream.local import NAME as LOCAL
 from ..files import read_json
@@ -26,7 +27,7 @@ from .report import Probed, report_lines
 
 TRIED: Final = ("openai_chat", "openai_responses", "anthropic")
 """The dialects that one server may support."""
-LOCAL_THINKS: Final[dict[str, dict[str, Any]]] = {
+LOCAL_THINKS: Final[dict[str, JsonObject]] = {
     "anthropic": {
         "thinking": {"type": "enabled", "budget_tokens": 16},
         "chat_template_kwargs": {"reasoning_effort": "low"},
@@ -51,7 +52,7 @@ def run(
 
 
 async def _probe(
-    target: str, model: str, dialects: list[str], key: str, output: Path, max_tokens: int, extra: dict[str, Any]
+    target: str, model: str, dialects: list[str], key: str, output: Path, max_tokens: int, extra: JsonObject
 ) -> list[Probed]:
     async with Client() as client:
         upstreams, model = await _upstreams(client.pool, target, model, dialects, key)
@@ -93,7 +94,7 @@ async def _upstreams(pool: UpstreamPool, target: str, model: str, dialects: list
     return [structs.replace(upstream, dialect=name, timeouts=PROBE_TIMEOUTS, inband="none") for name in names], model
 
 
-def _fields(extra: str) -> dict[str, Any]:
+def _fields(extra: str) -> JsonObject:
     if not extra:
         return {}
     value = read_json(extra.encode(), "--body")

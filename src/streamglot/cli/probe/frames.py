@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -10,6 +10,7 @@ from msgspec import Struct
 from ...client.capture import Capture
 from ...framing.ndjson import NdJson
 from ...framing.sse import Sse
+from ...json_types import JsonObject, JsonValue
 
 JSON_LINES: Final = ("ollama",)
 SSE: Final = (
@@ -32,7 +33,7 @@ class ProbedFrame(Struct):
     event: str
     kind: str
     text: str
-    data: dict[str, Any] | None = None
+    data: JsonObject | None = None
 
     @property
     def type(self) -> str:
@@ -52,7 +53,7 @@ def frames(captured: Capture) -> list[ProbedFrame]:
     return probed + [_probed_frame(last, frame) for frame in box.close()]
 
 
-def _probed_frame(when: float, frame: Any) -> ProbedFrame:
+def _probed_frame(when: float, frame: JsonValue) -> ProbedFrame:
     text = frame.data.decode("utf-8", "replace")
     try:
         data = msgspec.json.decode(frame.data)
@@ -65,7 +66,7 @@ def field_names(probed: list[ProbedFrame]) -> dict[str, int]:
     """Returns the path of every field that occurs, with its count."""
     counts: dict[str, int] = {}
 
-    def walk(value: Any, path: str) -> None:
+    def walk(value: object, path: str) -> None:
         if isinstance(value, dict):
             for name, inner in value.items():
                 walk(inner, f"{path}.{name}" if path else name)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject, JsonValue
 from .frames import ProbedFrame
 
 DELTAS: Final = {
@@ -30,7 +31,7 @@ KNOWN: Final = frozenset(
 STARTS_WITH: Final = {"text": "text", "thinking": "thinking", "tool_use": "input"}
 
 
-def deviations(frames: list[ProbedFrame], request: dict[str, Any]) -> Iterator[str]:
+def deviations(frames: list[ProbedFrame], request: JsonObject) -> Iterator[str]:
     events = [frame for frame in frames if frame.data is not None]
     if not events:
         return
@@ -55,9 +56,9 @@ def deviations(frames: list[ProbedFrame], request: dict[str, Any]) -> Iterator[s
 
 
 def _blocks(events: list[ProbedFrame]) -> Iterator[str]:
-    open_blocks: dict[Any, str] = {}
+    open_blocks: dict[JsonValue, str] = {}
     last = -1
-    signed: set[Any] = set()
+    signed: set[JsonValue] = set()
     for frame in events:
         body = frame.data or {}
         index = body.get("index")
@@ -92,7 +93,7 @@ def _blocks(events: list[ProbedFrame]) -> Iterator[str]:
                 yield f"the message ends while block {', '.join(map(str, open_blocks))} is open"
 
 
-def _end(events: list[ProbedFrame], request: dict[str, Any]) -> Iterator[str]:
+def _end(events: list[ProbedFrame], request: JsonObject) -> Iterator[str]:
     deltas = [frame.data or {} for frame in events if frame.type == "message_delta"]
     reasons = [(body.get("delta") or {}).get("stop_reason") for body in deltas]
     if not any(reasons):

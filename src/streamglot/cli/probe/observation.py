@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -24,11 +24,12 @@ from ...events import (
     ToolCallStart,
     Usage,
 )
+from ...json_types import JsonObject, JsonValue
 from . import chat_rules, messages_rules, responses_rules
 from .frames import ProbedFrame, field_names, frames
 from .plan import Case
 
-Rules = Callable[[list[ProbedFrame], dict[str, Any]], Iterator[str]]
+Rules = Callable[[list[ProbedFrame], JsonObject], Iterator[str]]
 RULES: Final[dict[str, Rules]] = {
     "openai_chat": chat_rules.deviations,
     "openai_responses": responses_rules.deviations,
@@ -50,7 +51,7 @@ class Observation(Struct, kw_only=True):
     finish: str = ""
     raw_finish: str | None = None
     error: str = ""
-    usage: dict[str, Any] | None = None
+    usage: JsonObject | None = None
     keep_alives: int = 0
     frames: int = 0
     pieces: int = 0
@@ -96,7 +97,7 @@ def _times(seen: Observation, times: list[float]) -> None:
 def _events(seen: Observation, captured: Capture) -> None:
     """Adds the events that our reader gives for the answer."""
     box = dialect(captured.dialect).reader(provider=captured.upstream)
-    runs: list[list[Any]] = []
+    runs: list[list[JsonValue]] = []
 
     def take(event: Event, when: float) -> None:
         bare = event.event if isinstance(event, Choice) else event

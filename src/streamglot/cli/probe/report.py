@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec import Struct, field
 
+from ...json_types import JsonObject
 from .observation import Observation
 from .plan import CASES
 
@@ -81,5 +81,5 @@ def _shared(observations: list[Observation]) -> Iterator[str]:
     yield f"  fields used: {', '.join(names)}"
 
 
-def _short(usage: dict[str, Any]) -> str:
+def _short(usage: JsonObject) -> str:
     return ", ".join(f"{name} {value}" for name, value in usage.items() if isinstance(value, int))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject
 from .frames import ProbedFrame
 
 PARTS: Final = ("content_part", "output_text", "refusal", "reasoning_text")
@@ -21,7 +22,7 @@ ENDS: Final = ("response.completed", "response.incomplete", "response.failed", "
 IN_RESPONSE: Final = ("id", "object", "created_at", "status", "model", "output")
 
 
-def deviations(frames: list[ProbedFrame], request: dict[str, Any]) -> Iterator[str]:
+def deviations(frames: list[ProbedFrame], request: JsonObject) -> Iterator[str]:
     events = [frame for frame in frames if frame.data is not None]
     if not events:
         return
@@ -74,7 +75,7 @@ def _speaks_of_an_item(name: str) -> bool:
     return name.startswith("response.") and name.count(".") >= 2
 
 
-def _end(last: ProbedFrame, request: dict[str, Any]) -> Iterator[str]:
+def _end(last: ProbedFrame, request: JsonObject) -> Iterator[str]:
     response = (last.data or {}).get("response") or {}
     usage = response.get("usage")
     if last.type in ("response.completed", "response.incomplete") and not usage:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
+
+from ...json_types import JsonObject
 
 KIND: Final = "TOOL_RUN"
 
 
-def activity_events(extensions: dict[str, Any]) -> list[dict[str, Any]]:
+def activity_events(extensions: JsonObject) -> list[JsonObject]:
     """The events for these entries of ``tool_call_chunks``."""
-    events: list[dict[str, Any]] = []
+    events: list[JsonObject] = []
     for chunk in extensions.get("tool_call_chunks", ()):
         call_id = chunk["tool_call_id"]
         address = {"messageId": f"activity-{call_id}", "activityType": KIND}

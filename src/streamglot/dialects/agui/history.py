@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...events import CallKind, Echo
+from ...json_types import JsonObject
 from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
 from ..echo import unpack
 from ..fields import Fields
@@ -123,7 +124,7 @@ def _parse_echo(fields: Fields) -> Echo | None:
     return unpack(value) or Echo(DIALECT, {"encryptedValue": value})
 
 
-def _parse_native(metadata: dict[str, Any]) -> Echo | None:
+def _parse_native(metadata: JsonObject) -> Echo | None:
     packed = metadata.get("streamglot")
     return unpack(packed) if isinstance(packed, str) else None
 

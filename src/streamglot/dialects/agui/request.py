@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from msgspec.json import encode
 
+from ...json_types import JsonObject, JsonValue
 from ...messages import Message, Reasoning, Request, TextPart, ToolChoice, ToolSpec
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
@@ -31,10 +32,10 @@ PARAMETERS: Final = {
 }
 """The protocol has no sampling parameters; these are accepted inside ``forwardedProps``."""
 ESSENTIAL: Final = frozenset(("resume",))
-_EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
+_EMPTY: Final[tuple[JsonValue, ...]] = (None, {}, [])
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     """``threadId``, ``runId``, ``state``, ``resume`` and all unknown fields stay in ``extra``: the run needs them, the model
     does not."""
     fields = Fields(body)
@@ -93,7 +94,7 @@ def _parse_choice(fields: Fields) -> ToolChoice | None:
     raise fields.wrong("toolChoice", "auto, none, required or a named tool", value)
 
 
-def _parse_resume(answer: Fields) -> dict[str, Any]:
+def _parse_resume(answer: Fields) -> JsonObject:
     status = answer.need("status", str)
     if status not in ("resolved", "cancelled"):
         raise answer.wrong("status", "resolved or cancelled", status)
@@ -101,7 +102,7 @@ def _parse_resume(answer: Fields) -> dict[str, Any]:
     return {**known, **{name: value for name, value in answer.rest.items() if value is not None}}
 
 
-def approval_answers(body: dict[str, Any], _is_suspended: Callable[[str], bool]) -> Answers:
+def approval_answers(body: JsonObject, _is_suspended: Callable[[str], bool]) -> Answers:
     """The decisions in ``resume``: [{interruptId, status, payload: {approved, arguments?, reason?}}]. A cancelled one is a
     denial."""
     resume = body.get("resume")
@@ -110,7 +111,7 @@ def approval_answers(body: dict[str, Any], _is_suspended: Callable[[str], bool])
         if not isinstance(entry, dict) or not isinstance(entry.get("interruptId"), str):
             continue
         payload = entry.get("payload")
-        decision: dict[str, Any] = payload if isinstance(payload, dict) else {}
+        decision: JsonObject = payload if isinstance(payload, dict) else {}
         approved = entry.get("status") == "resolved" and decision.get("approved") is True
         changed = decision.get("arguments")
         arguments = encode(changed).decode() if isinstance(changed, dict) else changed

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+
+from ...json_types import JsonObject
 
 
 class Snapshot:
     """Applies the events as the client does. ``history`` are the messages that the client sent, in its own form: a snapshot
     replaces everything that it stores."""
 
-    def __init__(self, history: Iterable[dict[str, Any]]) -> None:
-        self.messages: list[dict[str, Any]] = [_without_null(message) for message in history]
-        self._by_id: dict[str, dict[str, Any]] = {}
-        self._calls: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    def __init__(self, history: Iterable[JsonObject]) -> None:
+        self.messages: list[JsonObject] = [_without_null(message) for message in history]
+        self._by_id: dict[str, JsonObject] = {}
+        self._calls: dict[str, tuple[JsonObject, JsonObject]] = {}
         self._pieces: list[str] = []
 
     def add(self, piece: str) -> None:
         """Adds a delta to the open message."""
         self._pieces.append(piece)
 
-    def apply(self, kind: str, fields: dict[str, Any]) -> None:
-        metadata: dict[str, Any] = fields.get("metadata", {})
+    def apply(self, kind: str, fields: JsonObject) -> None:
+        metadata: JsonObject = fields.get("metadata", {})
         match kind:
             case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START":
                 self._note(self._message(fields["messageId"], fields["role"], content=""), metadata)
@@ -32,7 +33,7 @@ class Snapshot:
             case "TOOL_CALL_START":
                 parent = self._by_id.get(fields["parentMessageId"]) or self._message(fields["parentMessageId"], "assistant")
                 function = {"name": fields["toolCallName"], "arguments": ""}
-                call: dict[str, Any] = {"id": fields["toolCallId"], "type": "function", "function": function}
+                call: JsonObject = {"id": fields["toolCallId"], "type": "function", "function": function}
                 self._note(call, metadata)
                 parent.setdefault("toolCalls", []).append(call)
                 self._calls[call["id"]] = (call, parent)
@@ -49,13 +50,13 @@ class Snapshot:
                 sealed = self._calls[entity][0] if fields["subtype"] == "tool-call" else self._by_id[entity]
                 sealed["encryptedValue"] = fields["encryptedValue"]
 
-    def _message(self, message_id: str, role: str, **more: str) -> dict[str, Any]:
-        message: dict[str, Any] = {"id": message_id, "role": role, **more}
+    def _message(self, message_id: str, role: str, **more: str) -> JsonObject:
+        message: JsonObject = {"id": message_id, "role": role, **more}
         self.messages.append(message)
         self._by_id[message_id] = message
         return message
 
-    def _note(self, entity: dict[str, Any], metadata: dict[str, Any]) -> None:
+    def _note(self, entity: JsonObject, metadata: JsonObject) -> None:
         if metadata:
             entity["metadata"] = {**entity.get("metadata", {}), **metadata}
 
@@ -75,6 +76,6 @@ class Snapshot:
         return text
 
 
-def _without_null(message: dict[str, Any]) -> dict[str, Any]:
+def _without_null(message: JsonObject) -> JsonObject:
     """Optional fields are absent or have a value: the client rejects null."""
     return {name: value for name, value in message.items() if value is not None}

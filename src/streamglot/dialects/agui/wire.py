@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...events import Citation, Media, StreamError, Usage
+from ...json_types import JsonObject
 from .. import faults
 from ..approval import Approval
 from ..counts import camel_case_usage
@@ -39,7 +40,7 @@ _OPTIONAL: Final[dict[str, _Shape]] = {
 _BASE: Final[_Shape] = {"timestamp": int, "metadata": dict}
 
 
-def own_event(data: dict[str, Any]) -> dict[str, Any] | None:
+def own_event(data: JsonObject) -> JsonObject | None:
     """The event in an Extra, with the protocol's fields only; None if it is not a complete event."""
     kind = data.get("type")
     required = OWN_EVENTS.get(kind) if isinstance(kind, str) else None
@@ -62,7 +63,7 @@ _INTERRUPT: Final[_Shape] = {
 }
 
 
-def own_interrupt(data: Any) -> dict[str, Any] | None:
+def own_interrupt(data: object) -> JsonObject | None:
     """One entry of ``interrupts`` in an Extra, with the protocol's fields only."""
     if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("reason"), str):
         return None
@@ -70,7 +71,7 @@ def own_interrupt(data: Any) -> dict[str, Any] | None:
     return {"id": data["id"], "reason": data["reason"], **known}
 
 
-def write_approval(approval: Approval, call_id: str | None) -> dict[str, Any]:
+def write_approval(approval: Approval, call_id: str | None) -> JsonObject:
     """The interrupt that asks about a call. ``call_id`` is None for a call that the client has not seen: the metadata has
     it."""
     fields = {
@@ -84,11 +85,11 @@ def write_approval(approval: Approval, call_id: str | None) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def write_usage(usage: Usage, model: str) -> dict[str, Any]:
+def write_usage(usage: Usage, model: str) -> JsonObject:
     return {**({"model": model} if model else {}), **camel_case_usage(usage)}
 
 
-def write_citation(event: Citation, message_id: str) -> dict[str, Any]:
+def write_citation(event: Citation, message_id: str) -> JsonObject:
     fields = {
         "messageId": message_id or None,
         "url": event.url or None,
@@ -100,7 +101,7 @@ def write_citation(event: Citation, message_id: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def write_media(event: Media, message_id: str) -> dict[str, Any]:
+def write_media(event: Media, message_id: str) -> JsonObject:
     fields = {
         "messageId": message_id,
         "id": event.id,
@@ -120,5 +121,5 @@ def error_code(error: StreamError) -> str:
     return faults.KIND_OF.get(error.status, "server" if error.status >= 500 else "invalid_request")
 
 
-def error_body(error: StreamError) -> dict[str, Any]:
+def error_body(error: StreamError) -> JsonObject:
     return {"error": {"message": error.message, "code": error_code(error), "reason": error.code}}

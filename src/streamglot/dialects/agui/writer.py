@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Unpack
 
 from ...events import (
     Citation,
@@ -28,9 +28,10 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
+from ...json_types import JsonObject
 from ..approval import asked
 from ..echo import pack
-from ..writer import Writer, encode
+from ..writer import Rules, Writer, WriterOptions, encode
 from .activity import activity_events
 from .snapshot import Snapshot
 from .wire import (
@@ -67,9 +68,9 @@ class AguiWriter(Writer):
         *,
         thread_id: str = "",
         run_id: str = "",
-        messages: Iterable[dict[str, Any]] | None = None,
+        messages: Iterable[JsonObject] | None = None,
         steps: bool = True,
-        **more: Any,
+        **more: Unpack[WriterOptions],
     ) -> None:
         self.thread_id = thread_id
         self.run_id = run_id
@@ -82,7 +83,7 @@ class AguiWriter(Writer):
         self._message = ""
         self._message_open = False
         self._end_pending = False
-        self._metadata: dict[str, Any] = {}
+        self._metadata: JsonObject = {}
         self._span = ""
         self._content = b""
         self._call: ToolCallStart | None = None
@@ -91,10 +92,10 @@ class AguiWriter(Writer):
         self._used_ids: set[str] = set()
         self._has_arguments = False
         self._pending: dict[str, None] = {}
-        self._interrupts: list[dict[str, Any]] = []
+        self._interrupts: list[JsonObject] = []
         super().__init__(**more)
 
-    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+    def rules(self) -> Rules:
         return {
             StreamStart: self.begin,
             TextStart: self._text_start,
@@ -125,7 +126,7 @@ class AguiWriter(Writer):
         self._write("RUN_STARTED", threadId=self.thread_id, runId=self.run_id, protocolVersion=PROTOCOL_VERSION)
 
     def write_end(self, event: StreamEnd) -> None:
-        metadata: dict[str, Any] = {"finishReason": event.reason}
+        metadata: JsonObject = {"finishReason": event.reason}
         if event.raw_reason:
             metadata["rawFinishReason"] = event.raw_reason
         if event.sequence:
@@ -135,7 +136,7 @@ class AguiWriter(Writer):
             self._finish_step(event.reason)
         if self._snapshot is not None:
             self._write("MESSAGES_SNAPSHOT", messages=self._snapshot.messages)
-        fields: dict[str, Any] = {"threadId": self.thread_id, "runId": self.run_id, "outcome": self._outcome(event)}
+        fields: JsonObject = {"threadId": self.thread_id, "runId": self.run_id, "outcome": self._outcome(event)}
         if self.usage is not None:
             fields["usage"] = [write_usage(self.usage, self.model)]
         self._write("RUN_FINISHED", **fields, metadata=metadata)
@@ -144,13 +145,13 @@ class AguiWriter(Writer):
         """Open messages stay open before RUN_ERROR, which the protocol allows: an end would tell the client that the text, the
         reasoning or the arguments are complete, and it would run the call."""
         self._write_text_end({})
-        fields: dict[str, Any] = {"message": event.message or event.code, "code": error_code(event)}
+        fields: JsonObject = {"message": event.message or event.code, "code": error_code(event)}
         if self.usage is not None:
             fields["usage"] = [write_usage(self.usage, self.model)]
         reason = {"reason": event.code, "origin": event.origin, "retryable": event.retryable, "status": event.status}
         self._write("RUN_ERROR", **fields, metadata=reason)
 
-    def _outcome(self, event: StreamEnd) -> dict[str, Any]:
+    def _outcome(self, event: StreamEnd) -> JsonObject:
         if event.reason == "cancelled":
             return {"type": "cancelled"}
         if self._interrupts:
@@ -213,7 +214,7 @@ class AguiWriter(Writer):
         if event.echo is not None and event.complete:
             self._seal("message", self._message, event.echo)
 
-    def _write_text_end(self, metadata: dict[str, Any]) -> None:
+    def _write_text_end(self, metadata: JsonObject) -> None:
         """Writes the end of a text that was held back."""
         if self._end_pending:
             self._end_pending = False
@@ -256,7 +257,7 @@ class AguiWriter(Writer):
         self._open_step()
         self._call = event
         self._call_id = self._unique(event.call_id)
-        metadata: dict[str, Any] = {} if event.kind == "function" else {"kind": event.kind}
+        metadata: JsonObject = {} if event.kind == "function" else {"kind": event.kind}
         if event.native is not None:
             metadata["streamglot"] = pack(event.native)
         self._parent = self._parent or self._new_id("message")
@@ -300,7 +301,7 @@ class AguiWriter(Writer):
         self.ensure_started()
         call_id = self._call_ids.get(event.call_id, event.call_id)
         self._pending.pop(call_id, None)
-        metadata: dict[str, Any] = {"isError": True} if event.is_error else {}
+        metadata: JsonObject = {"isError": True} if event.is_error else {}
         if event.native is not None:
             metadata["streamglot"] = pack(event.native)
         content = event.content
@@ -312,7 +313,7 @@ class AguiWriter(Writer):
 
     # --- citations, media and extras
 
-    def _custom(self, event: Citation | Media, name: str, value: dict[str, Any]) -> None:
+    def _custom(self, event: Citation | Media, name: str, value: JsonObject) -> None:
         self.ensure_started()
         if isinstance(event, Citation) and event.native is not None:
             value["streamglot"] = pack(event.native)
@@ -365,7 +366,7 @@ class AguiWriter(Writer):
         for start in range(0, len(text), MAX_DELTA_CHARS):
             self.pieces.append(b"%b%b}\n\n" % (self._content, encode(text[start : start + MAX_DELTA_CHARS])))
 
-    def _write(self, kind: str, **fields: Any) -> None:
+    def _write(self, kind: str, **fields: object) -> None:
         """Empty metadata is omitted: an optional field is absent or has a value."""
         if not fields.get("metadata", True):
             del fields["metadata"]
@@ -373,7 +374,7 @@ class AguiWriter(Writer):
             self._snapshot.apply(kind, fields)
         self.pieces.append(b"data: %b\n\n" % encode({"type": kind, **fields}))
 
-    def _write_bounded(self, event: Citation | Media | Extra, body: dict[str, Any]) -> None:
+    def _write_bounded(self, event: Citation | Media | Extra, body: JsonObject) -> None:
         encoded = encode(body)
         if len(encoded) > MAX_EVENT_BYTES:
             self.lose(event)

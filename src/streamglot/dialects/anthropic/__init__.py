@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
 
 from ...events import Event, StreamError
+from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..abilities import PLAIN
 from ..endpoint import Endpoint, join
@@ -51,7 +52,7 @@ class AnthropicDialect(Dialect):
         return build
 
     def endpoint(
-        self, base_url: str, request: Request, key: str = "", version: str = DEFAULT_VERSION, **options: Any
+        self, base_url: str, request: Request, key: str = "", version: str = DEFAULT_VERSION, **options: JsonValue
     ) -> Endpoint:
         base, mark, parameters = base_url.partition("?")
         base = base.rstrip("/").removesuffix("/v1")
@@ -61,20 +62,20 @@ class AnthropicDialect(Dialect):
         return Endpoint(join(f"{base}{mark}{parameters}", "v1/messages"), headers)
 
     @cached_property
-    def build_response(self) -> Callable[..., dict[str, Any]]:
+    def build_response(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build
 
-    def error_body(self, error: StreamError) -> dict[str, Any]:
+    def error_body(self, error: StreamError) -> JsonObject:
         from .wire import error_body
 
         return error_body(error)
 
-    def parse_count(self, body: dict[str, Any], model: str = "") -> Request:
+    def parse_count(self, body: JsonObject, model: str = "") -> Request:
         return self.parse_request({"max_tokens": 1, **body})
 
-    def count_body(self, tokens: int) -> dict[str, Any]:
+    def count_body(self, tokens: int) -> JsonObject:
         return {"input_tokens": tokens}
 
     def hosted_events(self, call: HostedCall) -> list[Event] | None:

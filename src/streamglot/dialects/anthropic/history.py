@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any
 
 import msgspec
 
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from ..fields import Fields
 from ..own_tools import OWN_SERVER
@@ -94,7 +94,7 @@ def parse_block(block: Fields, before: list[Part]) -> Part | None:
     return NativePart(DIALECT, body, _in_words(body))
 
 
-def _in_words(block: dict[str, Any]) -> str:
+def _in_words(block: JsonObject) -> str:
     """The text of a block for models of other dialects: a tool that was found, or the results of a search."""
     match block:
         case {"type": "tool_reference", "tool_name": str(name)}:
@@ -134,7 +134,7 @@ def _parse_redacted(data: str, before: list[Part]) -> Part | None:
     return None
 
 
-def _parse_media(kind: str, block: Fields, body: dict[str, Any], cache: str | None) -> Part:
+def _parse_media(kind: str, block: Fields, body: JsonObject, cache: str | None) -> Part:
     """An image or a document. One with further options (citations, a context) stays native to this dialect."""
     source = block.inner("source")
     title = block.take("title", str, "")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...events import Echo, Event, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
+from ...json_types import JsonObject
 from ..hosted_tools import HostedCall, sources_of
 from ..own_tools import OWN_SERVER, own_id
 from .wire import DIALECT
 
-Content = list[dict[str, Any]] | dict[str, Any]
+Content = list[JsonObject] | JsonObject
 
 
 def _web_search(call: HostedCall) -> Content:
@@ -58,7 +59,7 @@ def events(call: HostedCall) -> list[Event] | None:
     ]
 
 
-def _input(call: HostedCall) -> dict[str, Any]:
+def _input(call: HostedCall) -> JsonObject:
     """The arguments under the names that clients read, beside those of our tool."""
     name, value = {
         "web_search": ("query", call.query),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, Unpack
 
 import msgspec
 
 from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
 from ...events import BareEvent, Echo, Extra, KeepAlive, ReasoningStart, StopReason, TextStart, ToolResult
 from ...framing import Frame
+from ...json_types import JsonObject
 from .. import faults
 from ..blocks import Block
 from ..lenient import clean, fit, loads, objects_in, string_in
-from ..reader import Reader
+from ..reader import Reader, ReaderOptions
 from .wire import REASONS, WireDelta, WireEvent, WireMessage, event_decoder, is_failure, read_citation, read_usage, result_text
 
 _TEXT, _THINKING, _INPUT = "text_delta", "thinking_delta", "input_json_delta"
@@ -24,7 +25,7 @@ class _Live:
 
     __slots__ = ("block", "body", "takes")
 
-    def __init__(self, block: Block | None, takes: str, body: dict[str, Any]) -> None:
+    def __init__(self, block: Block | None, takes: str, body: JsonObject) -> None:
         self.block = block
         self.takes = takes
         self.body = body
@@ -33,13 +34,13 @@ class _Live:
 class AnthropicReader(Reader):
     dialect = "anthropic"
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
         self._live: dict[int, _Live] = {}
         self._latest = -1
         self._opened = 0
         self._waiting: list[BareEvent] = []
-        self._usage: dict[str, Any] = {}
+        self._usage: JsonObject = {}
         self._id = ""
         self._stop: str | None = None
         self._sequence: str | None = None
@@ -70,7 +71,7 @@ class AnthropicReader(Reader):
         elif kind == "message_stop":
             self._finish()
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         message: WireMessage = fit(WireMessage, body)
         if message.content is None:
             raise UpstreamProtocolError(f"the upstream sent a JSON body without content instead of a stream: {excerpt(body)}")
@@ -113,11 +114,11 @@ class AnthropicReader(Reader):
         if isinstance(source, WireMessage) and source.context_management:
             self._extra({"context_management": source.context_management})
 
-    def _extra(self, data: dict[str, Any]) -> None:
+    def _extra(self, data: JsonObject) -> None:
         self.start()
         self.emit(Extra(self.dialect, data))
 
-    def _read_usage(self, usage: dict[str, Any] | None) -> None:
+    def _read_usage(self, usage: JsonObject | None) -> None:
         """Counts are totals: values that a later event lacks stay as they were."""
         counts = {name: value for name, value in (usage or {}).items() if value is not None}
         if counts and counts != self._usage:
@@ -127,7 +128,7 @@ class AnthropicReader(Reader):
 
     # --- blocks
 
-    def _open(self, index: int, body: dict[str, Any]) -> None:
+    def _open(self, index: int, body: JsonObject) -> None:
         if index in self._live:
             self._close(index)
         if self._lone_surrogates:
@@ -158,7 +159,7 @@ class AnthropicReader(Reader):
         else:
             self._live[index] = _Live(None, "", body)
 
-    def _open_call(self, kind: str, body: dict[str, Any]) -> Block:
+    def _open_call(self, kind: str, body: JsonObject) -> Block:
         call_id, name = string_in(body, "id"), string_in(body, "name")
         more = {field: value for field, value in body.items() if field not in _SHOWN}
         if kind != "tool_use":

@@ -12,8 +12,9 @@ than ``max_tokens``.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject
 from ...messages import EFFORTS, Built, Effort, Reasoning, Request
 from ..fields import Fields
 from .wire import DIALECT
@@ -82,7 +83,7 @@ def build_reasoning(request: Request, built: Built, adaptive: bool) -> None:
         built.dropped.append("reasoning")
         return
     budget = reasoning.budget_tokens
-    thinking: dict[str, Any] | None = {"type": "adaptive"}
+    thinking: JsonObject | None = {"type": "adaptive"}
     if own and budget is None:
         thinking = {"type": "adaptive"} if reasoning.enabled else None
         _give_effort(built, reasoning.effort)
@@ -99,7 +100,7 @@ def build_reasoning(request: Request, built: Built, adaptive: bool) -> None:
     built.body["thinking"] = thinking
 
 
-def _with_budget(request: Request, built: Built, budget: int) -> dict[str, Any] | None:
+def _with_budget(request: Request, built: Built, budget: int) -> JsonObject | None:
     if request.dialect == DIALECT:
         return {"type": "enabled", "budget_tokens": budget}
     budget = max(budget, MIN_BUDGET)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...errors import Unsupported
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import drop, give, give_extra, take
@@ -34,7 +35,7 @@ TIERS: Final = {"auto": "auto", "standard_only": "default"}
 """Our words for the service tiers, which most dialects use."""
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     fields = Fields(body)
     request = Request(dialect=DIALECT)
     request.model = fields.take("model", str, "")
@@ -143,9 +144,9 @@ def _build_tools(request: Request, built: Built) -> None:
         built.body["tools"] = [_build_tool(tool) for tool in tools]
 
 
-def _build_tool(tool: ToolSpec) -> dict[str, Any]:
+def _build_tool(tool: ToolSpec) -> JsonObject:
     own = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else {}
-    body: dict[str, Any]
+    body: JsonObject
     if tool.kind == "server":
         body = dict(own)
     else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...json_types import JsonObject
 from ...messages import (
     Part,
     ReasoningPart,
@@ -19,7 +18,7 @@ from .state import is_redacted, packed, packed_beside, wire_id
 from .wire import DIALECT, arguments_object, error_body, stop_word, write_citation, write_usage
 
 
-def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+def build(response: Response, *, strict: bool = False) -> JsonObject:
     """Calls come last, because the API requires that when the client sends them back. An incomplete call is left out, so that
     no client runs it."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
@@ -27,7 +26,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
     choice = next((choice for choice in response.choices if choice.index == 0), None) or ResponseChoice(0, stop_reason="other")
     extras = [extra.data for extra in response.extras if extra.dialect == DIALECT]
     content = [data["content_block"] for data in extras if isinstance(data.get("content_block"), dict)]
-    calls: list[dict[str, Any]] = []
+    calls: list[JsonObject] = []
     answered = {part.call_id: part for part in choice.parts if isinstance(part, ToolResultPart) and part.native is None}
     for part in choice.parts:
         if isinstance(part, ToolCallPart) and part.kind == "server" and part.native is None and part.call_id in answered:
@@ -36,7 +35,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
         client_runs_it = isinstance(part, ToolCallPart) and part.kind != "server"
         (calls if client_runs_it else content).extend(_blocks(part))
     stop = None if choice.stop_reason is None else stop_word(choice.stop_reason, choice.raw_stop_reason, bool(calls))
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "id": response.id,
         "type": "message",
         "role": "assistant",
@@ -56,7 +55,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
     return body
 
 
-def _blocks(part: Part) -> list[dict[str, Any]]:
+def _blocks(part: Part) -> list[JsonObject]:
     match part:
         case TextPart() | RefusalPart():
             return _text_blocks(part)
@@ -69,10 +68,10 @@ def _blocks(part: Part) -> list[dict[str, Any]]:
     return []
 
 
-def _text_blocks(part: TextPart | RefusalPart) -> list[dict[str, Any]]:
+def _text_blocks(part: TextPart | RefusalPart) -> list[JsonObject]:
     if not part.text.strip():
         return []
-    body: dict[str, Any] = {"type": "text", "text": part.text}
+    body: JsonObject = {"type": "text", "text": part.text}
     if isinstance(part, RefusalPart):
         return [body]
     citations = [citation for citation in map(write_citation, part.citations) if citation is not None]
@@ -83,7 +82,7 @@ def _text_blocks(part: TextPart | RefusalPart) -> list[dict[str, Any]]:
     return [body]
 
 
-def _reasoning_blocks(part: ReasoningPart) -> list[dict[str, Any]]:
+def _reasoning_blocks(part: ReasoningPart) -> list[JsonObject]:
     echo = part.echo
     if echo is not None and (is_redacted(echo) or not (part.text or "signature" in echo.data)):
         return [{"type": "redacted_thinking", "data": packed(echo)}]
@@ -92,13 +91,13 @@ def _reasoning_blocks(part: ReasoningPart) -> list[dict[str, Any]]:
     return [{"type": "thinking", "thinking": part.text, "signature": "" if echo is None else packed(echo)}]
 
 
-def _own_blocks(call: ToolCallPart, result: ToolResultPart) -> list[dict[str, Any]]:
+def _own_blocks(call: ToolCallPart, result: ToolResultPart) -> list[JsonObject]:
     """A call that streamglot's tool loop ran, and its result."""
     arguments = call.arguments if call.complete else ""
     return [own_call(call.call_id, call.name, arguments), own_result(call.call_id, result.text, result.is_error)]
 
 
-def _call_blocks(part: ToolCallPart) -> list[dict[str, Any]]:
+def _call_blocks(part: ToolCallPart) -> list[JsonObject]:
     own = part.native.data if part.native is not None and part.native.provider == DIALECT else None
     if part.kind == "server":
         if own is None:

@@ -7,9 +7,10 @@ out. Reasoning returns to the provider that signed it and to no other.
 from __future__ import annotations
 
 from base64 import b64decode
-from typing import Any, Final
+from typing import Final
 
 from ...errors import Unsupported
+from ...json_types import JsonObject
 from ...messages import (
     Built,
     MediaPart,
@@ -40,8 +41,8 @@ class Turns:
         self._system_inside = system_inside
 
     def add(self, messages: list[Message]) -> None:
-        system: list[dict[str, Any]] = []
-        turns: list[tuple[str, list[dict[str, Any]]]] = []
+        system: list[JsonObject] = []
+        turns: list[tuple[str, list[JsonObject]]] = []
         for message in messages:
             role = {"developer": "system", "tool": "user"}.get(message.role, message.role)
             if message.name:
@@ -64,7 +65,7 @@ class Turns:
         if turns and turns[-1][0] == "assistant":
             self._trim(self._built.body["messages"][-1])
 
-    def _trim(self, last: dict[str, Any]) -> None:
+    def _trim(self, last: JsonObject) -> None:
         """Removes white space at the end of a turn that the model continues; the API refuses it."""
         if isinstance(last["content"], str):
             last["content"] = last["content"].rstrip()
@@ -73,8 +74,8 @@ class Turns:
 
     # --- one part
 
-    def _build(self, part: Part, role: str) -> list[dict[str, Any]]:
-        body: dict[str, Any] | None = None
+    def _build(self, part: Part, role: str) -> list[JsonObject]:
+        body: JsonObject | None = None
         match part:
             case TextPart() | RefusalPart():
                 body = self._build_text(part, role)
@@ -100,10 +101,10 @@ class Turns:
             body["cache_control"] = build_cache(cache)
         return [body]
 
-    def _build_text(self, part: TextPart | RefusalPart, role: str) -> dict[str, Any] | None:
+    def _build_text(self, part: TextPart | RefusalPart, role: str) -> JsonObject | None:
         if not part.text.strip():
             return None
-        body: dict[str, Any] = {"type": "text", "text": part.text}
+        body: JsonObject = {"type": "text", "text": part.text}
         written = [write_citation(citation) for citation in part.citations] if isinstance(part, TextPart) else []
         citations = [citation for citation in written if citation and citation.get("encrypted_index") != ""]
         if citations and role == "user" and self._refusing:
@@ -112,7 +113,7 @@ class Turns:
             body["citations"] = citations
         return body
 
-    def _build_reasoning(self, part: ReasoningPart) -> dict[str, Any] | None:
+    def _build_reasoning(self, part: ReasoningPart) -> JsonObject | None:
         if part.echo is None or part.echo.provider != self._provider:
             return None
         if "data" in part.echo.data:
@@ -121,7 +122,7 @@ class Turns:
             return {"type": "thinking", "thinking": part.text, "signature": part.echo.data["signature"]}
         return None
 
-    def _build_call(self, part: ToolCallPart) -> dict[str, Any] | None:
+    def _build_call(self, part: ToolCallPart) -> JsonObject | None:
         own = part.native.data if part.native is not None and part.native.provider == DIALECT else None
         if part.kind == "server":
             if own is None:
@@ -130,11 +131,11 @@ class Turns:
         given = arguments_object(part.arguments)
         return {"type": _CALL, "id": wire_id(part.call_id), "name": part.name, "input": given, **(own or {})}
 
-    def _build_result(self, part: ToolResultPart) -> dict[str, Any] | None:
+    def _build_result(self, part: ToolResultPart) -> JsonObject | None:
         own = part.native.data if part.native is not None and part.native.provider == DIALECT else None
         if part.kind == "server":
             return None if own is None else dict(own)
-        body: dict[str, Any] = {"type": _RESULT, "tool_use_id": wire_id(part.call_id), **(own or {})}
+        body: JsonObject = {"type": _RESULT, "tool_use_id": wire_id(part.call_id), **(own or {})}
         content = [block for inner in part.content for block in self._build(inner, "user")]
         if content:
             body["content"] = _plain(content)
@@ -142,7 +143,7 @@ class Turns:
             body["is_error"] = True
         return body
 
-    def _build_media(self, part: MediaPart) -> dict[str, Any]:
+    def _build_media(self, part: MediaPart) -> JsonObject:
         if part.detail and part.detail != "auto":
             self._built.drop("image.detail")
         if part.mime.startswith("image/"):
@@ -153,7 +154,7 @@ class Turns:
         return body
 
 
-def _source(part: MediaPart, mimes: tuple[str, ...]) -> dict[str, Any]:
+def _source(part: MediaPart, mimes: tuple[str, ...]) -> JsonObject:
     mime = part.mime
     if mime == "application/octet-stream" and part.filename.lower().endswith(".pdf"):
         mime = "application/pdf"
@@ -174,16 +175,16 @@ def _source(part: MediaPart, mimes: tuple[str, ...]) -> dict[str, Any]:
     return {"type": "base64", "media_type": mime, "data": part.data}
 
 
-def build_cache(ttl: str) -> dict[str, Any]:
+def build_cache(ttl: str) -> JsonObject:
     return {"type": "ephemeral", **({"ttl": ttl} if ttl else {})}
 
 
-def _in_order(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _in_order(blocks: list[JsonObject]) -> list[JsonObject]:
     """Results first, calls last, the rest in order."""
     place = {_RESULT: 0, _CALL: 2}
     return sorted(blocks, key=lambda block: place.get(block["type"], 1))
 
 
-def _plain(blocks: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+def _plain(blocks: list[JsonObject]) -> str | list[JsonObject]:
     """A single text without further fields as a string."""
     return blocks[0]["text"] if len(blocks) == 1 and set(blocks[0]) == {"type", "text"} else blocks

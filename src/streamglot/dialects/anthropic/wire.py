@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from ...events import Citation, Echo, StopReason, StreamError, Usage
+from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from .. import faults
 from ..counts import count, plausible, specified
@@ -23,34 +24,34 @@ class WireDelta(Struct, gc=False):
     partial_json: str | None = None
     thinking: str | None = None
     signature: str | None = None
-    citation: dict[str, Any] | None = None
+    citation: JsonObject | None = None
     stop_reason: str | None = None
     stop_sequence: str | None = None
-    stop_details: dict[str, Any] | None = None
-    container: dict[str, Any] | None = None
+    stop_details: JsonObject | None = None
+    container: JsonObject | None = None
 
 
 class WireMessage(Struct, gc=False):
     id: str | None = None
     model: str | None = None
-    content: list[dict[str, Any]] | None = None
+    content: list[JsonObject] | None = None
     stop_reason: str | None = None
     stop_sequence: str | None = None
-    stop_details: dict[str, Any] | None = None
-    container: dict[str, Any] | None = None
-    context_management: dict[str, Any] | None = None
-    usage: dict[str, Any] | None = None
+    stop_details: JsonObject | None = None
+    container: JsonObject | None = None
+    context_management: JsonObject | None = None
+    usage: JsonObject | None = None
 
 
 class WireEvent(Struct, gc=False):
     type: str | None = None
     index: int | None = None
     delta: WireDelta | None = None
-    content_block: dict[str, Any] | None = None
+    content_block: JsonObject | None = None
     message: WireMessage | None = None
-    usage: dict[str, Any] | None = None
-    error: Any = None
-    context_management: dict[str, Any] | None = None
+    usage: JsonObject | None = None
+    error: JsonValue = None
+    context_management: JsonObject | None = None
 
 
 event_decoder: Final = msgspec.json.Decoder(WireEvent)
@@ -90,7 +91,7 @@ def stop_word(reason: StopReason, raw: str | None, calls: bool) -> str:
 # --- usage: the wire format counts cached tokens separately, the events include them in the input
 
 
-def read_usage(raw: dict[str, Any]) -> Usage:
+def read_usage(raw: JsonObject) -> Usage:
     fresh, output = count(raw, "input_tokens"), count(raw, "output_tokens")
     cached, written = count(raw, "cache_read_input_tokens"), count(raw, "cache_creation_input_tokens")
     parts = [part for part in (fresh, cached, written) if part is not None]
@@ -110,7 +111,7 @@ _USAGE_FIELDS: Final = {
 """The usage object of the specification."""
 
 
-def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any]:
+def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> JsonObject:
     """A usage object. It is the provider's own where that was one of this dialect, so that its details survive."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
@@ -123,7 +124,7 @@ def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict
     total = cached + written if usage.input_tokens is None else usage.input_tokens
     cached = min(cached, total)
     written = min(written, total - cached)
-    body: dict[str, Any] = {"input_tokens": total - cached - written}
+    body: JsonObject = {"input_tokens": total - cached - written}
     if usage.cache_write_tokens is not None:
         body["cache_creation_input_tokens"] = written
     if usage.cached_tokens is not None:
@@ -137,7 +138,7 @@ def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict
 # --- citations
 
 
-def read_citation(raw: dict[str, Any]) -> Citation:
+def read_citation(raw: JsonObject) -> Citation:
     """Its places are places in the source, not in the answer: they stay in ``native``."""
     words = {name: value for name, value in raw.items() if isinstance(value, str)}
     url = words.get("url", "")
@@ -148,7 +149,7 @@ def read_citation(raw: dict[str, Any]) -> Citation:
     return Citation(url, title, words.get("cited_text", ""), native=Echo(DIALECT, raw))
 
 
-def write_citation(citation: Citation) -> dict[str, Any] | None:
+def write_citation(citation: Citation) -> JsonObject | None:
     """The citation in this dialect's own form, or as a web page where its address is known, or None."""
     if citation.native is not None and citation.native.provider == DIALECT:
         return citation.native.data
@@ -166,7 +167,7 @@ def write_citation(citation: Citation) -> dict[str, Any] | None:
 # --- what calls are given, and what tools that the provider ran answered
 
 
-def arguments_object(text: str) -> dict[str, Any]:
+def arguments_object(text: str) -> JsonObject:
     """Arguments as the object that this dialect requires: an empty text becomes an empty object, any other value becomes
     ``input``."""
     if not text.strip():
@@ -182,7 +183,7 @@ def arguments_object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"input": value}
 
 
-def result_text(content: Any) -> str:
+def result_text(content: object) -> str:
     """The text of a result, for readers that do not know its native form."""
     match content:
         case str():
@@ -196,7 +197,7 @@ def result_text(content: Any) -> str:
     return msgspec.json.encode(content).decode()
 
 
-def is_failure(block: dict[str, Any]) -> bool:
+def is_failure(block: JsonObject) -> bool:
     content = block.get("content")
     kind = content.get("type") if isinstance(content, dict) else None
     return block.get("is_error") is True or (isinstance(kind, str) and kind.endswith("_error"))
@@ -208,13 +209,13 @@ def is_failure(block: dict[str, Any]) -> bool:
 KINDS: Final = frozenset((*faults.TYPE_OF.values(), "api_error"))
 
 
-def error_body(error: StreamError) -> dict[str, Any]:
+def error_body(error: StreamError) -> JsonObject:
     """The error object, in an HTTP response and in a stream. Clients act on ``type``, above all in a stream, whose status is
     200."""
     kind = error.code if error.code in KINDS else faults.TYPE_OF.get(error.status, "api_error")
     if kind == "api_error" and 400 <= error.status < 500:
         kind = "invalid_request_error"
-    body: dict[str, Any] = {"type": kind, "message": error.message}
+    body: JsonObject = {"type": kind, "message": error.message}
     if error.code != kind:
         body["details"] = {"error_code": error.code}
     return {"type": "error", "error": body}

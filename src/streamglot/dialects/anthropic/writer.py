@@ -14,8 +14,7 @@ An incomplete block is left open if an error follows: clients run a call, and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final, Unpack
 
 from ...events import (
     Citation,
@@ -39,7 +38,8 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
-from ..writer import Writer, encode
+from ...json_types import JsonObject
+from ..writer import Rules, Writer, WriterOptions, encode
 from .own_calls import own_call, own_result
 from .state import LATE_TEXT, is_redacted, packed, packed_beside, wire_id
 from .wire import arguments_object, error_body, stop_word, write_citation, write_usage
@@ -59,7 +59,7 @@ class AnthropicWriter(Writer):
         "StepEnd": "not written: each text is its own block",
     }
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[WriterOptions]) -> None:
         self._begun = False
         self._index = -1
         self._open = b""
@@ -74,12 +74,12 @@ class AnthropicWriter(Writer):
         """Names and arguments of calls that a tool loop runs. Their blocks are written with their results."""
         self._own_open: list[str] | None = None
         self._has_arguments = False
-        self._waiting: list[dict[str, Any]] = []
-        self._message_delta: dict[str, Any] = {}
-        self._context: dict[str, Any] = {}
+        self._waiting: list[JsonObject] = []
+        self._message_delta: JsonObject = {}
+        self._context: JsonObject = {}
         super().__init__(**more)
 
-    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+    def rules(self) -> Rules:
         return {
             TextDelta: self._text,
             ReasoningDelta: self._reasoning,
@@ -119,7 +119,7 @@ class AnthropicWriter(Writer):
         return super()._taken()
 
     def write_start(self) -> None:
-        message: dict[str, Any] = {
+        message: JsonObject = {
             "id": self.id,
             "type": "message",
             "role": "assistant",
@@ -148,12 +148,12 @@ class AnthropicWriter(Writer):
             self.ensure_started()
         self.pieces.append(sse.event(encode(error_body(event)), b"error"))
 
-    def _event(self, kind: bytes, body: dict[str, Any]) -> None:
+    def _event(self, kind: bytes, body: JsonObject) -> None:
         self.pieces.append(sse.event(encode({"type": kind.decode(), **body}), kind))
 
     # --- blocks
 
-    def _start(self, body: dict[str, Any], delta: bytes = b"", field: bytes = b"") -> None:
+    def _start(self, body: JsonObject, delta: bytes = b"", field: bytes = b"") -> None:
         """Opens a block whose pieces go into this field of this type of delta."""
         self.ensure_started()
         self._close()
@@ -164,7 +164,7 @@ class AnthropicWriter(Writer):
             b'{"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":' % (self._index, delta, field)
         )
 
-    def _delta(self, kind: str, field: str, value: Any) -> None:
+    def _delta(self, kind: str, field: str, value: object) -> None:
         self._event(b"content_block_delta", {"index": self._index, "delta": {"type": kind, field: value}})
 
     def _stop(self) -> None:
@@ -178,7 +178,7 @@ class AnthropicWriter(Writer):
         while self._waiting:
             self._whole(self._waiting.pop(0))
 
-    def _whole(self, body: dict[str, Any]) -> None:
+    def _whole(self, body: JsonObject) -> None:
         """Writes a block without deltas."""
         self._start(body)
         self._close()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from msgspec import structs
 
 from ...events import StreamError
+from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..abilities import PLAIN
 from ..endpoint import Endpoint, bearer, join, path_segment
@@ -40,17 +40,17 @@ class BedrockConverseDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
         verb = "converse-stream" if request.stream else "converse"
         return Endpoint(join(base_url, f"model/{path_segment(request.model)}/{verb}"), bearer(key))
 
     @cached_property
-    def build_response(self) -> Callable[..., dict[str, Any]]:
+    def build_response(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build
 
-    def error_body(self, error: StreamError) -> dict[str, Any]:
+    def error_body(self, error: StreamError) -> JsonObject:
         from .wire import error_body
 
         return error_body(error)

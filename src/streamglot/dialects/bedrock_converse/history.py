@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...errors import Unsupported
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import (
     MediaPart,
     Message,
@@ -139,8 +140,8 @@ class History:
     """Builds the messages for the upstream. Turns must alternate, so adjacent messages of one role are merged."""
 
     def __init__(self, provider: str) -> None:
-        self.system: list[dict[str, Any]] = []
-        self.messages: list[dict[str, Any]] = []
+        self.system: list[JsonObject] = []
+        self.messages: list[JsonObject] = []
         self.called: dict[str, None] = {}
         """The tools that were called so far. The service requires their declarations."""
         self._provider = provider
@@ -159,7 +160,7 @@ class History:
         else:
             self.messages.append({"role": role, "content": blocks})
 
-    def _part(self, part: Part) -> list[dict[str, Any]]:
+    def _part(self, part: Part) -> list[JsonObject]:
         block = self._block(part)
         if block is None:
             return []
@@ -168,7 +169,7 @@ class History:
             return [block]
         return [block, {"cachePoint": {"type": "default", **({"ttl": cache} if cache else {})}}]
 
-    def _block(self, part: Part) -> dict[str, Any] | None:
+    def _block(self, part: Part) -> JsonObject | None:
         match part:
             case TextPart() | RefusalPart():
                 return {"text": part.text} if part.text.strip() else None
@@ -185,7 +186,7 @@ class History:
                 return part.data
         raise Unsupported(f"a part of the dialect {part.dialect!r} cannot be sent to Converse")
 
-    def _reasoning(self, part: ReasoningPart) -> dict[str, Any] | None:
+    def _reasoning(self, part: ReasoningPart) -> JsonObject | None:
         """Reasoning returns to the provider that wrote it, with its proof."""
         if part.echo is None or part.echo.provider != self._provider:
             return None
@@ -194,7 +195,7 @@ class History:
             return {"reasoningContent": {"redactedContent": data["redactedContent"]}}
         return {"reasoningContent": {"reasoningText": {"text": part.text, **data}}}
 
-    def _call(self, part: ToolCallPart) -> dict[str, Any] | None:
+    def _call(self, part: ToolCallPart) -> JsonObject | None:
         call = {"toolUseId": tool_use_id(part.call_id), "name": part.name, "input": arguments_object(part)}
         if part.kind == "server":
             if part.native is None or part.native.provider != self._provider:
@@ -203,12 +204,12 @@ class History:
         self.called[part.name] = None
         return {"toolUse": call}
 
-    def _result(self, part: ToolResultPart) -> dict[str, Any] | None:
+    def _result(self, part: ToolResultPart) -> JsonObject | None:
         own = part.native.data if part.native is not None and part.native.provider == self._provider else None
         if own is not None or part.kind == "server":
             return own
         content = [block for piece in part.content for block in self._part(piece)]
-        body: dict[str, Any] = {"toolUseId": tool_use_id(part.call_id), "content": content or [{"text": NO_OUTPUT}]}
+        body: JsonObject = {"toolUseId": tool_use_id(part.call_id), "content": content or [{"text": NO_OUTPUT}]}
         if part.is_error:
             body["status"] = "error"
         return {"toolResult": body}
@@ -219,7 +220,7 @@ def tool_use_id(call_id: str) -> str:
     return _ID_SIGNS.sub("_", call_id)[-_ID_CHARS:]
 
 
-def arguments_object(part: ToolCallPart) -> dict[str, Any]:
+def arguments_object(part: ToolCallPart) -> JsonObject:
     """The arguments as an object; any other text is wrapped."""
     try:
         value = msgspec.json.decode(part.arguments or "{}")

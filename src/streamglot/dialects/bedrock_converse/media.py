@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from ...errors import Unsupported
+from ...json_types import JsonObject
 from ...messages import MediaPart, NativePart
 from ..fields import Fields
 from .wire import DIALECT, blob
@@ -74,19 +75,19 @@ def parse_media(kind: str, block: Fields) -> MediaPart | NativePart:
     return part
 
 
-def build_media(part: MediaPart, number: int) -> dict[str, Any]:
+def build_media(part: MediaPart, number: int) -> JsonObject:
     """``number`` makes the names of documents unique, which the service requires."""
     mime = part.mime.partition(";")[0]
     if mime not in _FORMAT_OF:
         raise Unsupported(f"media of the type {part.mime!r} cannot be sent to Converse; it takes {', '.join(_FORMAT_OF)}")
     kind, format = _FORMAT_OF[mime]
     if part.data:
-        source: dict[str, Any] = {"bytes": part.data}
+        source: JsonObject = {"bytes": part.data}
     elif part.url.startswith("s3://"):
         source = {"s3Location": {"uri": part.url}}
     else:
         raise Unsupported(f"a medium by its URL ({part.url or part.file_id}) cannot be sent to Converse; send its content")
-    body: dict[str, Any] = {"format": format, "source": source}
+    body: JsonObject = {"format": format, "source": source}
     if kind == "document":
         stem = part.filename.rpartition(".")[0] or part.filename
         plain = " ".join(_NAME_SIGNS.sub(" ", stem).split())

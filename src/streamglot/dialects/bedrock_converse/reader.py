@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, Unpack
 
 import msgspec
 
 from ...errors import ToolCallParseError, UpstreamError, UpstreamProtocolError, excerpt
 from ...events import Citation, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
 from ...framing import AwsEventStream, Frame
+from ...json_types import JsonObject, JsonValue
 from .. import faults
 from ..blocks import Block
 from ..lenient import clean, fit, loads, objects_in
-from ..reader import Reader
+from ..reader import Reader, ReaderOptions
 from .wire import (
     DIALECT,
     EXTRAS,
@@ -38,18 +39,18 @@ class _Open:
 
     __slots__ = ("block", "kind", "native", "pieces")
 
-    def __init__(self, kind: str, block: Block | None = None, native: dict[str, Any] | None = None) -> None:
+    def __init__(self, kind: str, block: Block | None = None, native: JsonObject | None = None) -> None:
         self.kind = kind
         self.block = block or Block(None)
         self.native = native or {}
-        self.pieces: list[Any] = []
+        self.pieces: list[JsonValue] = []
 
 
 class BedrockConverseReader(Reader):
     dialect = DIALECT
     framing = AwsEventStream
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
         self._open: dict[int, _Open] = {}
         self._results: list[ToolResult] = []
@@ -81,7 +82,7 @@ class BedrockConverseReader(Reader):
         if self._stop is not None:
             self._finish()
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         output = body.get("output")
         message = output.get("message") if isinstance(output, dict) else None
         if not isinstance(message, dict):
@@ -156,7 +157,7 @@ class BedrockConverseReader(Reader):
             if value:
                 opened.native.setdefault(name, []).append(value)
 
-    def _read_image(self, index: int, delta: dict[str, Any]) -> None:
+    def _read_image(self, index: int, delta: JsonObject) -> None:
         opened = self._block(index, "image")
         source = delta.get("source")
         if isinstance(source, dict):
@@ -221,7 +222,7 @@ class BedrockConverseReader(Reader):
     def _echo(self, opened: _Open) -> Echo | None:
         if not opened.native:
             return None
-        data: dict[str, Any] = {}
+        data: JsonObject = {}
         if "signature" in opened.native:
             data["signature"] = "".join(opened.native["signature"])
         if "redactedContent" in opened.native:
@@ -236,7 +237,7 @@ class BedrockConverseReader(Reader):
 
     # --- complete responses
 
-    def _read_whole_block(self, index: int, block: dict[str, Any]) -> None:
+    def _read_whole_block(self, index: int, block: JsonObject) -> None:
         cited, reasoning = block.get("citationsContent"), block.get("reasoningContent")
         call, result = block.get("toolUse"), block.get("toolResult")
         if isinstance(cited, dict):
@@ -304,7 +305,7 @@ class BedrockConverseReader(Reader):
         self.end(reason, raw, self._sequence)
 
 
-def result_text(piece: dict[str, Any]) -> str:
+def result_text(piece: JsonObject) -> str:
     """The text of a piece of a tool's result, or its JSON as text."""
     text = piece.get("text")
     if isinstance(text, str):
@@ -312,7 +313,7 @@ def result_text(piece: dict[str, Any]) -> str:
     return msgspec.json.encode(clean(piece["json"])).decode() if "json" in piece else ""
 
 
-def read_citation(citation: dict[str, Any]) -> Citation:
+def read_citation(citation: JsonObject) -> Citation:
     """Its location refers to the source, not to the answer, and stays in ``native``."""
     title, source, location = citation.get("title"), citation.get("source"), citation.get("location")
     web = location.get("web") if isinstance(location, dict) else None

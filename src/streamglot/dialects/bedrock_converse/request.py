@@ -6,11 +6,12 @@ The model is part of the URL and not of the body. Options of one model family be
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import EFFORTS, Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
@@ -34,7 +35,7 @@ _LEAST_BUDGET: Final = 1024
 _METADATA_ENTRIES: Final = 16
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     fields = Fields(body)
     request = Request(dialect=DIALECT, model=fields.take("modelId", str, ""))
     request.messages = parse_messages(fields.objects("messages"))
@@ -67,7 +68,7 @@ def build(request: Request, *, provider: str = DIALECT) -> Built:
     if history.system:
         body["system"] = history.system
     _build_tools(request, history, built)
-    more: dict[str, Any] = {}
+    more: JsonObject = {}
     _build_reasoning(request, more, built)
     _build_parameters(request, more, built)
     if request.output is not None:
@@ -132,7 +133,7 @@ def _build_tools(request: Request, history: History, built: Built) -> None:
     tools += [ToolSpec(name) for name in history.called if name not in known]
     if not tools:
         return
-    config: dict[str, Any] = {"tools": [body for tool in tools for body in _build_tool(tool)]}
+    config: JsonObject = {"tools": [body for tool in tools for body in _build_tool(tool)]}
     if choice.mode == "required":
         config["toolChoice"] = {"tool": {"name": choice.tools[0]}} if len(choice.tools) == 1 else {"any": {}}
     elif choice.mode == "auto" and request.tool_choice is not None:
@@ -140,11 +141,11 @@ def _build_tools(request: Request, history: History, built: Built) -> None:
     built.body["toolConfig"] = config
 
 
-def _build_tool(tool: ToolSpec) -> list[dict[str, Any]]:
+def _build_tool(tool: ToolSpec) -> list[JsonObject]:
     if tool.kind == "server" and tool.native is not None:
         return [tool.native.data]
     schema = tool.parameters or {"type": "object", "properties": {}}
-    body: dict[str, Any] = {"name": tool.name, "inputSchema": {"json": schema}}
+    body: JsonObject = {"name": tool.name, "inputSchema": {"json": schema}}
     if tool.description:
         body["description"] = tool.description
     if tool.strict is not None:
@@ -170,7 +171,7 @@ def _parse_more(fields: Fields, request: Request) -> None:
         fields.rest["additionalModelRequestFields"] = more.rest
 
 
-def _build_reasoning(request: Request, more: dict[str, Any], built: Built) -> None:
+def _build_reasoning(request: Request, more: JsonObject, built: Built) -> None:
     reasoning = request.reasoning
     if reasoning is None:
         return
@@ -195,7 +196,7 @@ def _build_reasoning(request: Request, more: dict[str, Any], built: Built) -> No
         built.dropped.append("reasoning")
 
 
-def _build_parameters(request: Request, more: dict[str, Any], built: Built) -> None:
+def _build_parameters(request: Request, more: JsonObject, built: Built) -> None:
     """Like ``give``, with the names of the common part, which is one level down."""
     names = {**PARAMETERS, "top_k": "top_k", "serviceTier": "service_tier", "requestMetadata": "metadata"}
     given = Built({}, built.dropped)
@@ -207,7 +208,7 @@ def _build_parameters(request: Request, more: dict[str, Any], built: Built) -> N
         built.body["serviceTier"] = {"type": tier}
     elif tier not in (None, "auto"):
         built.dropped.append("service_tier")
-    notes: dict[str, Any] = given.body.pop("requestMetadata", None) or {}
+    notes: JsonObject = given.body.pop("requestMetadata", None) or {}
     if notes and len(notes) <= _METADATA_ENTRIES and all(isinstance(value, str) for value in notes.values()):
         built.body["requestMetadata"] = notes
     elif notes:
@@ -232,13 +233,13 @@ def _parse_output(fields: Fields, request: Request) -> None:
     if schema is None:
         return
     try:
-        rules = msgspec.json.decode(schema.need("schema", str), type=dict[str, Any])
+        rules = msgspec.json.decode(schema.need("schema", str), type=JsonObject)
     except ValueError:
         raise schema.wrong("schema", "a JSON schema as text", "what is there") from None
     request.output = OutputFormat("json_schema", schema.take("name", str, ""), schema.take("description", str, ""), rules)
 
 
-def _build_output(output: OutputFormat, body: dict[str, Any]) -> None:
+def _build_output(output: OutputFormat, body: JsonObject) -> None:
     if output.kind == "text":
         return
     schema = {"schema": msgspec.json.encode(output.schema or {"type": "object"}).decode(), "name": output.name or "answer"}

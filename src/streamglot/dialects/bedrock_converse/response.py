@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...json_types import JsonObject
 from ...messages import (
     MediaPart,
     Part,
@@ -21,7 +20,7 @@ from .media import build_media
 from .wire import DIALECT, REASON_OF, REASONS, blob, error_body, write_usage
 
 
-def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+def build(response: Response, *, strict: bool = False) -> JsonObject:
     """Only the first answer: this dialect has no others. ``strict``: no opaque state of other providers."""
     choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))
     if response.error is not None and not choice.parts:
@@ -29,7 +28,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
     content = [block for part in choice.parts if (block := _block(part, strict)) is not None]
     raw = choice.raw_stop_reason
     reason = raw if raw in REASONS else REASON_OF[choice.stop_reason or "other"]
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "output": {"message": {"role": "assistant", "content": content}},
         "stopReason": reason,
         "usage": write_usage(response.usage),
@@ -43,7 +42,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
     return body
 
 
-def _block(part: Part, strict: bool) -> dict[str, Any] | None:
+def _block(part: Part, strict: bool) -> JsonObject | None:
     match part:
         case TextPart() if own := [
             source.native.data for source in part.citations if source.native and source.native.provider == DIALECT
@@ -63,7 +62,7 @@ def _block(part: Part, strict: bool) -> dict[str, Any] | None:
     return None
 
 
-def _reasoning(part: ReasoningPart, strict: bool) -> dict[str, Any] | None:
+def _reasoning(part: ReasoningPart, strict: bool) -> JsonObject | None:
     data = {} if part.echo is None else part.echo.data
     if part.echo is not None and part.echo.provider != DIALECT:
         packed = pack(part.echo)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from ...events import StopReason, StreamError, Usage
+from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from ..counts import count, plausible
 
@@ -38,7 +39,7 @@ class BlockStart(Struct, gc=False):
 
 
 class ToolUseDelta(Struct, gc=False):
-    input: Any = None
+    input: JsonValue = None
 
 
 class ReasoningContent(Struct, gc=False):
@@ -50,10 +51,10 @@ class ReasoningContent(Struct, gc=False):
 class Delta(Struct, gc=False):
     text: str | None = None
     tool_use: ToolUseDelta | None = msgspec.field(default=None, name="toolUse")
-    tool_result: Any = msgspec.field(default=None, name="toolResult")
+    tool_result: JsonValue = msgspec.field(default=None, name="toolResult")
     reasoning: ReasoningContent | None = msgspec.field(default=None, name="reasoningContent")
-    citation: Any = None
-    image: Any = None
+    citation: JsonValue = None
+    image: JsonValue = None
 
 
 class Payload(Struct, gc=False):
@@ -63,13 +64,13 @@ class Payload(Struct, gc=False):
     start: BlockStart | None = None
     delta: Delta | None = None
     stop_reason: str | None = msgspec.field(default=None, name="stopReason")
-    response_fields: Any = msgspec.field(default=None, name="additionalModelResponseFields")
-    usage: dict[str, Any] | None = None
-    metrics: Any = None
-    trace: Any = None
-    performance: Any = msgspec.field(default=None, name="performanceConfig")
-    tier: Any = msgspec.field(default=None, name="serviceTier")
-    message: Any = None
+    response_fields: JsonValue = msgspec.field(default=None, name="additionalModelResponseFields")
+    usage: JsonObject | None = None
+    metrics: JsonValue = None
+    trace: JsonValue = None
+    performance: JsonValue = msgspec.field(default=None, name="performanceConfig")
+    tier: JsonValue = msgspec.field(default=None, name="serviceTier")
+    message: JsonValue = None
 
 
 payload_decoder: Final = msgspec.json.Decoder(Payload)
@@ -105,7 +106,7 @@ REASON_OF: Final[dict[StopReason, str]] = {
 }
 
 
-def read_usage(raw: dict[str, Any]) -> Usage:
+def read_usage(raw: JsonObject) -> Usage:
     """``inputTokens`` excludes what the cache read or wrote: the whole input is the sum of the three."""
     read = count(raw, "cacheReadInputTokens", "cacheReadInputTokenCount")
     written = count(raw, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
@@ -114,7 +115,7 @@ def read_usage(raw: dict[str, Any]) -> Usage:
     return Usage(total, count(raw, "outputTokens"), read, written, raw=plausible(raw))
 
 
-def write_usage(usage: TokenCounts) -> dict[str, Any]:
+def write_usage(usage: TokenCounts) -> JsonObject:
     """The provider's own object if it had this dialect."""
     if usage.raw and "inputTokens" in usage.raw and "totalTokens" in usage.raw:
         return usage.raw
@@ -169,5 +170,5 @@ EXCEPTION_OF: Final[dict[int, str]] = {
 }
 
 
-def error_body(error: StreamError) -> dict[str, Any]:
+def error_body(error: StreamError) -> JsonObject:
     return {"__type": EXCEPTION_OF.get(error.status, "InternalServerException"), "message": error.message}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
+from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..abilities import UNSPECIFIED, Abilities
 from ..endpoint import Endpoint, bearer, join, path_segment
@@ -30,18 +30,18 @@ class BedrockInvokeDialect(Dialect):
 
         return parse
 
-    def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: Any) -> Built:
+    def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: JsonValue) -> Built:
         """The builder of the model's family makes the body, with the abilities of that family."""
         from .request import build
 
         return build(request, abilities=abilities, **options)
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
         verb = "invoke-with-response-stream" if request.stream else "invoke"
         return Endpoint(join(base_url, f"model/{path_segment(request.model)}/{verb}"), bearer(key))
 
     @cached_property
-    def build_response(self) -> Callable[..., dict[str, Any]]:
+    def build_response(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, Final
+from typing import Final, Unpack
 
 import msgspec
 
 from ...errors import StreamglotError, UpstreamProtocolError, UpstreamRefused, excerpt
 from ...events import Citation, Echo, Event, Extra, StopReason, StreamEnd, StreamError, StreamStart, Usage
 from ...framing import AwsEventStream, Frame
+from ...json_types import JsonObject, JsonValue
 from .. import dialect, faults
 from ..counts import MAX_TOKENS, count
 from ..lenient import clean, fit, loads
-from ..reader import Reader
+from ..reader import Reader, ReaderOptions
 from .wire import (
     DIALECT,
     METRICS,
@@ -46,7 +47,7 @@ class BedrockInvokeReader(Reader):
     dialect = DIALECT
     framing = AwsEventStream
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
         self._family = ""
         self._inner: Reader | None = None
@@ -80,7 +81,7 @@ class BedrockInvokeReader(Reader):
         out, self._out = self._out, []
         return out
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         self._read_service(fit(Service, body))
         self._choose(body)
         if self._inner is not None:
@@ -116,7 +117,7 @@ class BedrockInvokeReader(Reader):
                 data = json.dumps(_renamed(loads(data)[0])).encode()
             self._pass_on(self._inner.feed_frames([Frame(data)]))
 
-    def _choose(self, body: dict[str, Any]) -> None:
+    def _choose(self, body: JsonObject) -> None:
         self._family = family_of(body)
         if self._family and self._family != PLAIN:
             shared = {"provider": self.provider, "limits": self.limits, "call_prefix": self._given_prefix}
@@ -134,7 +135,7 @@ class BedrockInvokeReader(Reader):
         if service.trace:
             self._remark({"amazon-bedrock-trace": service.trace})
 
-    def _remark(self, data: dict[str, Any]) -> None:
+    def _remark(self, data: JsonObject) -> None:
         if self.started:
             self.emit(Extra(self.dialect, data))
         else:
@@ -216,7 +217,7 @@ class BedrockInvokeReader(Reader):
         if tokens is not None:
             self._counts["output"] = min(self._counts.get("output", 0) + tokens, MAX_TOKENS)
 
-    def _read_calls(self, calls: list[Any]) -> None:
+    def _read_calls(self, calls: list[JsonValue]) -> None:
         """Calls that arrive complete, with a name and an object, and without an id."""
         blocks = self.blocks()
         for call in calls:
@@ -254,7 +255,7 @@ class BedrockInvokeReader(Reader):
         return reason, raw, sequence
 
 
-def _renamed(body: Any) -> Any:
+def _renamed(body: JsonValue) -> JsonValue:
     """A chat chunk whose choices have ``stop_reason`` instead of the dialect's own name."""
     choices = body.get("choices") if isinstance(body, dict) else None
     if not isinstance(choices, list) or not any(isinstance(choice, dict) and "stop_reason" in choice for choice in choices):
@@ -271,6 +272,6 @@ def _renamed(body: Any) -> Any:
     return {**body, "choices": renamed}
 
 
-def _citation(citation: dict[str, Any]) -> Citation:
+def _citation(citation: JsonObject) -> Citation:
     start, end = (value if isinstance(value := citation.get(name), int) else None for name in ("start", "end"))
     return Citation(start=start, end=end, native=Echo(DIALECT, citation))

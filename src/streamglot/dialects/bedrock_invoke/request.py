@@ -6,11 +6,12 @@ were trained on. The model and the streaming mode are part of the URL, not of th
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from ...errors import RequestError, Unsupported
+from ...json_types import JsonObject
 from ...messages import Built, Message, Request, TextPart
 from .. import dialect
 from ..abilities import UNSPECIFIED, Abilities
@@ -111,7 +112,7 @@ def family_for(model: str) -> str:
     return next((family for piece, family in FAMILIES if piece in model), "text")
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     """The fields show the family: a body has no model id."""
     fields = Fields(body)
     model = fields.take("modelId", str, "")

@@ -6,12 +6,13 @@ struct has them all, because no name has two meanings.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from ...events import StopReason, Usage
+from ...json_types import JsonObject, JsonValue
 from ..counts import count, plausible
 
 DIALECT: Final = "bedrock_invoke"
@@ -29,9 +30,9 @@ class Part(Struct, gc=False):
 class Service(Struct, gc=False):
     """The fields that the service adds to the model's output."""
 
-    metrics: dict[str, Any] | None = msgspec.field(default=None, name=METRICS)
+    metrics: JsonObject | None = msgspec.field(default=None, name=METRICS)
     action: str | None = msgspec.field(default=None, name="amazon-bedrock-guardrailAction")
-    trace: Any = msgspec.field(default=None, name="amazon-bedrock-trace")
+    trace: JsonValue = msgspec.field(default=None, name="amazon-bedrock-trace")
 
 
 class Output(Struct, gc=False):
@@ -57,9 +58,9 @@ class Plain(Struct, gc=False):
     stop: str | None = None
     index: float | None = None
     event_type: str | None = None
-    response: Any = None
-    tool_calls: list[Any] | None = None
-    citations: list[Any] | None = None
+    response: JsonValue = None
+    tool_calls: list[JsonValue] | None = None
+    citations: list[JsonValue] | None = None
     outputs: list[Output] | None = None
     choices: list[Output] | None = None
     results: list[Output] | None = None
@@ -118,7 +119,7 @@ TURN_END: Final = "\n\nHuman:"
 """The sequence at which the oldest models end every turn. It is not a stop sequence of the client."""
 
 
-def family_of(body: dict[str, Any]) -> str:
+def family_of(body: JsonObject) -> str:
     """The dialect that reads this body, or ``PLAIN``; empty if it is not a model's output."""
     kind = body.get("type")
     choices = body.get("choices")
@@ -143,7 +144,7 @@ _PLAIN_FIELDS: Final = frozenset(
 )
 
 
-def read_metrics(raw: dict[str, Any]) -> Usage:
+def read_metrics(raw: JsonObject) -> Usage:
     """The service's own counts. ``inputTokenCount`` excludes what the cache read or wrote."""
     read, written = count(raw, "cacheReadInputTokenCount"), count(raw, "cacheWriteInputTokenCount")
     fresh = count(raw, "inputTokenCount")

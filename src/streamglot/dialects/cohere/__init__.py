@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from ...events import StreamError
+from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..endpoint import Endpoint, bearer, join
 from ..interface import Dialect
@@ -35,16 +35,16 @@ class CohereDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
         return Endpoint(join(base_url, "v2/chat"), bearer(key))
 
     @cached_property
-    def build_response(self) -> Callable[..., dict[str, Any]]:
+    def build_response(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build
 
-    def error_body(self, error: StreamError) -> dict[str, Any]:
+    def error_body(self, error: StreamError) -> JsonObject:
         from .wire import error_body
 
         return error_body(error)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...errors import RequestError, Unsupported
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import (
     MediaPart,
     Message,
@@ -88,8 +89,8 @@ def _parse_part(part: Fields) -> Part:
 # --- the upstream's messages
 
 
-def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dict[str, Any]]:
-    built: list[dict[str, Any]] = []
+def build_messages(messages: list[Message], provider: str = DIALECT) -> list[JsonObject]:
+    built: list[JsonObject] = []
     for message in messages:
         results = [part for part in message.parts if isinstance(part, ToolResultPart) and part.kind != "server"]
         rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
@@ -106,9 +107,9 @@ def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dic
     return built
 
 
-def _build_result(result: ToolResultPart, shown: list[Part]) -> dict[str, Any]:
+def _build_result(result: ToolResultPart, shown: list[Part]) -> JsonObject:
     """A message for one result. Images, which it cannot contain, go to ``shown``, for a user message after it."""
-    content: list[dict[str, Any]] = []
+    content: list[JsonObject] = []
     for part in result.content:
         match part:
             case TextPart():
@@ -128,10 +129,10 @@ def _build_result(result: ToolResultPart, shown: list[Part]) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": result.call_id, "content": content}
 
 
-def _build_assistant(parts: list[Part], provider: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"role": "assistant"}
+def _build_assistant(parts: list[Part], provider: str) -> JsonObject:
+    body: JsonObject = {"role": "assistant"}
     content: list[Part] = []
-    calls: list[dict[str, Any]] = []
+    calls: list[JsonObject] = []
     for part in parts:
         match part:
             case ReasoningPart():
@@ -155,17 +156,17 @@ def _build_assistant(parts: list[Part], provider: str) -> dict[str, Any]:
     return body
 
 
-def _function(part: ToolCallPart) -> dict[str, Any]:
+def _function(part: ToolCallPart) -> JsonObject:
     return {"name": part.name, "arguments": part.arguments if part.arguments.strip() else "{}"}
 
 
-def _build_content(parts: list[Part]) -> str | list[dict[str, Any]]:
+def _build_content(parts: list[Part]) -> str | list[JsonObject]:
     if all(isinstance(part, (TextPart, RefusalPart)) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, (TextPart, RefusalPart)))
     return [_build_part(part) for part in parts]
 
 
-def _build_part(part: Part) -> dict[str, Any]:
+def _build_part(part: Part) -> JsonObject:
     match part:
         case TextPart() | RefusalPart():
             return {"type": "text", "text": part.text}

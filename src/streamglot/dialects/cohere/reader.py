@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
 from ...errors import UpstreamProtocolError, excerpt
 from ...events import Echo, Extra, ReasoningStart, TextStart
 from ...framing import Frame
+from ...json_types import JsonObject
 from .. import faults
 from ..blocks import Block
 from ..lenient import clean, fit, loads, objects_in
-from ..reader import Reader
+from ..reader import Reader, ReaderOptions
 from .wire import (
     DIALECT,
     FAILURES,
@@ -31,7 +32,7 @@ from .wire import (
 class CohereReader(Reader):
     dialect = DIALECT
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
         self._content: dict[int, Block] = {}
         self._calls: dict[int, Block] = {}
@@ -76,7 +77,7 @@ class CohereReader(Reader):
             case _:
                 self._read_other(kind, event, frame.data)
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         if not isinstance(body.get("message"), dict):
             if isinstance(body.get("message"), str):
                 raise faults.refusal(body)
@@ -132,7 +133,7 @@ class CohereReader(Reader):
             self.blocks().end(self._plan)
             self._plan = None
 
-    def _start_call(self, index: int, call: Any) -> None:
+    def _start_call(self, index: int, call: object) -> None:
         if not isinstance(call, Call) or call.function is None or not call.function.name:
             raise UpstreamProtocolError(f"a tool call has no name: {excerpt(call)}", code="tool_call_without_name")
         self._end_plan()
@@ -140,7 +141,7 @@ class CohereReader(Reader):
         self._calls[index] = self.blocks().open_call(call.id or "", call.function.name)
         self._add_call(index, call)
 
-    def _add_call(self, index: int, call: Any) -> None:
+    def _add_call(self, index: int, call: object) -> None:
         if not isinstance(call, Call) or call.function is None:
             return
         arguments = call.function.arguments
@@ -156,7 +157,7 @@ class CohereReader(Reader):
         if block is not None:
             self.blocks().end(block)
 
-    def _cite(self, citation: Any) -> None:
+    def _cite(self, citation: object) -> None:
         for one in citation if isinstance(citation, list) else (citation,):
             if isinstance(one, dict):
                 self.blocks().put(read_citation(one))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...errors import RequestError
+from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
@@ -27,7 +28,7 @@ BUDGETS: Final = {"minimal": 512, "low": 1024, "medium": 4096, "high": 16_384, "
 """Thinking tokens for an effort: this upstream takes a number."""
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     fields = Fields(body)
     request = Request(dialect=DIALECT)
     request.model = fields.take("model", str, "")
@@ -87,14 +88,14 @@ def _build_tools(request: Request, built: Built) -> None:
         built.body["strict_tools"] = True
 
 
-def _build_tool(tool: ToolSpec) -> dict[str, Any]:
-    body: dict[str, Any] = {"name": tool.name, "parameters": tool.parameters or {"type": "object", "properties": {}}}
+def _build_tool(tool: ToolSpec) -> JsonObject:
+    body: JsonObject = {"name": tool.name, "parameters": tool.parameters or {"type": "object", "properties": {}}}
     if tool.description:
         body["description"] = tool.description
     return {"type": "function", "function": body}
 
 
-def _build_reasoning(reasoning: Reasoning | None, body: dict[str, Any]) -> None:
+def _build_reasoning(reasoning: Reasoning | None, body: JsonObject) -> None:
     if reasoning is None:
         return
     if reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0:

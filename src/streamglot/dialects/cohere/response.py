@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...json_types import JsonObject
 from ...messages import ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ..custom_tools import call_as_function
 from ..echo import pack
 from .wire import DIALECT, FINISH_OF, REASONS, error_body, write_usage
 
 
-def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+def build(response: Response, *, strict: bool = False) -> JsonObject:
     """Only the first answer: this dialect has no others. ``strict``: no opaque state of other providers."""
     choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))
     if response.error is not None and not choice.parts:
         return error_body(response.error)
     raw = choice.raw_stop_reason
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "id": response.id,
         "finish_reason": raw if raw in REASONS else FINISH_OF[choice.stop_reason or "other"],
         "message": _build_message(choice, strict),
@@ -32,10 +31,10 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
     return body
 
 
-def _build_message(choice: ResponseChoice, strict: bool) -> dict[str, Any]:
-    content: list[dict[str, Any]] = []
-    calls: list[dict[str, Any]] = []
-    citations: list[dict[str, Any]] = []
+def _build_message(choice: ResponseChoice, strict: bool) -> JsonObject:
+    content: list[JsonObject] = []
+    calls: list[JsonObject] = []
+    citations: list[JsonObject] = []
     plan = ""
     for part in choice.parts:
         match part:
@@ -57,7 +56,7 @@ def _build_message(choice: ResponseChoice, strict: bool) -> dict[str, Any]:
                 call = call_as_function(part) if part.kind == "custom" else part
                 function = {"name": call.name, "arguments": call.arguments}
                 calls.append({"id": part.call_id, "type": "function", "function": function})
-    message: dict[str, Any] = {"role": "assistant"}
+    message: JsonObject = {"role": "assistant"}
     for name, value in (("content", content), ("tool_plan", plan), ("tool_calls", calls), ("citations", citations)):
         if value:
             message[name] = value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from ...events import Citation, Echo, StopReason, StreamError, Usage
+from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from ..counts import count, first, plausible
 from ..lenient import string_in
@@ -17,7 +18,7 @@ DIALECT: Final = "cohere"
 
 class Function(Struct, gc=False):
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | JsonObject | None = None
 
 
 class Call(Struct, gc=False):
@@ -34,17 +35,17 @@ class Content(Struct, gc=False):
 class DeltaMessage(Struct, gc=False):
     """In a delta, ``content`` and ``tool_calls`` have one element; in a complete response, a list."""
 
-    content: Content | list[Any] | None = None
+    content: Content | list[JsonValue] | None = None
     tool_plan: str | None = None
-    tool_calls: Call | list[Any] | None = None
-    citations: Any = None
+    tool_calls: Call | list[JsonValue] | None = None
+    citations: JsonValue = None
 
 
 class Delta(Struct, gc=False):
     message: DeltaMessage | None = None
     finish_reason: str | None = None
-    usage: dict[str, Any] | None = None
-    error: Any = None
+    usage: JsonObject | None = None
+    error: JsonValue = None
 
 
 class WireEvent(Struct, gc=False):
@@ -52,9 +53,9 @@ class WireEvent(Struct, gc=False):
     id: str | None = None
     index: int | None = None
     delta: Delta | None = None
-    logprobs: Any = None
-    message: Any = None
-    error: Any = None
+    logprobs: JsonValue = None
+    message: JsonValue = None
+    error: JsonValue = None
 
 
 event_decoder: Final = msgspec.json.Decoder(WireEvent)
@@ -84,7 +85,7 @@ FINISH_OF: Final[dict[StopReason, str]] = {
 }
 
 
-def read_usage(raw: dict[str, Any]) -> Usage:
+def read_usage(raw: JsonObject) -> Usage:
     """``tokens`` is what the model processed, ``billed_units`` what is charged; the first is the token count."""
     counts, billed = _object(raw, "tokens"), _object(raw, "billed_units")
     return Usage(
@@ -97,20 +98,20 @@ def read_usage(raw: dict[str, Any]) -> Usage:
     )
 
 
-def write_usage(usage: TokenCounts) -> dict[str, Any] | None:
+def write_usage(usage: TokenCounts) -> JsonObject | None:
     """The provider's own object if it had this dialect."""
     if usage.raw and "tokens" in usage.raw:
         return usage.raw
     if usage.input_tokens is None and usage.output_tokens is None:
         return None
     counts = {"input_tokens": usage.input_tokens or 0, "output_tokens": usage.output_tokens or 0}
-    body: dict[str, Any] = {"billed_units": dict(counts), "tokens": counts}
+    body: JsonObject = {"billed_units": dict(counts), "tokens": counts}
     if usage.cached_tokens is not None:
         body["cached_tokens"] = usage.cached_tokens
     return body
 
 
-def read_citation(citation: dict[str, Any]) -> Citation:
+def read_citation(citation: JsonObject) -> Citation:
     """The offsets refer to the answer; the title and the text come from its first source."""
     sources = citation.get("sources")
     first = sources[0] if isinstance(sources, list) and sources and isinstance(sources[0], dict) else {}
@@ -120,7 +121,7 @@ def read_citation(citation: dict[str, Any]) -> Citation:
     return Citation(string_in(document, "url"), string_in(document, "title"), quote, start, end, Echo(DIALECT, citation))
 
 
-def _object(raw: dict[str, Any], name: str) -> dict[str, Any]:
+def _object(raw: JsonObject, name: str) -> JsonObject:
     value = raw.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -128,5 +129,5 @@ def _object(raw: dict[str, Any], name: str) -> dict[str, Any]:
 # --- errors
 
 
-def error_body(error: StreamError) -> dict[str, Any]:
+def error_body(error: StreamError) -> JsonObject:
     return {"message": error.message}

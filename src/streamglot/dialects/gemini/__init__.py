@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from ...events import Event, StreamError
+from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..endpoint import Endpoint, join, path_segments
 from ..hosted_tools import HostedCall
@@ -45,7 +46,7 @@ class GeminiDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
         verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         path = f"{PREFIX}{path_segments(self.model_name(request.model))}:{verb}"
         return Endpoint(join(base_url, path), {"x-goog-api-key": key} if key else {})
@@ -57,22 +58,22 @@ class GeminiDialect(Dialect):
         return model
 
     @cached_property
-    def build_response(self) -> Callable[..., dict[str, Any]]:
+    def build_response(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build
 
-    def error_body(self, error: StreamError) -> dict[str, Any]:
+    def error_body(self, error: StreamError) -> JsonObject:
         from .wire import error_body
 
         return error_body(error)
 
-    def parse_count(self, body: dict[str, Any], model: str = "") -> Request:
+    def parse_count(self, body: JsonObject, model: str = "") -> Request:
         from .request import parse_count
 
         return parse_count(body, model)
 
-    def count_body(self, tokens: int) -> dict[str, Any]:
+    def count_body(self, tokens: int) -> JsonObject:
         return {"totalTokens": tokens}
 
     def hosted_events(self, call: HostedCall) -> list[Event] | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...errors import UpstreamProtocolError, excerpt
 from ...events import BareEvent, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
+from ...json_types import JsonObject, JsonValue
 from ...limits import Limits
 from ..blocks import Block, Blocks
 from ..lenient import loads, string_in
@@ -54,9 +55,9 @@ class Answer:
         self._server_id = ""
         self._chars = 0
         self._citations = CitationReader()
-        self._emitted: dict[str, Any] = {}
+        self._emitted: JsonObject = {}
 
-    def read(self, candidate: Candidate, raw_part: Callable[[int], Any]) -> None:
+    def read(self, candidate: Candidate, raw_part: Callable[[int], JsonValue]) -> None:
         content = candidate.content
         if content is not None and content.parts:
             for position, part in enumerate(content.parts):
@@ -155,14 +156,14 @@ class Answer:
         self._partial, self._waiting = None, False
         self.blocks.end(block, echo)
 
-    def _echo(self, signature: str, **place: Any) -> Echo:
+    def _echo(self, signature: str, **place: object) -> Echo:
         return Echo(self._provider, {FIELD: signature, **place})
 
     def _read_lone_signature(self, signature: str, thought: bool) -> None:
         """Reads a signature on an empty part: the state of the open text or reasoning, or reasoning without visible text."""
         block = self._block
         if block is not None and not block.ended and block.kind is None:
-            place: dict[str, Any] = {"offset": block.size}
+            place: JsonObject = {"offset": block.size}
             if thought is not (type(block.start) is ReasoningStart):
                 place["thought"] = thought
             self._end(self._echo(signature, **place))
@@ -205,7 +206,7 @@ class Answer:
 
     def _read_partial(self, block: Block, partial: PartialArgs, piece: PartialArg) -> None:
         self._waiting = self._waiting or bool(piece.will_continue)
-        value: Any = None
+        value: object = None
         if piece.string_value is not None:
             value = piece.string_value
         elif piece.number_value is not None:
@@ -220,7 +221,7 @@ class Answer:
 
     # --- calls that the provider ran
 
-    def _read_server_call(self, name: str, data: dict[str, Any], signature: str | None) -> None:
+    def _read_server_call(self, name: str, data: JsonObject, signature: str | None) -> None:
         self._end()
         self._server_calls += 1
         self._server_id = string_in(data, "id") or f"{self._prefix}_server_{self._server_calls}"
@@ -232,7 +233,7 @@ class Answer:
         self.blocks.add(block, _json(arguments))
         self.blocks.end(block)
 
-    def _read_result(self, name: str, data: dict[str, Any], signature: str | None) -> None:
+    def _read_result(self, name: str, data: JsonObject, signature: str | None) -> None:
         self._end()
         call_id = string_in(data, "id") or (string_in(data, "name") if name == "functionResponse" else self._server_id)
         failed = False
@@ -243,7 +244,7 @@ class Answer:
             content = _json(data["response"]) if data.get("response") else ""
         self._emit(ToolResult(call_id, content, failed, self._native(name, data, signature)), self.index)
 
-    def _native(self, name: str, data: dict[str, Any], signature: str | None) -> Echo:
+    def _native(self, name: str, data: JsonObject, signature: str | None) -> Echo:
         return Echo(self._provider, {name: data, **({FIELD: signature} if signature else {})})
 
     # --- media and other parts
@@ -263,7 +264,7 @@ class Answer:
         if medium.data or medium.file_uri:
             self.blocks.put(Media(mime, medium.data or "", medium.file_uri or ""))
 
-    def _read_unknown(self, part: Any) -> None:
+    def _read_unknown(self, part: object) -> None:
         if isinstance(part, dict) and part:
             self._emit(Extra(DIALECT, {"part": part}), self.index)
 
@@ -284,5 +285,5 @@ def _arguments(call: FunctionCall) -> str:
     return "" if text == "null" else text
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...events import (
     Citation,
@@ -22,9 +21,10 @@ from ...events import (
     ToolCallStart,
     ToolResult,
 )
+from ...json_types import JsonObject
 from ...messages import MediaPart
 from ...stages.steps import STEP_BREAK
-from ..writer import StepBreak, encode
+from ..writer import Rules, StepBreak, encode
 from .citations import write_citation
 from .enums import named_enums
 from .offsets import Offsets
@@ -56,12 +56,12 @@ class CandidateWriter:
         self._call: ToolCallStart | None = None
         self._arguments: list[str] = []
         self._malformed: list[str] = []
-        self._fields: dict[str, Any] = {}
-        self._citations: list[dict[str, Any]] = []
+        self._fields: JsonObject = {}
+        self._citations: list[JsonObject] = []
         self._media_rest: dict[str, tuple[str, str]] = {}
         self._next: str | None = None
         self.step_break = StepBreak()
-        self.rules: dict[type, Callable[[Any], None]] = {
+        self.rules: Rules = {
             TextDelta: self.text,
             ReasoningDelta: self.reasoning,
             ToolCallDelta: self.arguments,
@@ -102,7 +102,7 @@ class CandidateWriter:
         last = {"finishReason": MALFORMED_CALL, **self._fields, "finishMessage": message}
         self._writer.write_chunk(self._head + b'{"text":""}]},' + encode(last)[1:] + b"]")
 
-    def keep(self, fields: dict[str, Any]) -> None:
+    def keep(self, fields: JsonObject) -> None:
         _join(self._fields, named_enums(fields))
 
     # --- text
@@ -137,7 +137,7 @@ class CandidateWriter:
         if place.get("next"):
             self._next = sign(echo)
             return
-        part: dict[str, Any] = {"text": "", "thought": True} if place.get("thought", thought) is True else {"text": ""}
+        part: JsonObject = {"text": "", "thought": True} if place.get("thought", thought) is True else {"text": ""}
         self.part(encode({**part, FIELD: sign(echo)}))
 
     # --- calls
@@ -214,7 +214,7 @@ class CandidateWriter:
                 self._media(mime, rest)
 
 
-def _join(kept: dict[str, Any], fields: dict[str, Any]) -> None:
+def _join(kept: JsonObject, fields: JsonObject) -> None:
     """Merges the metadata of a candidate: the last value wins, except for lists that grow."""
     for name, value in fields.items():
         before = kept.get(name)

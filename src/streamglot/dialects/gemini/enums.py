@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
+
+from ...json_types import JsonObject, JsonValue
 
 _SAFETY: Final = ("HATE_SPEECH", "DANGEROUS_CONTENT", "HARASSMENT", "SEXUALLY_EXPLICIT")
 _PROBABILITIES: Final = {1: "NEGLIGIBLE", 2: "LOW", 3: "MEDIUM", 4: "HIGH"}
@@ -24,13 +26,13 @@ NAMES: Final[dict[str, dict[int, str]]] = {
 """The two APIs number the harm categories differently, but no number has two meanings."""
 
 
-def named_enums(value: Any) -> Any:
+def named_enums(value: object) -> JsonValue:
     """The same metadata with names instead of numbers; unknown numbers are dropped."""
     if isinstance(value, list):
         return [named_enums(element) for element in value]
     if not isinstance(value, dict):
         return value
-    named: dict[str, Any] = {}
+    named: JsonObject = {}
     for key, inner in value.items():
         if key not in NAMES or not isinstance(inner, int):
             named[key] = named_enums(inner)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from ...errors import RequestError
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import (
     MediaPart,
     Message,
@@ -135,7 +136,7 @@ class HistoryParser:
         elif signature:
             self._join()
             if isinstance(last, (TextPart, ReasoningPart)) and last.echo is None:
-                place: dict[str, Any] = {"offset": len(last.text)}
+                place: JsonObject = {"offset": len(last.text)}
                 if thought is not isinstance(last, ReasoningPart):
                     place["thought"] = thought
                 last.echo = read_signature(signature, **place)
@@ -170,7 +171,7 @@ class HistoryParser:
         content += [_media(part) for part in result.objects("parts")]
         return ToolResultPart(call_id or f"call_{name}", content, is_error, name)
 
-    def _server_call(self, raw: dict[str, Any], fields: Fields) -> ToolCallPart:
+    def _server_call(self, raw: JsonObject, fields: Fields) -> ToolCallPart:
         code = "executableCode" in raw
         data = Fields(raw["executableCode" if code else "toolCall"], fields.path)
         self._server_id = data.take("id", str, "") or self._new_id()
@@ -178,7 +179,7 @@ class HistoryParser:
         arguments = data.rest if code else data.take("args", dict, {})
         return ToolCallPart(self._server_id, name, _json(arguments), "server", native=Echo(DIALECT, raw))
 
-    def _server_result(self, raw: dict[str, Any], fields: Fields) -> ToolResultPart:
+    def _server_result(self, raw: JsonObject, fields: Fields) -> ToolResultPart:
         code = "codeExecutionResult" in raw
         data = Fields(raw["codeExecutionResult" if code else "toolResponse"], fields.path)
         call_id = data.take("id", str, "") or self._server_id
@@ -209,16 +210,14 @@ def _media(part: Fields) -> MediaPart:
     return media
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 # --- the upstream's contents
 
 
-def build_contents(
-    messages: list[Message], model: str, provider: str, ids: bool
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def build_contents(messages: list[Message], model: str, provider: str, ids: bool) -> tuple[list[JsonObject], list[JsonObject]]:
     """The parts of the system instruction, and the contents. A system message inside the conversation becomes a user message in
     the same place, because its position has a meaning."""
 
@@ -227,8 +226,8 @@ def build_contents(
         return signature if isinstance(signature, str) else None
 
     builder = PartBuilder(own, provider=provider, ids=ids)
-    system: list[dict[str, Any]] = []
-    contents: list[dict[str, Any]] = []
+    system: list[JsonObject] = []
+    contents: list[JsonObject] = []
     results = False
     for message in messages:
         parts = [part for part in message.parts if not _is_foreign_thought(part, provider)]
@@ -266,7 +265,7 @@ def _needs_signatures(model: str) -> bool:
     return (generation(model) or 0) >= _SIGNED_GENERATION
 
 
-def _sign_first_call(parts: list[dict[str, Any]]) -> None:
+def _sign_first_call(parts: list[JsonObject]) -> None:
     first = next((part for part in parts if "functionCall" in part), None)
     if first is not None and FIELD not in first:
         first[FIELD] = _UNSIGNED

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...events import Echo, Event, Extra, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
+from ...json_types import JsonObject
 from ..hosted_tools import HostedCall, sources_of
 from ..own_tools import own_id
 from .signature import DIALECT
@@ -30,7 +31,7 @@ def events(call: HostedCall) -> list[Event] | None:
     shown: list[Event] = []
     if call.options.get(_SHOWN):
         asked = {"id": call_id, "toolType": tool_type, "args": dict(call.arguments)}
-        answer: dict[str, Any] = {
+        answer: JsonObject = {
             "id": call_id,
             "toolType": tool_type,
             "response": {"error" if call.is_error else "output": call.text},
@@ -39,7 +40,7 @@ def events(call: HostedCall) -> list[Event] | None:
     return [*shown, Extra(DIALECT, {"candidate": _metadata([*call.earlier, call])})]
 
 
-def _parts(call: HostedCall, call_id: str, call_part: dict[str, Any], result: dict[str, Any]) -> list[Event]:
+def _parts(call: HostedCall, call_id: str, call_part: JsonObject, result: JsonObject) -> list[Event]:
     return [
         ToolCallStart(call_id, call.name, "server", Echo(DIALECT, call_part)),
         ToolCallDelta(msgspec.json.encode(call.arguments).decode()),
@@ -48,9 +49,9 @@ def _parts(call: HostedCall, call_id: str, call_part: dict[str, Any], result: di
     ]
 
 
-def _metadata(calls: list[HostedCall]) -> dict[str, Any]:
+def _metadata(calls: list[HostedCall]) -> JsonObject:
     """The searches and pages of all calls so far: the last metadata of an answer counts."""
-    metadata: dict[str, Any] = {}
+    metadata: JsonObject = {}
     searches = [call for call in calls if call.name in ("googleSearch", "fileSearch")]
     if searches:
         sources = [source for call in searches if not call.is_error for source in sources_of(call.text)]

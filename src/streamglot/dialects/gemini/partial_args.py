@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import re
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 from ...errors import UpstreamProtocolError, excerpt
+from ...json_types import JsonValue
 from ...limits import DEFAULT_LIMITS, Limits
 
 Path = tuple[str | int, ...]
@@ -64,13 +65,13 @@ class PartialArgs:
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
         self._size = 0
-        self._values: list[tuple[Path, Any]] = []
+        self._values: list[tuple[Path, JsonValue]] = []
         self._stack = [_Container(False)]
         self._path: Path = ()
         self._string = False
         self._again: dict[str, None] = {}
 
-    def add(self, path: Path, value: Any) -> str:
+    def add(self, path: Path, value: object) -> str:
         self._count((len(value) if isinstance(value, str) else 0) + len(path))
         self._values.append((path, value))
         key = str(path[0])
@@ -90,7 +91,7 @@ class PartialArgs:
         """The rest of the text: closes every open string, list and object."""
         if not self._values:
             return ""
-        again: dict[str, list[tuple[Path, Any]]] = {key: [] for key in self._again}
+        again: dict[str, list[tuple[Path, JsonValue]]] = {key: [] for key in self._again}
         for path, value in self._values if again else ():
             if path[0] in again:
                 again[str(path[0])].append((path, value))
@@ -122,7 +123,7 @@ class PartialArgs:
         self._path = path
         return "".join(pieces)
 
-    def _value(self, value: Any) -> str:
+    def _value(self, value: JsonValue) -> str:
         self._string = isinstance(value, str)
         if self._string:
             return '"' + _inner(value)
@@ -134,9 +135,9 @@ class PartialArgs:
             raise self._limits.exceeded("block_chars")
 
 
-def _built(values: list[tuple[Path, Any]]) -> Any:
+def _built(values: list[tuple[Path, JsonValue]]) -> JsonValue:
     """The value of these pieces, from the first step of their paths on. Later pieces win."""
-    root: dict[Any, Any] = {}
+    root: dict[JsonValue, JsonValue] = {}
     for path, value in values:
         place = root
         for step in path[:-1]:
@@ -154,7 +155,7 @@ def _built(values: list[tuple[Path, Any]]) -> Any:
     return _plain(root[values[0][0][0]])
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> JsonValue:
     """Objects with numeric steps become lists; lists of pieces become strings."""
     if isinstance(value, list):
         return "".join(value)

@@ -6,12 +6,13 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...errors import RequestError, Unsupported, UpstreamProtocolError
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import (
     MediaPart,
     NativePart,
@@ -35,7 +36,7 @@ _BEGINNINGS: Final = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "ima
 """How the base64 of images begins. This wire format needs the exact type, but clients may only say that it is an image."""
 
 
-def arguments_object(text: str) -> dict[str, Any] | None:
+def arguments_object(text: str) -> JsonObject | None:
     """The arguments of a call as an object; None if they are not one."""
     if not text.strip():
         return {}
@@ -78,7 +79,7 @@ def is_native(native: Echo | None) -> bool:
     return native is not None and not NATIVE_PARTS.isdisjoint(native.data)
 
 
-def signed_text(text: str, thought: bool, echo: Echo | None, sign: Sign) -> list[dict[str, Any]]:
+def signed_text(text: str, thought: bool, echo: Echo | None, sign: Sign) -> list[JsonObject]:
     """A text as one part, or as two if only its end was signed: a signature stays on its part."""
     signature = sign(echo) if echo is not None else None
     if echo is None or signature is None:
@@ -101,8 +102,8 @@ class PartBuilder:
         self._malformed = malformed
         self._names: dict[str, str] = {}
 
-    def build(self, parts: list[Part]) -> list[dict[str, Any]]:
-        built: list[dict[str, Any]] = []
+    def build(self, parts: list[Part]) -> list[JsonObject]:
+        built: list[JsonObject] = []
         following: str | None = None
         for part in parts:
             if isinstance(part, ReasoningPart) and part.echo is not None and own_place(part.echo).get("next"):
@@ -115,7 +116,7 @@ class PartBuilder:
             built += made
         return built
 
-    def _build(self, part: Part) -> list[dict[str, Any]]:
+    def _build(self, part: Part) -> list[JsonObject]:
         match part:
             case TextPart():
                 return signed_text(part.text, False, part.echo, self._sign)
@@ -133,7 +134,7 @@ class PartBuilder:
                 return [dict(part.data)]
         raise Unsupported(f"a part of the dialect {part.dialect} cannot be expressed in this one")
 
-    def _call(self, part: ToolCallPart) -> list[dict[str, Any]]:
+    def _call(self, part: ToolCallPart) -> list[JsonObject]:
         if part.kind == "server":
             return self._native(part.native)
         self._names[part.call_id] = part.name
@@ -143,19 +144,19 @@ class PartBuilder:
                 self._malformed.append(part.name)
                 return []
             arguments = {"input": part.arguments}
-        call: dict[str, Any] = {"name": part.name, "args": arguments}
+        call: JsonObject = {"name": part.name, "args": arguments}
         if self._ids:
             call = {"id": part.call_id, **call}
         signature = self._sign(part.echo) if part.echo is not None else None
         return [{"functionCall": call, **({FIELD: signature} if signature is not None else {})}]
 
-    def _native(self, native: Echo | None) -> list[dict[str, Any]]:
+    def _native(self, native: Echo | None) -> list[JsonObject]:
         return [dict(native.data)] if native is not None and is_native(native) and self._knows(native) else []
 
     def _knows(self, native: Echo) -> bool:
         return native.provider in (self._provider, DIALECT)
 
-    def _result(self, part: ToolResultPart) -> list[dict[str, Any]]:
+    def _result(self, part: ToolResultPart) -> list[JsonObject]:
         if part.kind == "server" or is_native(part.native):
             return self._native(part.native)
         name = part.name or self._names.get(part.call_id)
@@ -163,7 +164,7 @@ class PartBuilder:
             raise RequestError(
                 f"the result of the call {part.call_id!r} names no tool, and the conversation does not contain the call"
             )
-        response: dict[str, Any] = {"name": name, "response": _response(part)}
+        response: JsonObject = {"name": name, "response": _response(part)}
         media = [build_media(inner) for inner in part.content if isinstance(inner, MediaPart)]
         if media:
             response["parts"] = media
@@ -172,7 +173,7 @@ class PartBuilder:
         return [{"functionResponse": response}]
 
 
-def _response(part: ToolResultPart) -> dict[str, Any]:
+def _response(part: ToolResultPart) -> JsonObject:
     """The object of a result: the tool's own, or its text under the key that the API defines."""
     if part.is_error:
         return {"error": part.text}
@@ -180,8 +181,8 @@ def _response(part: ToolResultPart) -> dict[str, Any]:
     return {"output": part.text} if value is None else value
 
 
-def build_media(part: MediaPart) -> dict[str, Any]:
-    body: dict[str, Any]
+def build_media(part: MediaPart) -> JsonObject:
+    body: JsonObject
     if part.data:
         mime = part.mime
         if not mime or mime.endswith("/*"):
@@ -200,5 +201,5 @@ def build_media(part: MediaPart) -> dict[str, Any]:
     return body
 
 
-def _text(text: str, thought: bool) -> dict[str, Any]:
+def _text(text: str, thought: bool) -> JsonObject:
     return {"text": text, "thought": True} if thought else {"text": text}

@@ -7,14 +7,15 @@ the input has ended; an input that ends before that was truncated.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Unpack
 
 from ...errors import ToolCallParseError, UpstreamProtocolError, excerpt
 from ...events import Extra, StopReason, StreamEnd, Usage
 from ...framing import Frame, Framing, JsonArray, JsonDepth
+from ...json_types import JsonObject, JsonValue
 from .. import faults
 from ..lenient import loads
-from ..reader import Reader
+from ..reader import Reader, ReaderOptions
 from .answer import Answer
 from .wire import (
     MALFORMED_CALL,
@@ -34,12 +35,12 @@ from .wire import (
 class GeminiReader(Reader):
     dialect = "gemini"
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
         self._answers: dict[int, Answer] = {}
-        self._raw_usage: dict[str, Any] = {}
+        self._raw_usage: JsonObject = {}
         self._usage: Usage | None = None
-        self._feedback: dict[str, Any] | None = None
+        self._feedback: JsonObject | None = None
         self._blocked: str | None = None
         self._objects = False
         self._frames = 0
@@ -73,7 +74,7 @@ class GeminiReader(Reader):
         if self._blocked or (self._answers and (declared or all(answer.finish for answer in self._answers.values()))):
             self._finish()
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         """A complete response is a stream of one chunk; it counts as complete even without a finish reason."""
         try:
             data = json.dumps(camel_keys(body)).encode()
@@ -113,7 +114,7 @@ class GeminiReader(Reader):
         if candidate.finish_reason is not None and str(candidate.finish_reason) not in UNSPECIFIED:
             answer.finish = str(candidate.finish_reason)
 
-    def _read_feedback(self, feedback: dict[str, Any]) -> None:
+    def _read_feedback(self, feedback: JsonObject) -> None:
         if feedback == self._feedback:
             return
         self._feedback = feedback
@@ -122,7 +123,7 @@ class GeminiReader(Reader):
         if isinstance(reason, (str, int)) and str(reason) not in UNSPECIFIED:
             self._blocked = str(reason)
 
-    def _read_usage(self, raw: dict[str, Any]) -> None:
+    def _read_usage(self, raw: JsonObject) -> None:
         merged = merge_usage(self._raw_usage, raw)
         if merged != self._raw_usage:
             self._raw_usage = merged
@@ -188,7 +189,7 @@ def _indexes(candidates: list[Candidate]) -> list[int]:
     return [position if candidate.index is None else candidate.index for position, candidate in enumerate(candidates)]
 
 
-def _raw_part(data: bytes, candidate: int, part: int) -> Any:
+def _raw_part(data: bytes, candidate: int, part: int) -> JsonValue:
     """A part with all its fields, for the rare part that the struct does not describe."""
     try:
         return loads(data)[0]["candidates"][candidate]["content"]["parts"][part]

@@ -5,10 +5,11 @@ The model and the streaming mode are in the URL, not in the body, and are the sa
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...errors import RequestError
 from ...events import Echo
+from ...json_types import JsonObject, JsonValue
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
@@ -61,7 +62,7 @@ _BUDGET_OF: Final = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "h
 _LEVEL_GENERATION: Final = 3
 
 
-def parse(body: dict[str, Any], *, model: str = "", stream: bool = False) -> Request:
+def parse(body: JsonObject, *, model: str = "", stream: bool = False) -> Request:
     """``model`` and ``stream`` come from the URL."""
     try:
         return _parse(Fields(_camel(body)), model, stream)
@@ -84,7 +85,7 @@ def _parse(fields: Fields, model: str, stream: bool) -> Request:
     request.messages += HistoryParser().parse(fields.objects("contents"))
     for tool in fields.objects("tools"):
         request.tools += _parse_tool(tool)
-    extra: dict[str, Any] = {}
+    extra: JsonObject = {}
     choice = fields.inner("toolConfig")
     if choice is not None:
         request.tool_choice = _parse_choice(choice, extra)
@@ -101,7 +102,7 @@ def _parse(fields: Fields, model: str, stream: bool) -> Request:
     return request
 
 
-def parse_count(body: dict[str, Any], model: str = "") -> Request:
+def parse_count(body: JsonObject, model: str = "") -> Request:
     """The body has contents only, or a whole request in a field; the URL names the model."""
     inner = body.get("generateContentRequest", body.get("generate_content_request"))
     if inner is None:
@@ -139,7 +140,7 @@ def build(request: Request, *, provider: str = DIALECT, ids: bool = True) -> Bui
     return built
 
 
-def _camel(value: Any) -> Any:
+def _camel(value: object) -> JsonValue:
     if isinstance(value, list):
         return [_camel(element) for element in value]
     if not isinstance(value, dict):
@@ -147,7 +148,7 @@ def _camel(value: Any) -> Any:
     return {(name := camel(str(key))): inner if name in _OPAQUE else _camel(inner) for key, inner in value.items()}
 
 
-def _give_own(extra: dict[str, Any], body: dict[str, Any]) -> None:
+def _give_own(extra: JsonObject, body: JsonObject) -> None:
     """Puts the fields that only this dialect has back in their places."""
     for path, value in extra.items():
         *steps, name = path.split(".")
@@ -172,22 +173,22 @@ def _parse_tool(tool: Fields) -> list[ToolSpec]:
     return specs + [ToolSpec(name, kind="server", native=Echo(DIALECT, {name: value})) for name, value in tool.rest.items()]
 
 
-def _build_tools(tools: list[ToolSpec]) -> list[dict[str, Any]]:
-    functions: list[dict[str, Any]] = []
-    others: list[dict[str, Any]] = []
+def _build_tools(tools: list[ToolSpec]) -> list[JsonObject]:
+    functions: list[JsonObject] = []
+    others: list[JsonObject] = []
     for tool in tools:
         own = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else {}
         if tool.kind == "server":
             others.append(own)
             continue
-        function: dict[str, Any] = {"name": tool.name, "description": tool.description, **own}
+        function: JsonObject = {"name": tool.name, "description": tool.description, **own}
         if tool.parameters:
             function["parametersJsonSchema"] = tool.parameters
         functions.append(function)
     return ([{"functionDeclarations": functions}] if functions else []) + others
 
 
-def _parse_choice(config: Fields, extra: dict[str, Any]) -> ToolChoice | None:
+def _parse_choice(config: Fields, extra: JsonObject) -> ToolChoice | None:
     choice, calling = None, config.inner("functionCallingConfig")
     if calling is not None:
         mode = calling.take("mode", str, "AUTO").upper()
@@ -201,7 +202,7 @@ def _parse_choice(config: Fields, extra: dict[str, Any]) -> ToolChoice | None:
     return choice
 
 
-def _build_choice(choice: ToolChoice) -> dict[str, Any]:
+def _build_choice(choice: ToolChoice) -> JsonObject:
     """Names are only allowed if a call is required, or if the calls are validated."""
     mode = {"auto": "VALIDATED" if choice.tools else "AUTO", "none": "NONE", "required": "ANY"}[choice.mode]
     return {"mode": mode, **({"allowedFunctionNames": choice.tools} if choice.tools and mode != "NONE" else {})}
@@ -227,9 +228,9 @@ def _parse_reasoning(config: Fields) -> Reasoning | None:
     return reasoning
 
 
-def _build_reasoning(reasoning: Reasoning, model: str) -> dict[str, Any]:
+def _build_reasoning(reasoning: Reasoning, model: str) -> JsonObject:
     """A number of tokens or a level: the API refuses both together, and older models have no levels."""
-    thinking: dict[str, Any] = {}
+    thinking: JsonObject = {}
     off = reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0
     levels = (generation(model) or _LEVEL_GENERATION) >= _LEVEL_GENERATION
     effort = "none" if off else reasoning.effort
@@ -257,7 +258,7 @@ def _parse_output(config: Fields) -> OutputFormat | None:
     return OutputFormat("json_schema", schema=schema) if schema is not None else OutputFormat("json_object")
 
 
-def _build_output(output: OutputFormat) -> dict[str, Any]:
+def _build_output(output: OutputFormat) -> JsonObject:
     if output.kind == "text":
         return {"responseMimeType": "text/plain"}
     schema = {"responseJsonSchema": output.schema} if output.kind == "json_schema" and output.schema is not None else {}

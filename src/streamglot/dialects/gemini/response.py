@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...json_types import JsonObject
 from ...messages import MediaPart, Part, Response, ResponseChoice, TextPart, ToolResultPart
 from ...stages.steps import with_step_breaks
 from .citations import write_citation
@@ -14,11 +13,11 @@ from .signature import DIALECT, sign
 from .wire import MALFORMED_CALL, error_body, write_reason, write_usage
 
 
-def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+def build(response: Response, *, strict: bool = False) -> JsonObject:
     """Every field except ``extensions`` is part of the specification."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
-    body: dict[str, Any] = {"candidates": [_build_candidate(choice) for choice in response.choices]}
+    body: JsonObject = {"candidates": [_build_candidate(choice) for choice in response.choices]}
     for extra in response.extras:
         match extra.data if extra.dialect == DIALECT else None:
             case {"candidate": dict(fields)} if body["candidates"]:
@@ -42,11 +41,11 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
     return body
 
 
-def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
+def _build_candidate(choice: ResponseChoice) -> JsonObject:
     malformed: list[str] = []
     with_breaks = with_step_breaks(choice)
     parts = PartBuilder(sign, malformed=malformed).build(_expressible(with_breaks))
-    candidate: dict[str, Any] = {"index": choice.index, "content": {"role": "model", "parts": parts or [{"text": ""}]}}
+    candidate: JsonObject = {"index": choice.index, "content": {"role": "model", "parts": parts or [{"text": ""}]}}
     finish = write_reason(choice.stop_reason, choice.raw_stop_reason) if choice.stop_reason is not None else None
     if malformed and finish != "MAX_TOKENS":
         finish = MALFORMED_CALL

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject, JsonValue
 from .wire import camel
 
 _DROPPED: Final = frozenset(("propertyOrdering", "nullable", "example"))
@@ -13,11 +14,11 @@ _LISTS: Final = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
 _MAPS: Final = frozenset(("properties", "$defs", "defs"))
 
 
-def json_schema(schema: Any) -> Any:
+def json_schema(schema: object) -> JsonValue:
     """Types in lower case, ``nullable`` as a type, numeric strings as numbers; property names are kept."""
     if not isinstance(schema, dict):
         return schema
-    plain: dict[str, Any] = {}
+    plain: JsonObject = {}
     for key, value in schema.items():
         name = camel(key)
         if name == "type" and isinstance(value, str):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, Final
+from typing import Final
 
 from ...events import Echo
+from ...json_types import JsonObject
 from ..echo import pack, unpack
 
 DIALECT: Final = "gemini"
@@ -28,12 +29,12 @@ def sign(echo: Echo) -> str:
     return base64.b64encode(pack(echo).encode()).decode()
 
 
-def own_place(echo: Echo) -> dict[str, Any]:
+def own_place(echo: Echo) -> JsonObject:
     """The place of a signature of this dialect; empty for any other."""
     return {name: echo.data[name] for name in ("offset", "thought", "next") if name in echo.data} if FIELD in echo.data else {}
 
 
-def read_signature(text: str, **place: Any) -> Echo:
+def read_signature(text: str, **place: object) -> Echo:
     """The echo that a client returned. Clients decode the bytes and encode them again, often in the other alphabet."""
     standard = text.translate(_STANDARD)
     try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ...errors import UpstreamProtocolError
 from ...events import StopReason, StreamError, Usage
+from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from ..counts import count, plausible, specified, total
 from ..lenient import loads
@@ -52,15 +53,15 @@ class Part(Struct, rename="camel", gc=False):
     function_call: FunctionCall | None = None
     inline_data: Blob | None = None
     file_data: Blob | None = None
-    executable_code: dict[str, Any] | None = None
-    code_execution_result: dict[str, Any] | None = None
-    tool_call: dict[str, Any] | None = None
-    tool_response: dict[str, Any] | None = None
-    function_response: dict[str, Any] | None = None
-    part_metadata: Any = None
-    video_metadata: Any = None
-    media_resolution: Any = None
-    audio_transcription: Any = None
+    executable_code: JsonObject | None = None
+    code_execution_result: JsonObject | None = None
+    tool_call: JsonObject | None = None
+    tool_response: JsonObject | None = None
+    function_response: JsonObject | None = None
+    part_metadata: JsonValue = None
+    video_metadata: JsonValue = None
+    media_resolution: JsonValue = None
+    audio_transcription: JsonValue = None
 
 
 PART_MODIFIERS: Final = {
@@ -79,15 +80,15 @@ class Candidate(Struct, rename="camel", gc=False):
     index: int | None = None
     content: Content | None = None
     finish_reason: str | int | None = None
-    finish_message: Any = None
-    safety_ratings: Any = None
-    citation_metadata: Any = None
-    grounding_metadata: Any = None
-    url_context_metadata: Any = None
-    logprobs_result: Any = None
-    avg_logprobs: Any = None
-    token_count: Any = None
-    continuation_token: Any = None
+    finish_message: JsonValue = None
+    safety_ratings: JsonValue = None
+    citation_metadata: JsonValue = None
+    grounding_metadata: JsonValue = None
+    url_context_metadata: JsonValue = None
+    logprobs_result: JsonValue = None
+    avg_logprobs: JsonValue = None
+    token_count: JsonValue = None
+    continuation_token: JsonValue = None
 
 
 CANDIDATE_EXTRAS: Final = {
@@ -105,12 +106,12 @@ CANDIDATE_EXTRAS: Final = {
 
 class Chunk(Struct, rename="camel", gc=False):
     candidates: list[Candidate] | None = None
-    prompt_feedback: dict[str, Any] | None = None
-    usage_metadata: dict[str, Any] | None = None
+    prompt_feedback: JsonObject | None = None
+    usage_metadata: JsonObject | None = None
     model_version: str | None = None
     response_id: str | None = None
     create_time: str | None = None
-    error: Any = None
+    error: JsonValue = None
 
 
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
@@ -132,7 +133,7 @@ def camel_case(data: bytes) -> bytes:
         return data
 
 
-def camel_keys(value: Any) -> Any:
+def camel_keys(value: object) -> JsonValue:
     if isinstance(value, list):
         return [camel_keys(element) for element in value]
     if not isinstance(value, dict):
@@ -223,12 +224,12 @@ def write_reason(reason: StopReason | None, raw: str | None) -> str:
 _COUNTS: Final = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "toolUsePromptTokenCount", "totalTokenCount")
 
 
-def merge_usage(before: dict[str, Any], raw: dict[str, Any]) -> dict[str, Any]:
+def merge_usage(before: JsonObject, raw: JsonObject) -> JsonObject:
     """Usage is repeated, not always with every field: the last value of each wins."""
     return {**before, **{name: value for name, value in raw.items() if value is not None}}
 
 
-def read_usage(raw: dict[str, Any]) -> Usage | None:
+def read_usage(raw: JsonObject) -> Usage | None:
     if not any(count(raw, name) is not None for name in _COUNTS):
         return None
     thoughts = count(raw, "thoughtsTokenCount")
@@ -253,7 +254,7 @@ _USAGE_FIELDS: Final[dict[str, frozenset[str]]] = dict.fromkeys(
 """The usage object of the specification."""
 
 
-def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any] | None:
+def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> JsonObject | None:
     """A usageMetadata object: the provider's own if it had this dialect."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
@@ -302,7 +303,7 @@ STATUS_OF: Final[dict[int, str]] = {
 }
 
 
-def error_body(error: StreamError) -> dict[str, Any]:
+def error_body(error: StreamError) -> JsonObject:
     """The error object, in an HTTP response and in a stream. Clients choose their exception by ``code``, which is the HTTP
     status; our own code is in the details."""
     status = STATUS_OF.get(error.status, "INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")

@@ -6,8 +6,7 @@ of them is ever written. Its chat sessions discard an answer with a chunk withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final, Unpack
 
 from ...errors import ToolCallParseError
 from ...events import (
@@ -32,7 +31,8 @@ from ...events import (
     ToolResult,
     Usage,
 )
-from ..writer import Writer, encode
+from ...json_types import JsonObject
+from ..writer import Rules, Writer, WriterOptions, encode
 from .candidate import CandidateWriter
 from .enums import named_enums
 from .wire import error_body, write_usage
@@ -57,15 +57,15 @@ class GeminiWriter(Writer):
         "Usage": "usageMetadata in the last chunk",
     }
 
-    def __init__(self, *, array: bool = False, **more: Any) -> None:
+    def __init__(self, *, array: bool = False, **more: Unpack[WriterOptions]) -> None:
         self._array = array
         self._candidates: dict[int, CandidateWriter] = {}
-        self._feedback: dict[str, Any] | None = None
+        self._feedback: JsonObject | None = None
         self._before = b"[{" if array else b"data: {"
         self._after = b"}" if array else b"}\n\n"
         super().__init__(**more)
 
-    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+    def rules(self) -> Rules:
         first = self._candidates[0] = CandidateWriter(self, 0)
         return {
             TextDelta: first.text,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
+
+from ...json_types import JsonObject
 
 API_VERSION: Final = "0.13.0"
 """The API version that is reported. Editors refuse servers with an older version than they need."""
@@ -11,7 +13,7 @@ UNKNOWN_TIME: Final = "2026-01-01T00:00:00Z"
 _NEVER: Final = "2318-04-10T00:00:00Z"
 """The unload time of a model that stays loaded."""
 _CAPABILITIES: Final = ("completion", "tools")
-_DETAILS: Final[dict[str, Any]] = {
+_DETAILS: Final[JsonObject] = {
     "parent_model": "",
     "format": "",
     "family": "",
@@ -24,22 +26,22 @@ Named = Iterable[tuple[str, str]]
 """Model names, each with its owner."""
 
 
-def version() -> dict[str, Any]:
+def version() -> JsonObject:
     return {"version": API_VERSION}
 
 
-def tags(models: Named) -> dict[str, Any]:
+def tags(models: Named) -> JsonObject:
     """The available models."""
     return {"models": [_entry(name, owner) for name, owner in models]}
 
 
-def running(models: Named) -> dict[str, Any]:
+def running(models: Named) -> JsonObject:
     """The loaded models: all of them, permanently."""
     more = {"expires_at": _NEVER, "size_vram": 0}
     return {"models": [{**_entry(name, owner), **more} for name, owner in models]}
 
 
-def show(name: str, owner: str, context_tokens: int | None = None, capabilities: Iterable[str] = _CAPABILITIES) -> dict[str, Any]:
+def show(name: str, owner: str, context_tokens: int | None = None, capabilities: Iterable[str] = _CAPABILITIES) -> JsonObject:
     """One model. Editors read ``capabilities``, and the context length in ``model_info``."""
     known = {} if context_tokens is None else {f"{owner}.context_length": context_tokens}
     return {
@@ -54,6 +56,6 @@ def show(name: str, owner: str, context_tokens: int | None = None, capabilities:
     }
 
 
-def _entry(name: str, owner: str) -> dict[str, Any]:
+def _entry(name: str, owner: str) -> JsonObject:
     details = {**_DETAILS, "family": owner, "families": [owner]}
     return {"name": name, "model": name, "modified_at": UNKNOWN_TIME, "size": 0, "digest": "", "details": details}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from ...errors import RequestError, Unsupported
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import (
     Built,
     MediaPart,
@@ -100,8 +99,8 @@ def parse_content(fields: Fields, name: str = "content") -> list[Part]:
 # --- the upstream's messages
 
 
-def build_messages(messages: list[Message], provider: str, built: Built) -> list[dict[str, Any]]:
-    bodies: list[dict[str, Any]] = []
+def build_messages(messages: list[Message], provider: str, built: Built) -> list[JsonObject]:
+    bodies: list[JsonObject] = []
     names = {part.call_id: part.name for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     for message in messages:
         results = [part for part in message.parts if isinstance(part, ToolResultPart)]
@@ -117,9 +116,9 @@ def build_messages(messages: list[Message], provider: str, built: Built) -> list
     return bodies
 
 
-def _build_results(results: list[ToolResultPart], names: dict[str, str], built: Built) -> list[dict[str, Any]]:
+def _build_results(results: list[ToolResultPart], names: dict[str, str], built: Built) -> list[JsonObject]:
     """A message for each result. Their images follow in a user message."""
-    bodies: list[dict[str, Any]] = []
+    bodies: list[JsonObject] = []
     texts, shown = split_results(results, (MediaPart, NativePart))
     for result, text in texts:
         body = {"role": "tool", "content": text, "tool_call_id": result.call_id}
@@ -130,11 +129,11 @@ def _build_results(results: list[ToolResultPart], names: dict[str, str], built: 
     return bodies
 
 
-def _build_assistant(parts: list[Part], provider: str, built: Built) -> dict[str, Any]:
+def _build_assistant(parts: list[Part], provider: str, built: Built) -> JsonObject:
     calls = [part for part in parts if isinstance(part, ToolCallPart) and part.kind != "server"]
     thoughts = [part for part in parts if isinstance(part, ReasoningPart)]
     content: list[Part] = [part for part in parts if not isinstance(part, (ToolCallPart, ReasoningPart))]
-    body: dict[str, Any] = {"role": "assistant", **build_content(content, built)}
+    body: JsonObject = {"role": "assistant", **build_content(content, built)}
     thinking = "".join(part.text for part in thoughts if part.echo is not None and part.echo.provider == provider)
     if thinking:
         body["thinking"] = thinking
@@ -143,12 +142,12 @@ def _build_assistant(parts: list[Part], provider: str, built: Built) -> dict[str
     return body
 
 
-def _build_call(part: ToolCallPart) -> dict[str, Any]:
+def _build_call(part: ToolCallPart) -> JsonObject:
     arguments = msgspec.json.decode(arguments_object(part.arguments))
     return {"id": part.call_id, "function": {"name": part.name, "arguments": arguments}}
 
 
-def build_content(parts: list[Part], built: Built, name: str = "content") -> dict[str, Any]:
+def build_content(parts: list[Part], built: Built, name: str = "content") -> JsonObject:
     """The text as one string, and the images as bare base64."""
     texts: list[str] = []
     images: list[str] = []
@@ -171,7 +170,7 @@ def build_content(parts: list[Part], built: Built, name: str = "content") -> dic
                 raise Unsupported(f"a part of the dialect {part.dialect!r} cannot be sent to this upstream")
             case _:
                 raise Unsupported(f"{named_part(part)} cannot be part of such a message")
-    body: dict[str, Any] = {name: "".join(texts)}
+    body: JsonObject = {name: "".join(texts)}
     if images:
         body["images"] = images
     return body

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final, Unpack
 
 import msgspec
 
 from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
 from ...events import Echo, Extra, KeepAlive, Media, StopReason
 from ...framing import Frame, Framing, JsonArray, NdJson
+from ...json_types import JsonObject
 from .. import faults
 from ..blocks import Blocks
 from ..lenient import fit
-from ..reader import Reader
+from ..reader import Reader, ReaderOptions
 from .wire import COUNTERS, REASONS, Call, Line, arguments_text, image_mime, line_decoder, read_time, read_usage
 
 _EXTRAS: Final = (("remote_model", "remote_model"), ("remote_host", "remote_host"), ("debug", "_debug_info"))
@@ -25,9 +26,9 @@ class OllamaReader(Reader):
     dialect = "ollama"
     framing = NdJson
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
-        self._emitted: dict[str, Any] = {}
+        self._emitted: JsonObject = {}
 
     def framing_for(self, first: bytes) -> Framing | None:
         return JsonArray(self.limits) if first == b"[" else NdJson(self.limits)
@@ -35,7 +36,7 @@ class OllamaReader(Reader):
     def read(self, frame: Frame) -> None:
         self._read_line(self.decode(line_decoder, frame.data))
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         line: Line = fit(Line, body)
         if line.message is None and line.response is None:
             raise UpstreamProtocolError(f"the upstream sent a JSON body without a message or a response: {excerpt(body)}")

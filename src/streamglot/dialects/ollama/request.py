@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...errors import RequestError, Unsupported
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
@@ -32,7 +33,7 @@ LEVELS: Final = ("low", "medium", "high", "max")
 _LEVEL_OF: Final = {"minimal": "low", "xhigh": "high"}
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     """A body with ``messages`` is for /api/chat, any other for /api/generate. Both stream by default."""
     fields = Fields(body)
     request = Request(dialect=DIALECT)
@@ -90,7 +91,7 @@ def _parse_prompt(fields: Fields) -> list[Message]:
     return messages
 
 
-def _build_prompt(request: Request, built: Built) -> dict[str, Any]:
+def _build_prompt(request: Request, built: Built) -> JsonObject:
     system = [message for message in request.messages if message.role in ("system", "developer")]
     rest = [message for message in request.messages if message not in system]
     if len(rest) > 1 or any(message.role != "user" for message in rest):
@@ -103,8 +104,8 @@ def _build_prompt(request: Request, built: Built) -> dict[str, Any]:
     return body
 
 
-def _build_chat(request: Request, provider: str, built: Built) -> dict[str, Any]:
-    body: dict[str, Any] = {"messages": build_messages(request.messages, provider, built)}
+def _build_chat(request: Request, provider: str, built: Built) -> JsonObject:
+    body: JsonObject = {"messages": build_messages(request.messages, provider, built)}
     choice = request.tool_choice or ToolChoice()
     if choice.mode == "required" or (choice.tools and choice.mode == "auto"):
         raise Unsupported("the chosen upstream cannot be forced to call a tool", detail={"param": "tool_choice"})
@@ -127,12 +128,12 @@ def _parse_tool(tool: Fields) -> ToolSpec:
     return ToolSpec(name, description, function.take("parameters", dict))
 
 
-def _build_tool(tool: ToolSpec, built: Built) -> dict[str, Any]:
+def _build_tool(tool: ToolSpec, built: Built) -> JsonObject:
     if tool.native is not None and tool.native.provider == DIALECT:
         return tool.native.data
     if tool.strict is not None:
         built.drop("tools.strict")
-    function: dict[str, Any] = {"name": tool.name}
+    function: JsonObject = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
     function["parameters"] = tool.parameters or {"type": "object", "properties": {}}

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from ...json_types import JsonObject
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import with_step_breaks
 from .reader import OllamaReader
 from .wire import arguments_object, done_reason, error_body, write_time, write_usage
 
 
-def build(response: Response, *, strict: bool = False, generate: bool = False) -> dict[str, Any]:
+def build(response: Response, *, strict: bool = False, generate: bool = False) -> JsonObject:
     """``generate``: the object of /api/generate. An incomplete answer is an error, because the format has no other way to say
     so."""
     if response.error is not None:
         return error_body(response.error)
     choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))
-    body: dict[str, Any] = {"model": response.model, "created_at": write_time(response.created)}
+    body: JsonObject = {"model": response.model, "created_at": write_time(response.created)}
     message, images = _message(choice, calls=not generate)
     if generate:
         body["response"] = message.pop("content")
@@ -41,10 +40,10 @@ def build(response: Response, *, strict: bool = False, generate: bool = False) -
     return {**body, **write_usage(response.usage)}
 
 
-def _message(choice: ResponseChoice, calls: bool) -> tuple[dict[str, Any], list[str]]:
+def _message(choice: ResponseChoice, calls: bool) -> tuple[JsonObject, list[str]]:
     texts: list[str] = []
     thoughts: list[str] = []
-    made: list[dict[str, Any]] = []
+    made: list[JsonObject] = []
     images: list[str] = []
     for part in with_step_breaks(choice):
         match part:
@@ -56,7 +55,7 @@ def _message(choice: ResponseChoice, calls: bool) -> tuple[dict[str, Any], list[
                 made.append(_call(part, len(made)))
             case MediaPart() if part.mime.startswith("image/") and part.data:
                 images.append(part.data)
-    message: dict[str, Any] = {"content": "".join(texts)}
+    message: JsonObject = {"content": "".join(texts)}
     if any(thoughts):
         message["thinking"] = "".join(thoughts)
     if made:
@@ -64,9 +63,9 @@ def _message(choice: ResponseChoice, calls: bool) -> tuple[dict[str, Any], list[
     return message, images
 
 
-def _call(part: ToolCallPart, index: int) -> dict[str, Any]:
+def _call(part: ToolCallPart, index: int) -> JsonObject:
     if part.kind == "custom":
-        arguments: Any = {"input": part.arguments}
+        arguments: object = {"input": part.arguments}
     else:
         arguments = msgspec.json.decode(arguments_object(part.arguments))
     return {"id": part.call_id, "function": {"index": index, "name": part.name, "arguments": arguments}}

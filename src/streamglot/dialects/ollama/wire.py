@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ...events import StopReason, StreamError, Usage
 from ...framing.utf8 import whole_characters
+from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from ..counts import count, plausible
 from ..lenient import loads
@@ -51,14 +52,14 @@ class Line(Struct, gc=False):
     prompt_eval_duration: int | None = None
     eval_count: int | None = None
     eval_duration: int | None = None
-    context: Any = None
-    logprobs: Any = None
+    context: JsonValue = None
+    logprobs: JsonValue = None
     remote_model: str | None = None
     remote_host: str | None = None
     completed: int | None = None
     total: int | None = None
-    debug: Any = msgspec.field(default=None, name="_debug_info")
-    error: Any = None
+    debug: JsonValue = msgspec.field(default=None, name="_debug_info")
+    error: JsonValue = None
     status_code: int | None = None
 
 
@@ -86,7 +87,7 @@ def read_usage(line: Line) -> Usage | None:
     return Usage(count(raw, "prompt_eval_count"), count(raw, "eval_count"), raw=plausible(raw))
 
 
-def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:
+def write_usage(usage: Usage | TokenCounts | None) -> JsonObject:
     """The counters of the last line; with durations if the provider had this dialect."""
     if usage is None:
         return {}
@@ -154,5 +155,5 @@ def arguments_object(text: str) -> bytes:
 # --- errors
 
 
-def error_body(error: StreamError) -> dict[str, Any]:
+def error_body(error: StreamError) -> JsonObject:
     return {"error": error.message or error.code}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final, Unpack
 
 from ...events import (
     Extra,
@@ -25,8 +24,9 @@ from ...events import (
     Usage,
 )
 from ...framing import ndjson
+from ...json_types import JsonObject
 from ...stages.steps import STEP_BREAK
-from ..writer import StepBreak, Writer, encode
+from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
 from .wire import COUNTERS, arguments_object, done_reason, error_body, write_time, write_usage
 
 _ON_THE_LAST: Final = frozenset((*COUNTERS, "context", "remote_model", "remote_host", "_debug_info"))
@@ -49,18 +49,18 @@ class OllamaWriter(Writer):
         "KeepAlive": "a line with empty content",
     }
 
-    def __init__(self, *, generate: bool = False, **more: Any) -> None:
+    def __init__(self, *, generate: bool = False, **more: Unpack[WriterOptions]) -> None:
         self._generate = generate
         self._head = b""
         self._open, self._close = (b'"response":', b"") if generate else (b'"message":{"role":"assistant","content":', b"}")
         self._call: ToolCallStart | None = None
         self._arguments: list[str] = []
         self._calls = 0
-        self._last: dict[str, Any] = {}
+        self._last: JsonObject = {}
         self._step_break = StepBreak()
         super().__init__(**more)
 
-    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+    def rules(self) -> Rules:
         return {
             TextDelta: lambda event: self._write(encode(event.text)),
             ReasoningDelta: lambda event: self._write(b'"","thinking":' + encode(event.text)),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ...json_types import JsonObject, JsonValue
 
 _IDENTITY = frozenset(("id", "index", "type", "role", "name", "object", "created", "model", "call_id", "format", "finish_reason"))
 """Fields that identify something. A repeated value replaces the old one and is never appended to it."""
 
 
-def accumulate_delta(snapshot: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
+def accumulate_delta(snapshot: JsonObject, delta: JsonObject) -> JsonObject:
     """Merges ``delta`` into ``snapshot`` and returns the snapshot.
 
     Strings are joined, numbers added, objects merged, and list entries merged by their ``index``. A null is ignored. A field that
@@ -39,7 +39,7 @@ def accumulate_delta(snapshot: dict[str, Any], delta: dict[str, Any]) -> dict[st
     return snapshot
 
 
-def _merge_list(entries: list[Any], delta: list[Any]) -> list[Any]:
+def _merge_list(entries: list[JsonValue], delta: list[JsonValue]) -> list[JsonValue]:
     for entry in delta:
         if not isinstance(entry, dict):
             entries.append(entry)
@@ -52,7 +52,7 @@ def _merge_list(entries: list[Any], delta: list[Any]) -> list[Any]:
     return entries
 
 
-def _place(entries: list[Any], entry: dict[str, Any]) -> int | None:
+def _place(entries: list[JsonValue], entry: JsonObject) -> int | None:
     """The place of this entry in the snapshot; None for a new one."""
     index, ident = entry.get("index"), entry.get("id")
     if isinstance(index, int) and not ident and 0 <= index < len(entries) and entries[index].get("index") == index:
@@ -73,12 +73,12 @@ def _place(entries: list[Any], entry: dict[str, Any]) -> int | None:
     return known[-1][0]
 
 
-def _named(entry: dict[str, Any]) -> bool:
+def _named(entry: JsonObject) -> bool:
     function = entry.get("function")
     return bool(entry.get("name") or (isinstance(function, dict) and function.get("name")))
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> JsonValue:
     """A copy that later deltas may change without changing the original chunk."""
     if isinstance(value, dict):
         return {key: _copied(inner) for key, inner in value.items()}

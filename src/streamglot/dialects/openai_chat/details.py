@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...events import Echo
+from ...json_types import JsonObject, JsonValue
 
 _TEXT_OF = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
 
 
-def shown(entry: dict[str, Any]) -> tuple[str, bool]:
+def shown(entry: JsonObject) -> tuple[str, bool]:
     """The visible text of an entry, and whether it is a summary."""
     kind = entry.get("type")
     text = entry.get("summary") if kind == "reasoning.summary" else entry.get("text")
@@ -21,10 +20,10 @@ class ReasoningDetails:
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
-        self._entries: list[tuple[dict[str, Any], list[str]]] = []
-        self._places: dict[tuple[Any, ...], int] = {}
+        self._entries: list[tuple[JsonObject, list[str]]] = []
+        self._places: dict[tuple[JsonValue, ...], int] = {}
 
-    def add(self, entry: dict[str, Any]) -> None:
+    def add(self, entry: JsonObject) -> None:
         kind, index = str(entry.get("type")), entry.get("index")
         key = (kind, index) if isinstance(index, int) else (kind, None, str(entry.get("id")))
         place = self._places.setdefault(key, len(self._entries))

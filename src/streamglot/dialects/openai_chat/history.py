@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from ...errors import RequestError, Unsupported
 from ...events import Echo
+from ...json_types import JsonObject, JsonValue
 from ...messages import (
     MediaPart,
     Message,
@@ -32,7 +31,7 @@ _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 # --- the client's messages
 
 
-def parse_messages(messages: list[Any]) -> list[Message]:
+def parse_messages(messages: list[JsonValue]) -> list[Message]:
     parsed: list[Message] = []
     for number, message in enumerate(messages):
         if type(message) is dict and len(message) == 2:
@@ -114,7 +113,7 @@ def _parse_reasoning(fields: Fields) -> list[Part]:
     details = fields.take("reasoning_details", list, [])
     plain = {field: fields.take(field, str) for field in ("reasoning_content", "reasoning")}
     parts: list[Part] = []
-    own: list[dict[str, Any]] = []
+    own: list[JsonObject] = []
     for entry in details:
         if not isinstance(entry, dict):
             continue
@@ -172,8 +171,8 @@ def _parse_part(part: Fields) -> Part:
 # --- the upstream's messages
 
 
-def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dict[str, Any]]:
-    built: list[dict[str, Any]] = []
+def build_messages(messages: list[Message], provider: str = DIALECT) -> list[JsonObject]:
+    built: list[JsonObject] = []
     for message in messages:
         parts = message.parts
         if len(parts) == 1 and type(parts[0]) is TextPart and parts[0].cache is None and not message.name:  # the usual case
@@ -186,28 +185,28 @@ def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dic
         if message.role == "assistant":
             built.append(_build_assistant(message, rest, provider))
         elif rest or not results:
-            body: dict[str, Any] = {"role": message.role if message.role != "tool" else "user", "content": _build_content(rest)}
+            body: JsonObject = {"role": message.role if message.role != "tool" else "user", "content": _build_content(rest)}
             if message.name:
                 body["name"] = message.name
             built.append(body)
     return built
 
 
-def _build_results(results: list[ToolResultPart]) -> list[dict[str, Any]]:
+def _build_results(results: list[ToolResultPart]) -> list[JsonObject]:
     """A message for each result. Their images and files follow in a user message."""
     texts, media = split_results(results, (MediaPart,))
-    built: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": result.call_id, "content": text} for result, text in texts]
+    built: list[JsonObject] = [{"role": "tool", "tool_call_id": result.call_id, "content": text} for result, text in texts]
     if media:
         built.append({"role": "user", "content": _build_content(media)})
     return built
 
 
-def _build_assistant(message: Message, parts: list[Part], provider: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"role": "assistant"}
+def _build_assistant(message: Message, parts: list[Part], provider: str) -> JsonObject:
+    body: JsonObject = {"role": "assistant"}
     if message.name:
         body["name"] = message.name
     content: list[Part] = []
-    calls: list[dict[str, Any]] = []
+    calls: list[JsonObject] = []
     for part in parts:
         match part:
             case ReasoningPart():
@@ -230,7 +229,7 @@ def _build_assistant(message: Message, parts: list[Part], provider: str) -> dict
     return body
 
 
-def _build_reasoning(part: ReasoningPart, body: dict[str, Any], provider: str) -> NativePart | None:
+def _build_reasoning(part: ReasoningPart, body: JsonObject, provider: str) -> NativePart | None:
     """Reasoning returns to the provider that wrote it, in the field in which it came."""
     if part.echo is None or part.echo.provider != provider:
         return None
@@ -245,24 +244,24 @@ def _build_reasoning(part: ReasoningPart, body: dict[str, Any], provider: str) -
     return None
 
 
-def _build_call(part: ToolCallPart, provider: str) -> dict[str, Any]:
+def _build_call(part: ToolCallPart, provider: str) -> JsonObject:
     if part.kind == "custom":
         return {"id": part.call_id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
     function = {"name": part.name, "arguments": part.arguments if part.arguments.strip() else "{}"}
-    call: dict[str, Any] = {"id": part.call_id, "type": "function", "function": function}
+    call: JsonObject = {"id": part.call_id, "type": "function", "function": function}
     if part.echo is not None and part.echo.provider == provider and "extra_content" in part.echo.data:
         call["extra_content"] = part.echo.data["extra_content"]
     return call
 
 
-def _build_content(parts: list[Part]) -> str | list[dict[str, Any]]:
+def _build_content(parts: list[Part]) -> str | list[JsonObject]:
     if all(isinstance(part, TextPart) and part.cache is None for part in parts):
         return "".join(part.text for part in parts if isinstance(part, TextPart))
     return [_build_part(part) for part in parts]
 
 
-def _build_part(part: Part) -> dict[str, Any]:
-    body: dict[str, Any]
+def _build_part(part: Part) -> JsonObject:
+    body: JsonObject
     match part:
         case TextPart():
             body = {"type": "text", "text": part.text}
@@ -280,7 +279,7 @@ def _build_part(part: Part) -> dict[str, Any]:
     return body
 
 
-def _build_media(part: MediaPart) -> dict[str, Any]:
+def _build_media(part: MediaPart) -> JsonObject:
     if part.mime.startswith("image/") and not part.file_id:
         image = {"url": part.url or data_url(part)}
         if part.detail:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from itertools import compress
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final, Unpack
 
 from ...errors import UpstreamRefused, UpstreamTruncated
 from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd, TextDelta, TextEnd, TextStart
+from ...json_types import JsonObject
 from ..blocks import Blocks
 from ..choices_reader import ChoicesReader
 from ..lenient import json_text
+from ..reader import ReaderOptions
 from .details import ReasoningDetails, shown
 from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage
 
@@ -33,11 +35,11 @@ class ChatReader(ChoicesReader):
     dialect = "openai_chat"
     decoder = chunk_decoder
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
         self._refused: set[int] = set()
         self._details: dict[int, ReasoningDetails] = {}
-        self._early: dict[str, Any] = {}
+        self._early: JsonObject = {}
         self._urls: set[str] = set()
 
     def whole_at_once(self, body: bytes) -> bool:
@@ -159,7 +161,7 @@ class ChatReader(ChoicesReader):
                     block.echo = Echo(self.provider, {"field": field})
                 return
 
-    def _read_part(self, part: Any, blocks: Blocks) -> None:
+    def _read_part(self, part: object, blocks: Blocks) -> None:
         """Reads one part of a ``content`` list: text, thinking with parts of its own, a reference, an image."""
         if isinstance(part, str):
             part = {"type": "text", "text": part}
@@ -271,7 +273,7 @@ class ChatReader(ChoicesReader):
         return reason, raw, sequence
 
 
-def _put_image(image: dict[str, Any], blocks: Blocks) -> None:
+def _put_image(image: JsonObject, blocks: Blocks) -> None:
     link = image.get("image_url")
     url = link.get("url") if isinstance(link, dict) else link
     if isinstance(url, str) and url:
@@ -286,7 +288,7 @@ def read_image(url: str) -> Media:
     return Media("image/*", url=url)
 
 
-def read_annotation(annotation: dict[str, Any], dialect: str) -> Citation:
+def read_annotation(annotation: JsonObject, dialect: str) -> Citation:
     inner = annotation.get("url_citation")
     fields = inner if isinstance(inner, dict) else annotation
     words = {name: value if isinstance(value := fields.get(name), str) else "" for name in ("url", "title", "content")}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from ...errors import RequestError
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
@@ -44,7 +45,7 @@ PARAMETERS: Final = {
 ESSENTIAL: Final = frozenset(("web_search_options",))
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     fields = Fields(body)
     request = Request(dialect=DIALECT)
     request.model = fields.take("model", str, "")
@@ -120,10 +121,10 @@ def _function(function: Fields) -> ToolSpec:
     )
 
 
-def build_tool(tool: ToolSpec) -> dict[str, Any]:
+def build_tool(tool: ToolSpec) -> JsonObject:
     if tool.kind == "server" and tool.native is not None:
         return tool.native.data
-    body: dict[str, Any] = {"name": tool.name}
+    body: JsonObject = {"name": tool.name}
     if tool.description:
         body["description"] = tool.description
     if tool.kind == "custom":
@@ -156,7 +157,7 @@ def _parse_choice(fields: Fields) -> ToolChoice | None:
     raise fields.wrong("tool_choice", "auto, none, required, a named tool or allowed_tools", value)
 
 
-def _build_choice(choice: ToolChoice, tools: list[ToolSpec]) -> str | dict[str, Any]:
+def _build_choice(choice: ToolChoice, tools: list[ToolSpec]) -> str | JsonObject:
     if not choice.tools or choice.mode == "none":
         return choice.mode
     kinds = {tool.name: tool.kind for tool in tools}
@@ -255,10 +256,10 @@ def _parse_output(fields: Fields) -> OutputFormat | None:
     return OutputFormat("json_object" if kind == "json_object" else "text")
 
 
-def _build_output(output: OutputFormat) -> dict[str, Any]:
+def _build_output(output: OutputFormat) -> JsonObject:
     if output.kind != "json_schema":
         return {"type": output.kind}
-    schema: dict[str, Any] = {"name": output.name or "answer", "schema": output.schema or {}}
+    schema: JsonObject = {"name": output.name or "answer", "schema": output.schema or {}}
     if output.description:
         schema["description"] = output.description
     if output.strict is not None:

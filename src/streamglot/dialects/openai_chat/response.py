@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...events import Extra
+from ...json_types import JsonObject, JsonValue
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import with_step_breaks
 from ..counts import completion_usage
@@ -13,11 +12,11 @@ from .reader import ChatReader
 from .wire import FINISH_OF, error_body
 
 
-def build(response: Response, *, strict: bool = False, functions: bool = False) -> dict[str, Any]:
+def build(response: Response, *, strict: bool = False, functions: bool = False) -> JsonObject:
     """An incomplete call is left out, so that no client runs it."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "id": response.id,
         "object": "chat.completion",
         "created": response.created,
@@ -37,11 +36,11 @@ def build(response: Response, *, strict: bool = False, functions: bool = False) 
     return body
 
 
-def _build_choice(choice: ResponseChoice, extras: list[Extra], strict: bool, functions: bool) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    calls: list[dict[str, Any]] = []
+def _build_choice(choice: ResponseChoice, extras: list[Extra], strict: bool, functions: bool) -> JsonObject:
+    message: JsonObject = {"role": "assistant", "content": None, "refusal": None}
+    calls: list[JsonObject] = []
     thoughts: list[ReasoningPart] = []
-    annotations: list[dict[str, Any]] = []
+    annotations: list[JsonObject] = []
     for part in with_step_breaks(choice):
         match part:
             case TextPart():
@@ -79,9 +78,9 @@ def _build_choice(choice: ResponseChoice, extras: list[Extra], strict: bool, fun
     return {"index": choice.index, "message": message, "finish_reason": finish, "logprobs": logprobs}
 
 
-def _joined_logprobs(extras: list[Extra]) -> dict[str, Any] | None:
+def _joined_logprobs(extras: list[Extra]) -> JsonObject | None:
     """Joins log probabilities, which arrive in pieces as lists of tokens."""
-    joined: dict[str, list[Any]] = {}
+    joined: dict[str, list[JsonValue]] = {}
     for extra in extras:
         choice = extra.data.get("choice") if extra.dialect == ChatReader.dialect else None
         logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
@@ -91,10 +90,10 @@ def _joined_logprobs(extras: list[Extra]) -> dict[str, Any] | None:
     return {"content": None, "refusal": None, **joined} if joined else None
 
 
-def _build_call(part: ToolCallPart, strict: bool) -> dict[str, Any]:
+def _build_call(part: ToolCallPart, strict: bool) -> JsonObject:
     if part.kind == "custom":
         return {"id": part.call_id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
-    call: dict[str, Any] = {
+    call: JsonObject = {
         "id": part.call_id,
         "type": "function",
         "function": {"name": part.name, "arguments": part.arguments},
@@ -105,18 +104,18 @@ def _build_call(part: ToolCallPart, strict: bool) -> dict[str, Any]:
     return call
 
 
-def _add_reasoning(message: dict[str, Any], thoughts: list[ReasoningPart]) -> None:
+def _add_reasoning(message: JsonObject, thoughts: list[ReasoningPart]) -> None:
     text = "".join(part.text for part in thoughts)
     if text:
         message["reasoning"] = message["reasoning_content"] = text
-    details: list[dict[str, Any]] = []
+    details: list[JsonObject] = []
     for part in thoughts:
         echo = part.echo
         own = echo.data.get("reasoning_details") if echo is not None and echo.provider == ChatReader.dialect else None
         if isinstance(own, list):
             details += own
             continue
-        entry: dict[str, Any] = {"type": "reasoning.text", "text": part.text}
+        entry: JsonObject = {"type": "reasoning.text", "text": part.text}
         if part.summary:
             entry = {"type": "reasoning.summary", "summary": part.text}
         if echo is not None and "field" not in echo.data:

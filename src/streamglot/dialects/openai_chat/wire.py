@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from ...errors import ToolCallParseError
 from ...events import StopReason, StreamError, Usage
+from ...json_types import JsonObject, JsonValue
 from .. import faults
 from ..counts import count, details, totals
 
 
 class FunctionDelta(Struct, gc=False):
     name: str | None = None
-    arguments: str | dict[str, Any] | list[Any] | None = None
+    arguments: str | JsonObject | list[JsonValue] | None = None
 
 
 class CustomDelta(Struct, gc=False):
@@ -29,21 +30,21 @@ class CallDelta(Struct, gc=False):
     type: str | None = None
     function: FunctionDelta | None = None
     custom: CustomDelta | None = None
-    extra_content: Any = None
+    extra_content: JsonValue = None
 
 
 class Delta(Struct, gc=False):
-    content: str | list[Any] | None = None
+    content: str | list[JsonValue] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    reasoning_details: list[Any] | None = None
+    reasoning_details: list[JsonValue] | None = None
     tool_calls: list[CallDelta] | None = None
     function_call: FunctionDelta | None = None
-    audio: Any = None
-    annotations: list[Any] | None = None
-    images: list[Any] | None = None
-    executed_tools: Any = None
+    audio: JsonValue = None
+    annotations: list[JsonValue] | None = None
+    images: list[JsonValue] | None = None
+    executed_tools: JsonValue = None
     is_reasoning: bool | None = None
 
 
@@ -54,10 +55,10 @@ class ChunkChoice(Struct, gc=False):
     message: Delta | None = None
     finish_reason: str | None = None
     native_finish_reason: str | None = None
-    logprobs: dict[str, Any] | None = None
-    stop_reason: Any = None
-    matched_stop: Any = None
-    content_filter_results: Any = None
+    logprobs: JsonObject | None = None
+    stop_reason: JsonValue = None
+    matched_stop: JsonValue = None
+    content_filter_results: JsonValue = None
 
 
 class Chunk(Struct, gc=False):
@@ -66,18 +67,18 @@ class Chunk(Struct, gc=False):
     created: float | None = None
     model: str | None = None
     choices: list[ChunkChoice] | None = None
-    usage: dict[str, Any] | None = None
-    error: Any = None
-    message: Any = None
+    usage: JsonObject | None = None
+    error: JsonValue = None
+    message: JsonValue = None
     service_tier: str | None = None
     system_fingerprint: str | None = None
     provider: str | None = None
-    citations: list[Any] | None = None
-    search_results: Any = None
-    timings: Any = None
-    moderation: Any = None
-    prompt_filter_results: Any = None
-    x_groq: dict[str, Any] | None = None
+    citations: list[JsonValue] | None = None
+    search_results: JsonValue = None
+    timings: JsonValue = None
+    moderation: JsonValue = None
+    prompt_filter_results: JsonValue = None
+    x_groq: JsonObject | None = None
 
 
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
@@ -117,7 +118,7 @@ FINISH_OF: Final[dict[StopReason, str]] = {
 }
 
 
-def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
+def read_usage(raw: JsonObject, before: Usage | None = None) -> Usage:
     """The totals of a usage object; values that it lacks stay as they were."""
     prompt = details(raw, "prompt_tokens_details", "prompt_token_details", "input_tokens_details")
     completion = details(raw, "completion_tokens_details", "output_tokens_details")
@@ -136,7 +137,7 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
 # --- errors
 
 
-def error_body(error: StreamError) -> dict[str, Any]:
+def error_body(error: StreamError) -> JsonObject:
     """A tool call that cannot be parsed has a type of its own."""
     body = faults.typed_error_body(error)
     if error.code == ToolCallParseError.code:

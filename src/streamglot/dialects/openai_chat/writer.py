@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final, Unpack
 
 from ...events import (
     Choice,
@@ -28,10 +27,11 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
+from ...json_types import JsonObject
 from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
 from ..echo import pack
-from ..writer import StepBreak, Writer, encode
+from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
 from .wire import FINISH_OF, error_body
 
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
@@ -55,15 +55,15 @@ class ChatWriter(Writer):
         "StepEnd": "an empty line between the texts of two steps",
     }
 
-    def __init__(self, *, include_usage: bool = True, functions: bool = False, **more: Any) -> None:
+    def __init__(self, *, include_usage: bool = True, functions: bool = False, **more: Unpack[WriterOptions]) -> None:
         self._include_usage = include_usage
         self._functions = functions
         self._choices: list[_ChoiceWriter] = []
-        self._head_extras: dict[str, Any] = {}
+        self._head_extras: JsonObject = {}
         self._head = b""
         super().__init__(**more)
 
-    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+    def rules(self) -> Rules:
         self._choices.append(_ChoiceWriter(self, 0))
         return {
             **self._choices[0].rules,
@@ -162,11 +162,11 @@ class _ChoiceWriter:
         self._details = 0
         self._detail_open = False
         self._summary = False
-        self._annotations: list[dict[str, Any]] = []
+        self._annotations: list[JsonObject] = []
         self._images = 0
         self._audio_id = ""
         self.step_break = StepBreak()
-        self.rules: dict[type, Callable[[Any], None]] = {
+        self.rules: Rules = {
             TextDelta: self._text,
             ReasoningDelta: self._reasoning,
             ToolCallDelta: self._arguments,
@@ -244,7 +244,7 @@ class _ChoiceWriter:
             self._details += 1
             self._detail_open = False
 
-    def _own_details(self, entries: list[dict[str, Any]]) -> None:
+    def _own_details(self, entries: list[JsonObject]) -> None:
         """Writes the provider's own entries. Text that was streamed already is not repeated, only its state is written."""
         for entry in entries:
             detail = dict(entry)

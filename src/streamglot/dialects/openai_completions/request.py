@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...errors import Unsupported
+from ...json_types import JsonObject
 from ...messages import Built, Message, NativePart, Part, Request, TextPart
 from ..fields import Fields
 from ..parameters import give, give_extra, take
@@ -30,7 +31,7 @@ ESSENTIAL: Final = frozenset(("echo", "suffix"))
 DEFAULT_TEMPLATE: Final = PromptTemplate()
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     """Parses a request. The prompt becomes one user message."""
     fields = Fields(body)
     request = Request(dialect=DIALECT)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...json_types import JsonObject
 from ...messages import RefusalPart, Response, TextPart
 from ...stages.steps import with_step_breaks
 from ..counts import completion_usage
@@ -11,10 +10,10 @@ from .reader import CompletionsReader
 from .wire import FINISH_OF, error_body
 
 
-def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+def build(response: Response, *, strict: bool = False) -> JsonObject:
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "id": response.id,
         "object": "text_completion",
         "created": response.created,
@@ -43,7 +42,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
     return body
 
 
-def _add_to_choice(choice: dict[str, Any], own: dict[str, Any], strict: bool) -> None:
+def _add_to_choice(choice: JsonObject, own: JsonObject, strict: bool) -> None:
     """Joins log probabilities, which arrive in pieces as parallel lists."""
     for name, value in own.items():
         if name == "logprobs" and isinstance(value, dict):

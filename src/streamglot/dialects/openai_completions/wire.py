@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from ...events import StopReason, Usage
+from ...json_types import JsonObject, JsonValue
 from .. import faults
 from ..counts import count, details, totals
 
@@ -17,10 +18,10 @@ class ChunkChoice(Struct, gc=False):
     text: str | None = None
     reasoning: str | None = None
     finish_reason: str | None = None
-    logprobs: Any = None
-    stop_reason: Any = None
-    matched_stop: Any = None
-    content_filter_results: Any = None
+    logprobs: JsonValue = None
+    stop_reason: JsonValue = None
+    matched_stop: JsonValue = None
+    content_filter_results: JsonValue = None
 
 
 class Chunk(Struct, gc=False):
@@ -29,12 +30,12 @@ class Chunk(Struct, gc=False):
     created: float | None = None
     model: str | None = None
     choices: list[ChunkChoice] | None = None
-    usage: dict[str, Any] | None = None
-    error: Any = None
+    usage: JsonObject | None = None
+    error: JsonValue = None
     system_fingerprint: str | None = None
     provider: str | None = None
-    timings: Any = None
-    prompt_filter_results: Any = None
+    timings: JsonValue = None
+    prompt_filter_results: JsonValue = None
 
 
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
@@ -56,7 +57,7 @@ FINISH_OF: Final[dict[StopReason, str]] = {"length": "length", "content_filter":
 """All others are ``stop``."""
 
 
-def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
+def read_usage(raw: JsonObject, before: Usage | None = None) -> Usage:
     """The totals of a usage object; values that it lacks stay as they were."""
     prompt, completion = details(raw, "prompt_tokens_details"), details(raw, "completion_tokens_details")
     cached = count(prompt, "cached_tokens")

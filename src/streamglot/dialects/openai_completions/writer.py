@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final, Unpack
 
 from ...events import (
     Choice,
@@ -19,9 +18,10 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
+from ...json_types import JsonObject
 from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
-from ..writer import StepBreak, Writer, encode
+from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
 from .wire import FINISH_OF, error_body
 
 _OF_CHUNK: Final = frozenset(("system_fingerprint", "provider", "timings", "prompt_filter_results"))
@@ -38,7 +38,7 @@ class CompletionsWriter(Writer):
         "StepEnd": "an empty line between the texts of two steps",
     }
 
-    def __init__(self, *, include_usage: bool = True, **more: Any) -> None:
+    def __init__(self, *, include_usage: bool = True, **more: Unpack[WriterOptions]) -> None:
         self._include_usage = include_usage
         self._head = b""
         self._ended: set[int] = set()
@@ -46,7 +46,7 @@ class CompletionsWriter(Writer):
         self._step_break = StepBreak()
         super().__init__(**more)
 
-    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+    def rules(self) -> Rules:
         return {
             TextDelta: lambda event: self._write(0, encode(event.text)),
             StreamStart: self.begin,
@@ -130,5 +130,5 @@ class CompletionsWriter(Writer):
         if not data:
             self.lose(event)
 
-    def _allowed(self, data: dict[str, Any]) -> dict[str, Any]:
+    def _allowed(self, data: JsonObject) -> JsonObject:
         return {name: value for name, value in data.items() if name in _SPEC or not self.strict}

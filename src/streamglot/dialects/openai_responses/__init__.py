@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from msgspec import structs
 
 from ...events import Event, StreamError
+from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request, Response
 from ..abilities import PLAIN
 from ..endpoint import Endpoint, bearer, join
@@ -47,32 +47,32 @@ class ResponsesDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
         return Endpoint(join(base_url, "responses"), bearer(key))
 
     @cached_property
-    def build_response(self) -> Callable[..., dict[str, Any]]:
+    def build_response(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build
 
-    def error_body(self, error: StreamError) -> dict[str, Any]:
+    def error_body(self, error: StreamError) -> JsonObject:
         from .wire import error_body
 
         return error_body(error)
 
-    def parse_count(self, body: dict[str, Any], model: str = "") -> Request:
+    def parse_count(self, body: JsonObject, model: str = "") -> Request:
         return self.parse_request(body)
 
-    def count_body(self, tokens: int) -> dict[str, Any]:
+    def count_body(self, tokens: int) -> JsonObject:
         return {"object": "response.input_tokens", "input_tokens": tokens}
 
-    def repeated_fields(self, request: Request, instructed: bool) -> dict[str, Any]:
+    def repeated_fields(self, request: Request, instructed: bool) -> JsonObject:
         from .stored import repeated_fields
 
         return repeated_fields(request, instructed)
 
-    def input_items(self, request: Request, response_id: str, instructed: bool) -> list[dict[str, Any]]:
+    def input_items(self, request: Request, response_id: str, instructed: bool) -> list[JsonObject]:
         from .stored import input_items
 
         return input_items(request, response_id, instructed)
@@ -93,7 +93,7 @@ class ResponsesDialect(Dialect):
 
         return summary_request(request)
 
-    def build_compaction(self, response: Response, body: dict[str, Any]) -> dict[str, Any]:
+    def build_compaction(self, response: Response, body: JsonObject) -> JsonObject:
         from .compaction import build_compaction
 
         return build_compaction(response, body)

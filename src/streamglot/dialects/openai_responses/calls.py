@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...events import ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
+from ...json_types import JsonObject
 from ..own_tools import OWN_SERVER
 from .output import OPEN
 from .tools import SEARCH, Origin
@@ -30,7 +31,7 @@ class CallWriter:
         self._own: dict[str, tuple[str, list[str]]] = {}
         """Names and arguments of calls that a tool loop runs. Their items are written with their results."""
         self._own_open: list[str] | None = None
-        self._search: dict[str, Any] | None = None
+        self._search: JsonObject | None = None
         self._arguments: list[str] = []
 
     def start(self, event: ToolCallStart) -> None:
@@ -55,7 +56,7 @@ class CallWriter:
         named = {"name": event.name} if origin is None else {"name": origin.name, "namespace": origin.namespace}
         self._writer.output.open(kind, {**OPEN, **more, "call_id": call_id, **named})
 
-    def _start_server(self, event: ToolCallStart, native: dict[str, Any]) -> None:
+    def _start_server(self, event: ToolCallStart, native: JsonObject) -> None:
         self._call = event if native.get("type") in SERVER_ITEMS else None
         if self._call is not None:
             status = OPEN if native["type"] in _WITH_STATUS else {}
@@ -66,7 +67,7 @@ class CallWriter:
         else:
             self._writer.lose(event)
 
-    def _origin(self, event: ToolCallStart, native: dict[str, Any]) -> Origin | None:
+    def _origin(self, event: ToolCallStart, native: JsonObject) -> Origin | None:
         """The origin of a call: as the provider sent it, else as the client declared it."""
         if native.get("type") == "tool_search_call":
             return Origin(SEARCH)
@@ -109,7 +110,7 @@ class CallWriter:
         if original is None and event.echo is not None:
             self._writer.carry(event.echo, item.get("call_id", ""))
 
-    def _end_search(self, event: ToolCallEnd, item: dict[str, Any]) -> None:
+    def _end_search(self, event: ToolCallEnd, item: JsonObject) -> None:
         """A search has its arguments as an object and no delta events, so it is written whole or not at all."""
         text, self._search = "".join(self._arguments), None
         self._arguments.clear()

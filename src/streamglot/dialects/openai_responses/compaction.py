@@ -4,11 +4,12 @@ back."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import Message, Part, ReasoningPart, Request, Response, TextPart, ToolCallPart, ToolResultPart
 from ..echo import pack, unpack
 from .response import build
@@ -52,7 +53,7 @@ def _as_text(parts: list[Part]) -> list[Part]:
     return texts
 
 
-def build_compaction(response: Response, body: dict[str, Any]) -> dict[str, Any]:
+def build_compaction(response: Response, body: JsonObject) -> JsonObject:
     """The answer to the client: the user's messages and the summary."""
     text = "".join(choice.text for choice in response.choices)
     item = {"type": "compaction", "id": f"cmp_{response.id}", "encrypted_content": pack(Echo(PROVIDER, {"summary": text}))}
@@ -65,7 +66,7 @@ def build_compaction(response: Response, body: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _user_messages(given: object, id: str) -> list[dict[str, Any]]:
+def _user_messages(given: object, id: str) -> list[JsonObject]:
     items = given if isinstance(given, list) else [{"role": "user", "content": given}]
     shown = []
     for number, item in enumerate(items):
@@ -77,7 +78,7 @@ def _user_messages(given: object, id: str) -> list[dict[str, Any]]:
     return shown
 
 
-def summary_message(item: dict[str, Any]) -> Message | None:
+def summary_message(item: JsonObject) -> Message | None:
     """The message that a ``compaction`` item stands for, if the summary in it is one of ours."""
     echo = unpack(string_of(item, "encrypted_content"))
     if echo is None or echo.provider != PROVIDER or not isinstance(echo.data.get("summary"), str):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...errors import RequestError
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import (
     MediaPart,
     Message,
@@ -130,7 +129,7 @@ def _parse_message(fields: Fields, messages: list[Message]) -> None:
             raise fields.wrong("role", "user, assistant, system or developer", role)
 
 
-def _parse_reasoning(item: dict[str, Any], messages: list[Message]) -> None:
+def _parse_reasoning(item: JsonObject, messages: list[Message]) -> None:
     """A reasoning item. Packed state is unpacked; state of a call or a text returns to its place."""
     packed = unpack(string_of(item, "encrypted_content"))
     if packed is not None and set(packed.data) == {"call_id", "echo"}:

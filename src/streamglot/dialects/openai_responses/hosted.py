@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...events import Echo, Event, Extra, Media, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
+from ...json_types import JsonObject
 from ..hosted_tools import HostedCall, sources_of
 from ..own_tools import own_id
 from .wire import DIALECT
 
-Fields = dict[str, Any]
+Fields = JsonObject
 
 
 def _web_search(call: HostedCall) -> Fields:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...errors import Unsupported
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import (
     Built,
     MediaPart,
@@ -57,13 +56,13 @@ class ItemBuilder:
         self._store = store
         self._namespaces = namespaces
 
-    def build(self, message: Message) -> list[dict[str, Any]]:
+    def build(self, message: Message) -> list[JsonObject]:
         """The items of one message. Adjacent texts and media become one item if they share a phase."""
-        items: list[dict[str, Any]] = []
+        items: list[JsonObject] = []
         role = "user" if message.role == "tool" else message.role
-        latest: dict[str, Any] | None = None
+        latest: JsonObject | None = None
         for part in message.parts:
-            own_items: list[dict[str, Any]] | None = None
+            own_items: list[JsonObject] | None = None
             match part:
                 case ToolResultPart():
                     own_items = self._result(part)
@@ -87,7 +86,7 @@ class ItemBuilder:
 
     # --- calls and results
 
-    def _call(self, part: ToolCallPart) -> list[dict[str, Any]]:
+    def _call(self, part: ToolCallPart) -> list[JsonObject]:
         if part.kind == "server":
             state = next((echo for echo in (part.echo, part.native) if echo is not None and own(echo, *SERVER_ITEMS)), None)
             return [state.data] if state is not None and state.provider == self._provider else []
@@ -95,7 +94,7 @@ class ItemBuilder:
         if origin is not None and origin.is_search:
             return [self._search(part)]
         kind = "custom_tool_call" if part.kind == "custom" else "function_call"
-        item: dict[str, Any] = {"type": kind}
+        item: JsonObject = {"type": kind}
         for echo in (part.native, part.echo):
             original = own(echo, kind)
             if echo is not None and original is not None and echo.provider == self._provider:
@@ -118,10 +117,10 @@ class ItemBuilder:
                 return Origin(str(original.get("name", part.name)), original["namespace"])
         return self._origins.get(part.name)
 
-    def _original(self, echo: Echo | None) -> dict[str, Any]:
+    def _original(self, echo: Echo | None) -> JsonObject:
         return echo.data if echo is not None and echo.provider in (DIALECT, self._provider) else {}
 
-    def _search(self, part: ToolCallPart) -> dict[str, Any]:
+    def _search(self, part: ToolCallPart) -> JsonObject:
         item = {name: value for name, value in self._original(part.native).items() if name != "name"}
         if is_minted(item.get("id")):
             del item["id"]
@@ -129,19 +128,19 @@ class ItemBuilder:
             item["arguments"] = arguments_object(part.arguments)
         return {"type": "tool_search_call", "execution": "client", "status": "completed", **item, "call_id": part.call_id}
 
-    def _result(self, part: ToolResultPart) -> list[dict[str, Any]]:
+    def _result(self, part: ToolResultPart) -> list[JsonObject]:
         original = own(part.native, *OUTPUT_ITEMS)
         if original is not None and (self._namespaces or original["type"] != "tool_search_output"):
             return [{**original, "call_id": part.call_id} if "call_id" in original else original]
         kind = self._kinds.get(part.call_id, part.kind)
         if kind == "server" or own(part.native, *SERVER_ITEMS) is not None:
             return []
-        output: str | list[dict[str, Any]] = failure_marked(part.text, part.is_error)
+        output: str | list[JsonObject] = failure_marked(part.text, part.is_error)
         if any(not isinstance(content, TextPart) for content in part.content):
             output = [_build_part(content, "tool") for content in part.content]
         return [{"type": RESULT_OF["custom" if kind == "custom" else "function"], "call_id": part.call_id, "output": output}]
 
-    def _reasoning(self, part: ReasoningPart) -> list[dict[str, Any]]:
+    def _reasoning(self, part: ReasoningPart) -> list[JsonObject]:
         """Reasoning returns to its provider, complete. Without its text or its encrypted state it could only be found by its id,
         which does not exist if nothing was stored."""
         if part.echo is None or part.echo.provider != self._provider:
@@ -156,7 +155,7 @@ def _whole_arguments(part: ToolCallPart) -> str:
     return part.arguments if part.arguments.strip() else "{}"
 
 
-def _build_part(part: Part, role: str) -> dict[str, Any]:
+def _build_part(part: Part, role: str) -> JsonObject:
     match part:
         case TextPart():
             if role == "assistant":
@@ -171,7 +170,7 @@ def _build_part(part: Part, role: str) -> dict[str, Any]:
     raise Unsupported(f"{named_part(part)} cannot be expressed in a {role} message")
 
 
-def _build_media(part: MediaPart) -> dict[str, Any]:
+def _build_media(part: MediaPart) -> JsonObject:
     if part.mime.startswith("image/"):
         body = {"type": "input_image", "detail": part.detail or "auto"}
         return body | ({"file_id": part.file_id} if part.file_id else {"image_url": part.url or data_url(part)})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 from ...errors import UpstreamProtocolError, excerpt
 from ...events import BareEvent, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
+from ...json_types import JsonObject
 from ..blocks import Block, BlockStart
 from ..lenient import json_text
 from ..reader import Reader
@@ -114,7 +115,7 @@ class Items:
         elif part is not None:
             part.received = [streamed]
 
-    def _cite(self, slot: Slot, number: int, content: dict[str, Any]) -> None:
+    def _cite(self, slot: Slot, number: int, content: JsonObject) -> None:
         """Emits the annotations of a part that did not arrive as events."""
         part = slot.parts.get(("text", number))
         annotations = content.get("annotations")
@@ -128,7 +129,7 @@ class Items:
         for part in slot.parts.values():
             self._end_block(part.block, echo)
 
-    def _phase(self, item: dict[str, Any]) -> Echo | None:
+    def _phase(self, item: JsonObject) -> Echo | None:
         """The phase of a message, which is returned with it. Its id is not needed."""
         item_fields = {name: item[name] for name in ("type", "id", "phase") if string_of(item, name)}
         return Echo(self._reader.provider, item_fields) if "phase" in item_fields else None
@@ -238,12 +239,12 @@ class Items:
         self._reader.blocks().finish(cut)
         self._flush()
 
-    def _begin(self, kind: str, item: dict[str, Any], index: int | None) -> Slot:
+    def _begin(self, kind: str, item: JsonObject, index: int | None) -> Slot:
         slot = self._slots.add(kind, item, index, string_of(item, "id"))
         self._name(slot)
         return slot
 
-    def _finish(self, slot: Slot, item: dict[str, Any]) -> None:
+    def _finish(self, slot: Slot, item: JsonObject) -> None:
         """Emits what a complete item adds to its deltas. A repetition adds nothing."""
         if not slot.done:
             slot.item = {**slot.item, **item}
@@ -269,7 +270,7 @@ class Items:
                 self._finish_server(slot, item)
         slot.done = True
 
-    def _finish_message(self, slot: Slot, item: dict[str, Any]) -> None:
+    def _finish_message(self, slot: Slot, item: JsonObject) -> None:
         content = item.get("content")
         for number, part in enumerate(content if isinstance(content, list) else ()):
             if is_kind(part, "output_text", "text"):
@@ -282,7 +283,7 @@ class Items:
                 self._fill(slot, "refusal", number, string_of(part, "refusal"))
         self._end_parts(slot, self._phase(slot.item))
 
-    def _finish_reasoning(self, slot: Slot, item: dict[str, Any]) -> None:
+    def _finish_reasoning(self, slot: Slot, item: JsonObject) -> None:
         """Emits raw reasoning or its summary, whichever was streamed; if none was, the summary, else the raw reasoning."""
         final_texts = {
             "summary": texts(item.get("summary"), "summary_text", "text"),
@@ -298,7 +299,7 @@ class Items:
             self._part(slot, "content", 0).block.redacted = hidden
         self._end_parts(slot, Echo(self._reader.provider, item))
 
-    def _finish_server(self, slot: Slot, item: dict[str, Any]) -> None:
+    def _finish_server(self, slot: Slot, item: JsonObject) -> None:
         assert slot.block is not None
         self._fill_arguments(slot, arguments_of(item))
         self._end_block(slot.block, Echo(self._reader.provider, item))
@@ -308,7 +309,7 @@ class Items:
         elif slot.kind != "image_generation_call":
             self._result(item)
 
-    def _result(self, item: dict[str, Any]) -> None:
+    def _result(self, item: JsonObject) -> None:
         content, is_error = result_of(item)
         if content or is_error or string_of(item, "type") in OUTPUT_ITEMS:
             self._later(ToolResult(string_of(item, "call_id", "id"), content, is_error, Echo(self._reader.provider, item)))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...framing import sse
+from ...json_types import JsonObject, JsonValue
 from ..own_tools import OWN_SERVER
 from ..writer import encode
 from .wire import make_item_id, string_of
 
 OPEN: Final = {"status": "in_progress"}
 """The status of an item while it is written."""
-_ITEM_FIELDS: Final[dict[str, dict[str, Any]]] = {
+_ITEM_FIELDS: Final[dict[str, JsonObject]] = {
     "message": {"role": "assistant", "content": []},
     "reasoning": {"summary": []},
     "function_call": {"arguments": ""},
@@ -40,19 +41,19 @@ class Output:
 
     def __init__(self, pieces: list[bytes], sequence: int = 0) -> None:
         self.response_id = ""
-        self.done: list[dict[str, Any]] = []
+        self.done: list[JsonObject] = []
         self.abandoned = False
         self.ids: set[str] = set()
-        self.item: dict[str, Any] | None = None
-        self.part: dict[str, Any] | None = None
+        self.item: JsonObject | None = None
+        self.part: JsonObject | None = None
         self._pieces = pieces
         self._sequence = sequence
         self._written: list[str] = []
         self._head = b""
         self._tail = b""
-        self._place: dict[str, Any] = {}
+        self._place: JsonObject = {}
 
-    def event(self, name: str, fields: dict[str, Any]) -> None:
+    def event(self, name: str, fields: JsonObject) -> None:
         body = {"type": name, **fields, "sequence_number": self._sequence}
         self._sequence += 1
         self._pieces.append(sse.event(encode(body), name.encode()))
@@ -62,14 +63,14 @@ class Output:
         """The type of the open item."""
         return string_of(self.item, "type") if self.item is not None else ""
 
-    def place(self) -> dict[str, Any]:
+    def place(self) -> JsonObject:
         """The fields that locate the open item."""
         assert self.item is not None
         return {"item_id": self.item["id"], "output_index": len(self.done)}
 
     # --- items
 
-    def open(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    def open(self, kind: str, fields: JsonObject) -> JsonObject:
         """Opens a new item and ends the previous one. ``fields`` may contain an id and a status."""
         self.close()
         empty = _ITEM_FIELDS.get(kind, {})
@@ -118,7 +119,7 @@ class Output:
         self.item = self.part = None
         self.abandoned = True
 
-    def whole(self, item: dict[str, Any]) -> None:
+    def whole(self, item: JsonObject) -> None:
         """Writes a complete item."""
         self.close()
         item = {**item, "id": self._id_of(item["type"], item)}
@@ -126,7 +127,7 @@ class Output:
             self.event(f"response.output_item.{step}", {"output_index": len(self.done), "item": item})
         self.done.append(item)
 
-    def _id_of(self, kind: str, item: dict[str, Any]) -> str:
+    def _id_of(self, kind: str, item: JsonObject) -> str:
         """The item's own id, unless it has none or an earlier item has the same: clients would merge the two."""
         item_id = string_of(item, "id")
         if not item_id or item_id in self.ids:
@@ -161,17 +162,17 @@ class Output:
         self.event(f"response.{_part_event(kind)}.done", {**self.place(), **self._place, "part": self.part})
         self.part = None
 
-    def _join_part(self, item: dict[str, Any], part: dict[str, Any]) -> None:
+    def _join_part(self, item: JsonObject, part: JsonObject) -> None:
         kind = part["type"]
         part[_TEXT_EVENT[kind][1]] = "".join(self._written)
         self._written.clear()
         item["summary" if kind == "summary_text" else "content"].append(part)
 
-    def _join_call(self, item: dict[str, Any], field: str) -> None:
+    def _join_call(self, item: JsonObject, field: str) -> None:
         item[field] = "".join(self._written) or item.get(field) or ""
         self._written.clear()
 
-    def delta(self, text: str, logprobs: list[Any] | None = None) -> None:
+    def delta(self, text: str, logprobs: list[JsonValue] | None = None) -> None:
         """Writes the next piece of the open text or call."""
         self._written.append(text)
         tail = self._tail
@@ -182,7 +183,7 @@ class Output:
         self._pieces.append(b'%b%b%b,"sequence_number":%d}\n\n' % (self._head, encode(text), tail, self._sequence))
         self._sequence += 1
 
-    def annotate(self, annotation: dict[str, Any]) -> None:
+    def annotate(self, annotation: JsonObject) -> None:
         assert self.part is not None
         self.part["annotations"].append(annotation)
         fields = {"annotation_index": len(self.part["annotations"]) - 1, "annotation": annotation}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, Unpack
 
 from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
 from ...events import Extra, KeepAlive, Media, StopReason, Usage
 from ...framing import Frame
+from ...json_types import JsonObject
 from .. import faults
 from ..lenient import json_text, loads
-from ..reader import Reader
+from ..reader import Reader, ReaderOptions
 from .items import Items
 from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, read_usage, string_of, whole_number
 
@@ -35,10 +36,10 @@ _AUDIO_ID: Final = "audio"
 class ResponsesReader(Reader):
     dialect = DIALECT
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
         self._usage: Usage | None = None
-        self._emitted: dict[str, Any] = {}
+        self._emitted: JsonObject = {}
         items = self._items = Items(self)
         self._rules: dict[str, Callable[[Event], None]] = {
             "response.output_text.delta": lambda event: items.piece(event, "message", "text", event.content_index),
@@ -91,7 +92,7 @@ class ResponsesReader(Reader):
         elif kind not in _NOTHING_NEW:
             self._read_other(kind, event, data)
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         status = string_of(body, "status")
         if status in ("queued", "in_progress"):
             raise UpstreamTruncated(f"the response is still {status}: request it again when it is done")
@@ -148,7 +149,7 @@ class ResponsesReader(Reader):
             fields = {name: value for name, value in loads(data)[0].items() if name not in _ADDRESS}
             self.emit(Extra(self.dialect, {"event": {**fields, "type": kind}}))
 
-    def _audio(self, data: Any = None, transcript: Any = None) -> None:
+    def _audio(self, data: object = None, transcript: object = None) -> None:
         data, transcript = (value if isinstance(value, str) else "" for value in (data, transcript))
         if data or transcript:
             self.blocks().put(Media("audio/*", data, id=_AUDIO_ID, transcript=transcript))

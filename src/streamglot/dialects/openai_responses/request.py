@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Reasoning, ReasoningPart, Request
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
@@ -37,7 +38,7 @@ LOGPROBS: Final = "message.output_text.logprobs"
 ENCRYPTED: Final = "reasoning.encrypted_content"
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     fields = Fields(body)
     request = Request(dialect=DIALECT)
     request.model = fields.take("model", str, "")
@@ -86,7 +87,7 @@ def build(request: Request, *, provider: str = DIALECT, namespaces: bool = True)
     return built
 
 
-def _build_include(request: Request, provider: str, body: dict[str, Any]) -> None:
+def _build_include(request: Request, provider: str, body: JsonObject) -> None:
     include: list[str] = list(request.extra.get("include", [])) if request.dialect == DIALECT else []
     if body.pop("include: message.output_text.logprobs", None):
         include.append(LOGPROBS)
@@ -156,8 +157,8 @@ def _parse_text(fields: Fields, request: Request) -> None:
         fields.rest["text"] = text.rest
 
 
-def _build_text(request: Request, body: dict[str, Any]) -> None:
-    text: dict[str, Any] = dict(request.extra.get("text", {})) if request.dialect == DIALECT else {}
+def _build_text(request: Request, body: JsonObject) -> None:
+    text: JsonObject = dict(request.extra.get("text", {})) if request.dialect == DIALECT else {}
     verbosity = body.pop("text.verbosity", None)
     if verbosity is not None:
         text["verbosity"] = verbosity
@@ -174,7 +175,7 @@ def _build_text(request: Request, body: dict[str, Any]) -> None:
         body["text"] = text
 
 
-def approval_answers(body: dict[str, Any], is_suspended: Callable[[str], bool]) -> Answers:
+def approval_answers(body: JsonObject, is_suspended: Callable[[str], bool]) -> Answers:
     """The decisions in input items ``mcp_approval_response``. Those about other calls belong to the upstream, and stay."""
     items = body.get("input")
     found, left = [], []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from ...json_types import JsonObject, JsonValue
 from ...messages import Response, ToolSpec
 from ...stages.replay import replay
 from .wire import error_body
@@ -15,9 +15,9 @@ def build(
     response: Response,
     *,
     strict: bool = False,
-    mirror: Mapping[str, Any] | None = None,
+    mirror: Mapping[str, JsonValue] | None = None,
     tools: Iterable[ToolSpec] = (),
-) -> dict[str, Any]:
+) -> JsonObject:
     """The object that the end of a stream would contain: all items, and the usage."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)

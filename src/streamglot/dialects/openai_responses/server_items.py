@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...events import Citation, Echo, Media
+from ...json_types import JsonObject
 from ..lenient import json_text
 from .wire import string_of, whole_number
 
@@ -13,12 +14,12 @@ _GIVEN: Final = ("action", "queries", "code", "container_id", "operation", "inpu
 _FAILED: Final = ("failed", "incomplete")
 
 
-def name_of(item: dict[str, Any]) -> str:
+def name_of(item: JsonObject) -> str:
     """``web_search_call`` is a call of ``web_search``; a remote tool has its own name."""
     return string_of(item, "name") or string_of(item, "type").removesuffix("_call") or "tool"
 
 
-def arguments_of(item: dict[str, Any]) -> str:
+def arguments_of(item: JsonObject) -> str:
     """The input of the tool as JSON."""
     if item.get("arguments") is not None:
         return json_text(item["arguments"])
@@ -26,7 +27,7 @@ def arguments_of(item: dict[str, Any]) -> str:
     return json_text(given) if given else ""
 
 
-def result_of(item: dict[str, Any]) -> tuple[str, bool]:
+def result_of(item: JsonObject) -> tuple[str, bool]:
     """The result of a call as text, and whether it is an error."""
     error = item.get("error")
     if error:
@@ -35,12 +36,12 @@ def result_of(item: dict[str, Any]) -> tuple[str, bool]:
     return _text_of(output), item.get("status") in _FAILED
 
 
-def image_of(item: dict[str, Any]) -> Media | None:
+def image_of(item: JsonObject) -> Media | None:
     data = string_of(item, "result")
     return Media(f"image/{string_of(item, 'output_format') or 'png'}", data, id=string_of(item, "id")) if data else None
 
 
-def read_annotation(annotation: dict[str, Any], provider: str) -> Citation:
+def read_annotation(annotation: JsonObject, provider: str) -> Citation:
     return Citation(
         string_of(annotation, "url"),
         string_of(annotation, "title", "filename"),
@@ -59,7 +60,7 @@ def _text_of(output: object) -> str:
     return json_text(output)
 
 
-def _entry_text(entry: dict[str, Any]) -> str | None:
+def _entry_text(entry: JsonObject) -> str | None:
     if "stdout" in entry or "stderr" in entry:
         return string_of(entry, "stdout") + string_of(entry, "stderr")
     for name, kinds in (("logs", ("logs",)), ("text", ("text", "input_text", "output_text"))):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...json_types import JsonObject
 from ..blocks import Block
 from .wire import CALL_ITEMS, Event, string_of
 
@@ -24,7 +23,7 @@ class Slot:
 
     __slots__ = ("block", "done", "held_size", "id", "index", "item", "kind", "parts", "received")
 
-    def __init__(self, kind: str, item: dict[str, Any], item_id: str, index: int | None) -> None:
+    def __init__(self, kind: str, item: JsonObject, item_id: str, index: int | None) -> None:
         self.kind = kind
         self.id = item_id
         self.index = index
@@ -35,7 +34,7 @@ class Slot:
         self.received: list[str] = []
         self.held_size = 0
 
-    def is_item(self, item: dict[str, Any], last: bool = False) -> bool:
+    def is_item(self, item: JsonObject, last: bool = False) -> bool:
         """Whether this can be the item of the slot. A slot that is known from deltas only accepts any item of its kind, and the
         final version (``last``) of an open item may have a new id."""
         is_call = self.kind in CALL_ITEMS
@@ -56,7 +55,7 @@ class Slots:
         self._by_id: dict[tuple[str, str], Slot] = {}
         self._by_call: dict[str, Slot] = {}
 
-    def add(self, kind: str, item: dict[str, Any], index: int | None, item_id: str | None) -> Slot:
+    def add(self, kind: str, item: JsonObject, index: int | None, item_id: str | None) -> Slot:
         slot = Slot(kind, item, item_id or "", index)
         self.of_kind.setdefault(kind, []).append(slot)
         if index is not None:
@@ -84,7 +83,7 @@ class Slots:
                 placed = newest
         return placed if placed is not None and (last or not placed.done) else None
 
-    def find_item(self, kind: str, item: dict[str, Any], number: int) -> Slot | None:
+    def find_item(self, kind: str, item: JsonObject, number: int) -> Slot | None:
         """The slot of an item in a final list: by its call id, else as the n-th of its kind."""
         call_id = string_of(item, "call_id") if kind in CALL_ITEMS else ""
         if call_id in self._by_call:

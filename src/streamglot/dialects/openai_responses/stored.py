@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from ...json_types import JsonObject
 from ...messages import Message, NativePart, Request, Response, ResponseChoice
 from .input_items import ItemBuilder
 from .request import build
@@ -13,18 +12,18 @@ from .response import build as build_response
 from .wire import DIALECT, make_item_id, string_of
 
 
-def repeated_fields(request: Request, instructed: bool) -> dict[str, Any]:
+def repeated_fields(request: Request, instructed: bool) -> JsonObject:
     """The fields of the client's body without its input. ``instructed``: its first message was given as instructions."""
     body = build(msgspec.structs.replace(request, messages=[])).body
     del body["model"], body["input"]
     return {**body, "instructions": request.messages[0].text} if instructed else body
 
 
-def input_items(request: Request, response_id: str, instructed: bool) -> list[dict[str, Any]]:
+def input_items(request: Request, response_id: str, instructed: bool) -> list[JsonObject]:
     """All messages before the answer, oldest first, each with a stable id."""
     messages = request.messages[1:] if instructed else request.messages
     builder = ItemBuilder(messages, request.tools)
-    items: list[dict[str, Any]] = []
+    items: list[JsonObject] = []
     for message in messages:
         if message.role == "assistant":
             response = Response(f"{response_id}i{len(items)}", choices=[ResponseChoice(0, message.parts, "end")])

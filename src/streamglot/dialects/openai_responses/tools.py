@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from ...events import Echo
+from ...json_types import JsonObject
 from ...messages import ToolChoice, ToolSpec
 from ..fields import Fields
 from .wire import DIALECT, string_of
@@ -69,12 +70,12 @@ def origins(tools: Iterable[ToolSpec]) -> dict[str, Origin]:
     return found
 
 
-def is_client_search(item: dict[str, Any]) -> bool:
+def is_client_search(item: JsonObject) -> bool:
     """Whether this is a tool search that the client runs, or its result."""
     return item.get("type") in ("tool_search_call", "tool_search_output") and item.get("execution") == "client"
 
 
-def _own(tool: ToolSpec) -> dict[str, Any]:
+def _own(tool: ToolSpec) -> JsonObject:
     return tool.native.data if tool.native is not None and tool.native.provider == DIALECT else {}
 
 
@@ -95,7 +96,7 @@ def parse_tools(fields: Fields) -> list[ToolSpec]:
     return parser.tools
 
 
-def found_tools(item: dict[str, Any]) -> list[dict[str, str]]:
+def found_tools(item: JsonObject) -> list[dict[str, str]]:
     """The result of a search with flat names, for a model that reads it as text."""
     parser = _Parser()
     for tool in Fields(item).objects("tools"):
@@ -111,7 +112,7 @@ class _Parser:
         self._names = set(names)
         self._known: set[tuple[str, str]] = set()
 
-    def add(self, tool: Fields, marks: dict[str, Any] | None = None) -> None:
+    def add(self, tool: Fields, marks: JsonObject | None = None) -> None:
         kind = tool.take("type", str, "function")
         match kind:
             case "function" | "custom":
@@ -130,7 +131,7 @@ class _Parser:
                 name = tool.rest.get("server_label") or tool.rest.get("name") or kind
                 self.tools.append(ToolSpec(str(name), kind="server", native=Echo(DIALECT, {"type": kind, **tool.rest})))
 
-    def _member(self, kind: str, tool: Fields, marks: dict[str, Any]) -> None:
+    def _member(self, kind: str, tool: Fields, marks: JsonObject) -> None:
         """A function or a custom tool, on its own or in a namespace. A search may load one that is known already."""
         name, description = tool.need("name", str), tool.take("description", str, "")
         namespace = marks["namespace"]["name"] if "namespace" in marks else ""
@@ -150,7 +151,7 @@ class _Parser:
         self.tools.append(spec)
 
 
-def _nested(form: dict[str, Any] | None) -> dict[str, Any] | None:
+def _nested(form: JsonObject | None) -> JsonObject | None:
     """This dialect has the grammar's fields at the top level; ToolSpec has them in an object."""
     if form is None or form.get("type") != "grammar" or "grammar" in form:
         return form
@@ -190,9 +191,9 @@ def _choice(tool: object) -> str:
 # --- the upstream's tools
 
 
-def build_tools(tools: list[ToolSpec], dialect: str, namespaces: bool) -> list[dict[str, Any]]:
-    bodies: list[dict[str, Any]] = []
-    spaces: dict[str, dict[str, Any]] = {}
+def build_tools(tools: list[ToolSpec], dialect: str, namespaces: bool) -> list[JsonObject]:
+    bodies: list[JsonObject] = []
+    spaces: dict[str, JsonObject] = {}
     for tool in tools:
         data = _own(tool)
         if tool.kind == "server" or (namespaces and data.get("type") == SEARCH):
@@ -216,8 +217,8 @@ _NOT_OF_A_FUNCTION: Final = frozenset(("type", "execution", "name", "description
 """Native fields that belong to the search or the namespace, or are written already."""
 
 
-def _build_tool(tool: ToolSpec, name: str, data: dict[str, Any], dialect: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"type": tool.kind, "name": name}
+def _build_tool(tool: ToolSpec, name: str, data: JsonObject, dialect: str) -> JsonObject:
+    body: JsonObject = {"type": tool.kind, "name": name}
     if tool.description:
         body["description"] = tool.description
     if tool.kind == "custom":
@@ -230,12 +231,12 @@ def _build_tool(tool: ToolSpec, name: str, data: dict[str, Any], dialect: str) -
     return {**body, **{field: value for field, value in data.items() if field not in _NOT_OF_A_FUNCTION}}
 
 
-def _flat(form: dict[str, Any]) -> dict[str, Any]:
+def _flat(form: JsonObject) -> JsonObject:
     grammar = form.get("grammar")
     return {"type": "grammar", **grammar} if isinstance(grammar, dict) else form
 
 
-def build_choice(choice: ToolChoice, tools: list[ToolSpec], namespaces: bool) -> str | dict[str, Any]:
+def build_choice(choice: ToolChoice, tools: list[ToolSpec], namespaces: bool) -> str | JsonObject:
     if not choice.tools or choice.mode == "none":
         return choice.mode
     known = {tool.name: tool for tool in tools}
@@ -246,7 +247,7 @@ def build_choice(choice: ToolChoice, tools: list[ToolSpec], namespaces: bool) ->
     return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
 
 
-def _build_named(name: str, tool: ToolSpec | None, origin: Origin | None) -> dict[str, Any]:
+def _build_named(name: str, tool: ToolSpec | None, origin: Origin | None) -> JsonObject:
     if origin is not None and origin.is_search:
         return {"type": SEARCH}
     if tool is not None and tool.kind == "server" and tool.native is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from ...events import CallKind, Echo, StopReason, StreamError, Usage
+from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from .. import faults
 from ..counts import count, plausible
@@ -19,22 +20,22 @@ DIALECT: Final = "openai_responses"
 
 class Event(Struct, gc=False):
     type: str | None = None
-    delta: Any = None
+    delta: JsonValue = None
     item_id: str | None = None
     output_index: int | None = None
     content_index: int | None = None
     summary_index: int | None = None
     text: str | None = None
     refusal: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | JsonObject | None = None
     input: str | None = None
     name: str | None = None
-    logprobs: list[Any] | None = None
-    item: dict[str, Any] | None = None
-    part: dict[str, Any] | None = None
-    annotation: dict[str, Any] | None = None
-    response: dict[str, Any] | None = None
-    error: Any = None
+    logprobs: list[JsonValue] | None = None
+    item: JsonObject | None = None
+    part: JsonObject | None = None
+    annotation: JsonObject | None = None
+    response: JsonObject | None = None
+    error: JsonValue = None
 
 
 event_decoder: Final = msgspec.json.Decoder(Event)
@@ -142,17 +143,17 @@ def is_kind(part: object, *kinds: str) -> bool:
     return isinstance(part, dict) and part.get("type") in kinds
 
 
-def string_of(item: dict[str, Any], *names: str) -> str:
+def string_of(item: JsonObject, *names: str) -> str:
     """The first of these fields that is a non-empty string."""
     return next((value for name in names if isinstance(value := item.get(name), str) and value), "")
 
 
-def arguments_object(text: str) -> Any:
+def arguments_object(text: str) -> JsonValue:
     """The arguments of a call as a JSON value."""
     return clean(loads(text.encode("utf-8", "replace"))[0]) if text.strip() else {}
 
 
-def own(echo: Echo | None, *kinds: str) -> dict[str, Any] | None:
+def own(echo: Echo | None, *kinds: str) -> JsonObject | None:
     """The item in an echo, if it is of one of these types."""
     return echo.data if echo is not None and echo.data.get("type") in kinds else None
 
@@ -160,7 +161,7 @@ def own(echo: Echo | None, *kinds: str) -> dict[str, Any] | None:
 # --- usage
 
 
-def read_usage(raw: dict[str, Any]) -> Usage:
+def read_usage(raw: JsonObject) -> Usage:
     inputs, outputs = raw.get("input_tokens_details"), raw.get("output_tokens_details")
     inputs = inputs if isinstance(inputs, dict) else {}
     outputs = outputs if isinstance(outputs, dict) else {}
@@ -174,16 +175,16 @@ def read_usage(raw: dict[str, Any]) -> Usage:
     )
 
 
-def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> dict[str, Any] | None:
+def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> JsonObject | None:
     """A usage object with both detail objects, which clients require. Other counts of the provider are kept, unless ``strict``
     omits what the specification does not have."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     inputs, outputs = usage.input_tokens or 0, usage.output_tokens or 0
-    details: dict[str, Any] = {"cached_tokens": usage.cached_tokens or 0}
+    details: JsonObject = {"cached_tokens": usage.cached_tokens or 0}
     if usage.cache_write_tokens is not None:
         details["cache_write_tokens"] = usage.cache_write_tokens
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "input_tokens": inputs,
         "input_tokens_details": details,
         "output_tokens": outputs,
@@ -222,7 +223,7 @@ _CODES: Final = frozenset(
 error_body = faults.typed_error_body
 
 
-def response_error(error: StreamError, strict: bool = False) -> dict[str, Any]:
+def response_error(error: StreamError, strict: bool = False) -> JsonObject:
     """``response.error`` of a failed response. Clients act on well-known codes, so the code is kept unless ``strict``."""
     code = error.code
     if strict and code not in _CODES and not code.startswith(("image_", "invalid_image", "invalid_base64_image")):

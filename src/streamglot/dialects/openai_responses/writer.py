@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Unpack
 
 from ...events import (
     Citation,
@@ -30,17 +30,18 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
+from ...json_types import JsonObject, JsonValue
 from ...messages import ToolSpec
 from ..approval import asked
 from ..echo import pack
 from ..own_tools import OWN_SERVER
-from ..writer import Writer
+from ..writer import Rules, Writer, WriterOptions
 from .calls import CallWriter
 from .output import OPEN, Output
 from .tools import origins
 from .wire import ANNOTATIONS, DETAIL_OF, DIALECT, LIFECYCLE, error_body, own, response_error, string_of, write_usage
 
-_DEFAULTS: Final[dict[str, Any]] = {
+_DEFAULTS: Final[JsonObject] = {
     "background": False,
     "instructions": None,
     "max_output_tokens": None,
@@ -80,10 +81,10 @@ class ResponsesWriter(Writer):
     def __init__(
         self,
         *,
-        mirror: Mapping[str, Any] | None = None,
+        mirror: Mapping[str, JsonValue] | None = None,
         tools: Iterable[ToolSpec] = (),
         sequence: int = 0,
-        **more: Any,
+        **more: Unpack[WriterOptions],
     ) -> None:
         self._calls = CallWriter(self, origins(tools))
         super().__init__(**more)
@@ -94,16 +95,16 @@ class ResponsesWriter(Writer):
         self.output = Output(self.pieces, sequence)
         self._announced = sequence > 0
         self._text = "output_text"
-        self._hints: dict[str, deque[dict[str, Any]]] = {}
-        self._logprobs: list[Any] = []
+        self._hints: dict[str, deque[JsonObject]] = {}
+        self._logprobs: list[JsonValue] = []
         self._images: list[Media] = []
         self._audio = False
         self._cut = False
         """The text or reasoning of the open item is incomplete."""
-        self.response: dict[str, Any] = {}
+        self.response: JsonObject = {}
         """The response in the last lifecycle event."""
 
-    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+    def rules(self) -> Rules:
         calls = self._calls
         return {
             TextDelta: self._text_delta,
@@ -145,15 +146,15 @@ class ResponsesWriter(Writer):
             for step in ("created", "in_progress"):
                 self._lifecycle(step, "in_progress")
 
-    def queued(self) -> dict[str, Any]:
+    def queued(self) -> JsonObject:
         """The response before its stream begins, for the background mode."""
         return self._shown("queued")
 
-    def _lifecycle(self, step: str, status: str, **more: Any) -> None:
+    def _lifecycle(self, step: str, status: str, **more: object) -> None:
         self.response = self._shown(status, **more)
         self.output.event(f"response.{step}", {"response": self.response})
 
-    def _shown(self, status: str, **more: Any) -> dict[str, Any]:
+    def _shown(self, status: str, **more: object) -> JsonObject:
         return {
             "id": self.id or "resp_0",
             "object": "response",
@@ -221,7 +222,7 @@ class ResponsesWriter(Writer):
             self.output.whole(item if form == "*" else {**item, "output_format": form})
         self._images.clear()
 
-    def _hint(self, kind: str) -> dict[str, Any]:
+    def _hint(self, kind: str) -> JsonObject:
         """The fields that the reader of this dialect reported for the next item of this kind: its id, its phase."""
         waiting = self._hints.get(kind)
         return waiting.popleft() if waiting else {}

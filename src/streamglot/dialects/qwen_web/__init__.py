@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
+from ...json_types import JsonValue
 from ...messages import Built, Request
 from ..endpoint import Endpoint, bearer, encoded, join
 from ..interface import Continuation, Dialect
@@ -34,7 +34,7 @@ class QwenWebDialect(Dialect):
 
         return continued
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", chat_id: Any = "", **options: Any) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", chat_id: JsonValue = "", **options: JsonValue) -> Endpoint:
         chat_id = chat_id or request.extra.get("chat_id")
         query = f"?chat_id={encoded(chat_id)}" if isinstance(chat_id, str) and chat_id else ""
         return Endpoint(join(base_url, f"api/v2/chat/completions{query}"), bearer(key))

@@ -7,17 +7,18 @@ about the answer.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import msgspec
 
 from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
 from ...events import Citation, Echo, Extra, StopReason, ToolResult, Usage
 from ...framing import Frame
+from ...json_types import JsonObject
 from .. import faults
 from ..blocks import Block, Blocks
 from ..lenient import fit
-from ..reader import Reader
+from ..reader import Reader, ReaderOptions
 from .wire import (
     ANSWERING,
     REASONS,
@@ -39,7 +40,7 @@ class QwenWebReader(Reader):
 
     dialect = "qwen_web"
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
         self._usage: Usage | None = None
         self._finished = False
@@ -47,7 +48,7 @@ class QwenWebReader(Reader):
         self._phase = ""
         self._text_phases: set[str] = set()
         self._summary = ""
-        self._state: dict[str, Any] = {}
+        self._state: JsonObject = {}
         self._urls: set[str] = set()
         self._call: Block | None = None
         self._call_name = ""
@@ -87,7 +88,7 @@ class QwenWebReader(Reader):
         else:
             self._keep_arguments()
 
-    def whole(self, body: dict[str, Any]) -> None:
+    def whole(self, body: JsonObject) -> None:
         chunk: Chunk = fit(Chunk, body)
         self._read_error(chunk)
         whole: Whole = fit(Whole, chunk.data if isinstance(chunk.data, dict) else body)
@@ -106,7 +107,7 @@ class QwenWebReader(Reader):
 
     # --- one chunk
 
-    def _learn(self, state: dict[str, Any]) -> None:
+    def _learn(self, state: JsonObject) -> None:
         ident = state.get("response_id")
         self.start(ident if isinstance(ident, str) else "")
         if state and state != self._state:
@@ -121,7 +122,7 @@ class QwenWebReader(Reader):
             self._keep_arguments()
             raise refused(chunk.data)
 
-    def _read_usage(self, raw: dict[str, Any]) -> None:
+    def _read_usage(self, raw: JsonObject) -> None:
         if self._usage is None or raw != self._usage.raw:
             self.start()
             self._usage = read_usage(raw, self._usage)
@@ -151,7 +152,7 @@ class QwenWebReader(Reader):
         if delta.status == "finished" and (self._phase in ANSWERING or self._phase in self._text_phases):
             self._finished = True
 
-    def _read_extra(self, extra: Any, phase: str, blocks: Blocks) -> None:
+    def _read_extra(self, extra: object, phase: str, blocks: Blocks) -> None:
         """Summaries of the thinking and the sources of a search; both are repeated, each time with more."""
         if not isinstance(extra, dict):
             return

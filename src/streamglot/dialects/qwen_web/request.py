@@ -7,9 +7,10 @@ known (a new chat, or lost state), the whole conversation is written into one me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from ...errors import Unsupported
+from ...json_types import JsonObject, JsonValue
 from ...messages import (
     Built,
     Message,
@@ -31,7 +32,7 @@ PARAMETERS: Final[dict[str, str]] = {}
 _LABELS: Final = {"user": "User", "assistant": "Assistant", "tool": "User"}
 
 
-def continued(state: Mapping[str, Any], message_id: str, timestamp: int) -> dict[str, Any]:
+def continued(state: Mapping[str, JsonValue], message_id: str, timestamp: int) -> JsonObject:
     """The options for ``build`` that continue a conversation; ``state`` is what its streams contained."""
     ids = {name: state.get(of) for name, of in (("chat_id", "chat_id"), ("parent_id", "response_id"))}
     return {"message_id": message_id, "timestamp": timestamp, **{name: value for name, value in ids.items() if value}}
@@ -91,7 +92,7 @@ def build(
     return built
 
 
-def build_chat(request: Request, *, title: str = "New Chat", timestamp: int = 0, chat_mode: str = "normal") -> dict[str, Any]:
+def build_chat(request: Request, *, title: str = "New Chat", timestamp: int = 0, chat_mode: str = "normal") -> JsonObject:
     """The body that creates a chat; the response has the chat's id. ``timestamp`` is in milliseconds here."""
     return {
         "title": title,

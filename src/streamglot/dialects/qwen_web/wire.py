@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from ...errors import UpstreamRefused
 from ...events import StopReason, Usage
+from ...json_types import JsonObject, JsonValue
 from .. import faults
 from ..counts import count, details, totals
 
 
 class FunctionCall(Struct, gc=False):
     name: str | None = None
-    arguments: str | dict[str, Any] | list[Any] | None = None
+    arguments: str | JsonObject | list[JsonValue] | None = None
 
 
 class Delta(Struct, gc=False):
@@ -26,7 +27,7 @@ class Delta(Struct, gc=False):
     status: str | None = None
     function_call: FunctionCall | None = None
     function_id: str | None = None
-    extra: Any = None
+    extra: JsonValue = None
 
 
 class ChunkChoice(Struct, gc=False):
@@ -36,12 +37,12 @@ class ChunkChoice(Struct, gc=False):
 
 
 class Chunk(Struct, gc=False):
-    created: dict[str, Any] | None = msgspec.field(default=None, name="response.created")
+    created: JsonObject | None = msgspec.field(default=None, name="response.created")
     choices: list[ChunkChoice] | None = None
-    usage: dict[str, Any] | None = None
-    error: Any = None
+    usage: JsonObject | None = None
+    error: JsonValue = None
     success: bool | None = None
-    data: Any = None
+    data: JsonValue = None
 
 
 class Whole(Struct, gc=False):
@@ -52,7 +53,7 @@ class Whole(Struct, gc=False):
     message_id: str | None = None
     response_id: str | None = None
     choices: list[ChunkChoice] | None = None
-    usage: dict[str, Any] | None = None
+    usage: JsonObject | None = None
 
 
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
@@ -72,7 +73,7 @@ REASONS: Final[dict[str, StopReason]] = {
 _STATUS_OF: Final = {"bad_request": 400, "unauthorized": 401, "forbidden": 403, "ratelimited": 429, "rate_limited": 429}
 
 
-def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
+def read_usage(raw: JsonObject, before: Usage | None = None) -> Usage:
     """The running totals of a chunk; values that it lacks stay as they were."""
     prompt, completion = details(raw, "input_tokens_details"), details(raw, "output_tokens_details")
     cached = count(prompt, "cached_tokens")
@@ -85,7 +86,7 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     return totals(counts, before, raw)
 
 
-def refused(data: Any) -> UpstreamRefused:
+def refused(data: object) -> UpstreamRefused:
     """``{"success": false, "data": {"code", "details"}}``: the body of a refused request, instead of a stream."""
     error = data if isinstance(data, dict) else {"message": str(data or "the upstream refused the request and gave no reason")}
     code = error.get("code")
@@ -96,7 +97,7 @@ def refused(data: Any) -> UpstreamRefused:
     return faults.refusal(error, status)
 
 
-def summary_text(extra: Any) -> str:
+def summary_text(extra: object) -> str:
     """The text so far of ``extra.summary_thought`` in a summary of the thinking."""
     thought = extra.get("summary_thought") if isinstance(extra, dict) else None
     content = thought.get("content") if isinstance(thought, dict) else None

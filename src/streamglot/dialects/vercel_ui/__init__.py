@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from ...events import StreamError
+from ...json_types import JsonObject
 from ...messages import Request
 from ..interface import Dialect, FindAnswers
 from ..writer import Writer
@@ -28,7 +28,7 @@ class VercelUiDialect(Dialect):
 
         return parse
 
-    def error_body(self, error: StreamError) -> dict[str, Any]:
+    def error_body(self, error: StreamError) -> JsonObject:
         from .wire import error_body
 
         return error_body(error)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from ...json_types import JsonObject
 from ...messages import (
     MediaPart,
     Message,
@@ -27,10 +28,10 @@ _SHOWN_ONLY: Final = ("source-url", "source-document")
 _DENIED: Final = "Tool call execution denied."
 
 
-def parse_messages(messages: list[Fields]) -> tuple[list[Message], list[dict[str, Any]]]:
+def parse_messages(messages: list[Fields]) -> tuple[list[Message], list[JsonObject]]:
     """The messages, and the user's answers to calls that requested approval and have no result yet."""
     parsed: list[Message] = []
-    approvals: list[dict[str, Any]] = []
+    approvals: list[JsonObject] = []
     roles = [fields.need("role", str) for fields in messages]
     last_user = max((number for number, role in enumerate(roles) if role == "user"), default=-1)
     for number, (role, fields) in enumerate(zip(roles, messages, strict=True)):
@@ -62,7 +63,7 @@ class _Turns:
 
     def __init__(self, superseded: bool) -> None:
         self.messages: list[Message] = []
-        self.approvals: list[dict[str, Any]] = []
+        self.approvals: list[JsonObject] = []
         self._superseded = superseded
         self._step: Message | None = None
         self._results: Message | None = None
@@ -128,7 +129,7 @@ def _parse_call(part: Fields, name: str) -> ToolCallPart:
     return call
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     """The input as JSON text. An input that was not JSON is kept in an object that says so."""
     if isinstance(value, str):
         return msgspec.json.encode({"input": value}).decode()

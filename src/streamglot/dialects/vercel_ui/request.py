@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject
 from ...messages import Message, Request, TextPart, ToolChoice, ToolSpec
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
@@ -26,7 +27,7 @@ PARAMETERS: Final = {
 ESSENTIAL: Final = frozenset(("approvals",))
 
 
-def parse(body: dict[str, Any]) -> Request:
+def parse(body: JsonObject) -> Request:
     """``id``, ``trigger``, ``messageId`` and all unknown fields stay in ``extra``, and so do ``approvals``, the user's answers
     to calls that requested approval."""
     fields = Fields(body)
@@ -77,7 +78,7 @@ def _parse_choice(fields: Fields) -> ToolChoice | None:
     raise fields.wrong("toolChoice", "auto, none, required or a named tool", value)
 
 
-def approval_answers(body: dict[str, Any], _is_suspended: Callable[[str], bool]) -> Answers:
+def approval_answers(body: JsonObject, _is_suspended: Callable[[str], bool]) -> Answers:
     """The decisions in parts of the last message whose state is ``approval-responded``. These parts are taken out of the message:
     the answer to this request has their calls again."""
     messages = body.get("messages")

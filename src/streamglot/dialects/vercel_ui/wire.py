@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ...events import Citation, Echo, StopReason, StreamError
+from ...json_types import JsonObject
 from ..echo import pack, unpack
 
 DIALECT: Final = "vercel_ui"
@@ -42,7 +43,7 @@ too."""
 _OPTIONAL: Final[_Shape] = {"title": str, "filename": str, "providerMetadata": dict, "id": str, "transient": bool}
 
 
-def own_part(data: dict[str, Any]) -> dict[str, Any] | None:
+def own_part(data: JsonObject) -> JsonObject | None:
     """The part in an Extra, with valid fields only; None if it is not a complete part."""
     kind = data.get("type")
     if not isinstance(kind, str):
@@ -53,9 +54,9 @@ def own_part(data: dict[str, Any]) -> dict[str, Any] | None:
     return {name: value for name, value in data.items() if name not in _OPTIONAL or isinstance(value, _OPTIONAL[name])}
 
 
-def write_metadata(echo: Echo | None, native: Echo | None = None, **marks: Any) -> dict[str, Any]:
+def write_metadata(echo: Echo | None, native: Echo | None = None, **marks: object) -> JsonObject:
     """Opaque state and marks as the field ``providerMetadata``; empty if there are none."""
-    own: dict[str, Any] = {}
+    own: JsonObject = {}
     if echo is not None and echo.provider == DIALECT and isinstance(echo.data.get("providerMetadata"), dict):
         own, echo = echo.data["providerMetadata"], None
     fields = {name: value for name, value in marks.items() if value is not None and value is not False and value != ""}
@@ -67,7 +68,7 @@ def write_metadata(echo: Echo | None, native: Echo | None = None, **marks: Any) 
     return {"providerMetadata": metadata} if metadata else {}
 
 
-def read_metadata(metadata: dict[str, Any] | None) -> tuple[Echo | None, Echo | None, dict[str, Any]]:
+def read_metadata(metadata: JsonObject | None) -> tuple[Echo | None, Echo | None, JsonObject]:
     """The echo, the native form and the marks of a returned part."""
     if not metadata:
         return None, None, {}
@@ -79,7 +80,7 @@ def read_metadata(metadata: dict[str, Any] | None) -> tuple[Echo | None, Echo | 
     return echo, packed[1], marks
 
 
-def write_source(event: Citation, source_id: str) -> dict[str, Any] | None:
+def write_source(event: Citation, source_id: str) -> JsonObject | None:
     """The source as a part; None if it has neither a URL nor a title nor a text."""
     place = {"start": event.start, "end": event.end, "citedText": event.cited_text}
     metadata = write_metadata(None, event.native, **place)
@@ -92,11 +93,11 @@ def write_source(event: Citation, source_id: str) -> dict[str, Any] | None:
     return {"type": "source-document", "sourceId": source_id, "mediaType": "text/plain", "title": title, **metadata}
 
 
-def write_citation(event: Citation, source: dict[str, Any]) -> dict[str, Any]:
+def write_citation(event: Citation, source: JsonObject) -> JsonObject:
     """The same source in the field that version 7 uses for citations; version 6 ignores it."""
     form = source["type"].removeprefix("source-")
     fields = {name: source[name] for name in ("url", "mediaType", "title") if name in source}
-    citation: dict[str, Any] = {"source": {"type": "source", "sourceType": form, "id": source["sourceId"], **fields}}
+    citation: JsonObject = {"source": {"type": "source", "sourceType": form, "id": source["sourceId"], **fields}}
     if event.start is not None and event.start >= 0:
         citation["startIndex"] = event.start
     if event.end is not None and event.end >= 0:
@@ -117,5 +118,5 @@ def compact_json(text: str) -> bytes | None:
 # --- errors
 
 
-def error_body(error: StreamError) -> dict[str, Any]:
+def error_body(error: StreamError) -> JsonObject:
     return {"error": {"message": error.message, "code": error.code}}

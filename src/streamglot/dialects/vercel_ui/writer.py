@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Unpack
 
 from ...events import (
     Citation,
@@ -27,9 +26,10 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
+from ...json_types import JsonObject
 from ..approval import asked
 from ..counts import camel_case_usage
-from ..writer import Writer, encode
+from ..writer import Rules, Writer, WriterOptions, encode
 from .wire import (
     DIALECT,
     FINISH_OF,
@@ -59,7 +59,7 @@ class VercelUiWriter(Writer):
     }
     headers = {"x-vercel-ai-ui-message-stream": "v1", "x-accel-buffering": "no", "cache-control": "no-cache"}
 
-    def __init__(self, *, message_id: str = "", dynamic: bool = True, **more: Any) -> None:
+    def __init__(self, *, message_id: str = "", dynamic: bool = True, **more: Unpack[WriterOptions]) -> None:
         self._message_id = message_id
         self._dynamic = {"dynamic": True} if dynamic else {}
         self._step_open = False
@@ -69,17 +69,17 @@ class VercelUiWriter(Writer):
         self._block = ""
         self._closing = b""
         self._content = b""
-        self._marks: dict[str, Any] = {}
-        self._citations: list[dict[str, Any]] = []
+        self._marks: JsonObject = {}
+        self._citations: list[JsonObject] = []
         self._call: ToolCallStart | None = None
         self._call_id = ""
         self._call_ids: dict[str, str] = {}
-        self._written_calls: dict[str, dict[str, Any]] = {}
+        self._written_calls: dict[str, JsonObject] = {}
         self._arguments_text: list[str] = []
         self._media: dict[str, tuple[Media, list[str], list[str]]] = {}
         super().__init__(**more)
 
-    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+    def rules(self) -> Rules:
         return {
             StreamStart: self.begin,
             TextStart: self._text_start,
@@ -105,7 +105,7 @@ class VercelUiWriter(Writer):
     # --- the message and its steps
 
     def write_start(self) -> None:
-        start: dict[str, Any] = {}
+        start: JsonObject = {}
         if self._message_id or self.id:
             start["messageId"] = self._message_id or self.id
         if self.model:
@@ -119,7 +119,7 @@ class VercelUiWriter(Writer):
                 self._write("message-metadata", messageMetadata={"usage": camel_case_usage(self.usage)})
             self._write("abort", reason=event.raw_reason or "cancelled")
         else:
-            metadata: dict[str, Any] = {"finishReason": event.reason}
+            metadata: JsonObject = {"finishReason": event.reason}
             if event.raw_reason:
                 metadata["rawFinishReason"] = event.raw_reason
             if event.sequence:
@@ -137,7 +137,7 @@ class VercelUiWriter(Writer):
             self._finish("error", {"finishReason": "error", "error": error})
         self.pieces.append(b"data: [DONE]\n\n")
 
-    def _finish(self, reason: str, metadata: dict[str, Any]) -> None:
+    def _finish(self, reason: str, metadata: JsonObject) -> None:
         if self.usage is not None:
             metadata["usage"] = camel_case_usage(self.usage)
         self._write("finish", finishReason=reason, messageMetadata=metadata)
@@ -185,7 +185,7 @@ class VercelUiWriter(Writer):
         self._content = b'data: {"type":"%b-delta","id":"%b","delta":' % (kind.encode(), block.encode())
         self._write(f"{kind}-start", id=block, **write_metadata(None, **self._marks))
 
-    def _close_block(self, fields: dict[str, Any]) -> None:
+    def _close_block(self, fields: JsonObject) -> None:
         self._write(self._closing.decode(), id=self._block, **fields)
         self._block = ""
         self._citations = []
@@ -309,5 +309,5 @@ class VercelUiWriter(Writer):
             self.ensure_started()
             self.pieces.append(sse.event(encode(own)))
 
-    def _write(self, kind: str, **fields: Any) -> None:
+    def _write(self, kind: str, **fields: object) -> None:
         self.pieces.append(b"data: %b\n\n" % encode({"type": kind, **fields}))

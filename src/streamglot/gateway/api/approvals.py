@@ -7,7 +7,7 @@ POST /approvals/{id}     {"approved": true, "text": "changed arguments"} or {"ap
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ...errors import RequestError
+from ...json_types import JsonObject
 from ..http.asgi import read_body
 from ..http.call import json_object
 from ..observe.live import live_feed
@@ -29,7 +30,7 @@ def approval_routes(gateway: Gateway) -> list[Route]:
     def key_of(http: HttpRequest) -> str | None:
         return seen_by(gateway.authenticator.admit(http.headers, http.query_params.get("key", "")))
 
-    def open_to(http: HttpRequest) -> dict[str, Any]:
+    def open_to(http: HttpRequest) -> JsonObject:
         """Returns the questions that this caller may decide."""
         key = key_of(http)
         return {"approvals": [request for request in gateway.approvals.seen() if key in (None, request.key)]}

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -35,6 +35,7 @@ from ...dialects import dialect
 from ...engine.upstream_request import retry_after_of
 from ...errors import RequestError, StreamglotError, excerpt
 from ...framing import sse
+from ...json_types import JsonObject, JsonValue
 from ..auth.authenticator import Caller, anonymous
 from ..http.asgi import read_body
 from ..http.call import json_object
@@ -116,13 +117,13 @@ class BatchRun:
             return failed(item, StreamglotError("internal error of the gateway; its log has the details").as_event())
         return succeeded(item, outcome.value) if outcome.error is None else failed(item, outcome.error)
 
-    async def _final_when_stopping(self, item: BatchItem) -> Outcome[Any]:
+    async def _final_when_stopping(self, item: BatchItem) -> Outcome[JsonValue]:
         """Makes an attempt. While the gateway stops, the outcome is final, because every further attempt would be refused."""
         outcome = await self._attempt(item)
         outcome.final = outcome.final or self._gateway.stopping
         return outcome
 
-    async def _attempt(self, item: BatchItem) -> Outcome[Any]:
+    async def _attempt(self, item: BatchItem) -> Outcome[JsonValue]:
         try:
             payload = payload_of(item)
             if item.type == TOOL_CALL:
@@ -133,7 +134,7 @@ class BatchRun:
         except StreamglotError as error:
             return Outcome(error=error.as_event(), retry_after=retry_after_of(error))
 
-    async def _run_tool(self, payload: dict[str, Any]) -> Outcome[Any]:
+    async def _run_tool(self, payload: JsonObject) -> Outcome[JsonValue]:
         gateway, caller = self._gateway, self._caller
 
         def allow(patterns: list[str]) -> list[str]:
@@ -145,7 +146,7 @@ class BatchRun:
             return Outcome(await run_tool_call(gateway.pool.tools, payload, allow))
 
     def _emit(self, item: BatchItem) -> Emit:
-        async def emit(delta: dict[str, Any]) -> None:
+        async def emit(delta: JsonObject) -> None:
             await self._tell(b"delta", {"request_id": item.id, "delta": delta})
 
         return emit
@@ -176,7 +177,7 @@ def answer_of(batch_id: str, responses: list[ItemResponse]) -> bytes:
 def batch_routes(
     gateway: Gateway,
     request_id: Callable[[HttpRequest], str],
-    while_there: Callable[[HttpRequest, Coroutine[Any, Any, bytes]], Awaitable[bytes]],
+    while_there: Callable[[HttpRequest, Coroutine[object, object, bytes]], Awaitable[bytes]],
 ) -> list[Route]:
     """Returns the routes. ``request_id`` names a request. ``while_there`` cancels work whose client disconnects."""
     answers = BatchAnswers(lambda: gateway.store)

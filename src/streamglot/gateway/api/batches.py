@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ...errors import RequestError, excerpt
+from ...json_types import JsonObject
 from ..http.asgi import read_body
 from ..http.call import json_object
 from .files import LONGEST, SHORTEST, batches_of, owner_of, page
@@ -85,7 +86,7 @@ def missing_batch(id: str, place: str) -> RequestError:
     return RequestError(f"there is no batch {excerpt(id)}; GET {place} lists those of your key", code="not_found", status=404)
 
 
-async def created(service: BatchService, owner: str, body: dict[str, Any]) -> Batch:
+async def created(service: BatchService, owner: str, body: JsonObject) -> Batch:
     from ...batch.model import FILE_API, Batch
     from ...batch.rows import new_id
     from ..batch_runner import PATHS
@@ -152,10 +153,10 @@ def _wrong(param: str, message: str) -> RequestError:
     return RequestError(message, detail={"param": param})
 
 
-async def shown(service: BatchService, batch: Batch) -> dict[str, Any]:
+async def shown(service: BatchService, batch: Batch) -> JsonObject:
     totals = await service.queue.totals(batch)
     errors = [{"code": error.code, "line": error.line, "message": error.message, "param": error.param} for error in batch.errors]
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "id": batch.id,
         "object": "batch",
         "endpoint": batch.endpoint,
@@ -176,7 +177,7 @@ async def shown(service: BatchService, batch: Batch) -> dict[str, Any]:
     return body | ({"model": batch.model} if batch.model else {})
 
 
-def _usage(totals: Totals) -> dict[str, Any]:
+def _usage(totals: Totals) -> JsonObject:
     return {
         "input_tokens": totals.input_tokens,
         "input_tokens_details": {"cached_tokens": totals.cached_tokens},

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ...errors import RequestError, Unsupported, excerpt
+from ...json_types import JsonObject
 from ..auth.authenticator import anonymous
 from ..http.call import ClientDisconnected, too_slow
 from ..http.multipart import Multipart, Part, PartData, PartStart, boundary_of
@@ -94,8 +95,8 @@ async def found_file(gateway: Gateway, http: HttpRequest) -> File:
     return file
 
 
-def shown_file(file: File) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def shown_file(file: File) -> JsonObject:
+    shown: JsonObject = {
         "id": file.id,
         "object": "file",
         "bytes": file.bytes,
@@ -107,7 +108,7 @@ def shown_file(file: File) -> dict[str, Any]:
     return shown | ({"expires_at": int(file.expires)} if file.expires is not None else {})
 
 
-def page(rows: list[dict[str, Any]], limit: int) -> dict[str, Any]:
+def page(rows: list[JsonObject], limit: int) -> JsonObject:
     """Returns one page of a list. A row beyond the limit shows that there is another page."""
     shown = rows[:limit]
     return {

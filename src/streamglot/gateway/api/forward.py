@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from ...engine.record import clean_id
 from ...engine.upstream_request import check_headers, refused
 from ...engine.upstream_stream import ErrorContext
 from ...errors import RequestError, StreamglotError, Unsupported, UpstreamTimeout
+from ...json_types import JsonObject
 from ...messages import Request
 from ...upstream.response import read_whole
 from ...upstream.routes import Candidate
@@ -31,7 +32,7 @@ ANSWER_BYTES: Final = 64 * 2**20
 
 async def forward_json(
     gateway: Gateway,
-    body: dict[str, Any],
+    body: JsonObject,
     path: str,
     request_id: str,
     asked: Callable[[Candidate], Mapping[str, str]],
@@ -55,7 +56,7 @@ async def forward_json(
     headers = {**trace, **bearer(upstream.key)}
     url = join(upstream.base_url, path)
 
-    async def post(sent: dict[str, Any]) -> bytes:
+    async def post(sent: JsonObject) -> bytes:
         return await _post(gateway, candidate, url, headers, sent, request_id)
 
     request = mergeable(EMBEDDINGS, body) if path == EMBEDDINGS_PATH and path in upstream.merge else None
@@ -64,7 +65,7 @@ async def forward_json(
     return await gateway.merger.send((owner, upstream.name, url, candidate.model), request, post, upstream.merge_seconds)
 
 
-async def count_tokens(gateway: Gateway, body: dict[str, Any], request: Request, request_id: str) -> bytes | None:
+async def count_tokens(gateway: Gateway, body: JsonObject, request: Request, request_id: str) -> bytes | None:
     """Returns the upstream's own token count if it has the client's dialect; None if no upstream can count."""
     candidate = gateway.pool.routes.find(request.model, lambda: 0.0)[0]
     upstream = candidate.upstream
@@ -75,7 +76,7 @@ async def count_tokens(gateway: Gateway, body: dict[str, Any], request: Request,
 
 
 async def _post(
-    gateway: Gateway, candidate: Candidate, url: str, headers: dict[str, str], body: dict[str, Any], request_id: str
+    gateway: Gateway, candidate: Candidate, url: str, headers: dict[str, str], body: JsonObject, request_id: str
 ) -> bytes:
     upstream = candidate.upstream
     context = ErrorContext(candidate, request_id)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -29,6 +29,7 @@ from ...inspect.marks import EVENTS as EVENT_LINES
 from ...inspect.paging import Pager
 from ...inspect.pytest_file import pytest_archive
 from ...inspect.recording import Piece, Source, attempt_of, pieces_of_response, read_source
+from ...json_types import JsonObject
 from ..http.asgi import read_body
 from .query_string import KEY, Parameters
 from .resume import Arrivals
@@ -292,7 +293,7 @@ async def _pasted_lines(work: WorkerThreads, source: Source, client: str) -> Asy
 
 async def _pages(work: WorkerThreads, pager: Pager, pieces: list[Piece]) -> AsyncIterator[bytes]:
     """Yields the pages of these pieces. Each page is computed in a thread."""
-    pages: Iterator[dict[str, Any]] = iter(pager.feed(pieces))
+    pages: Iterator[JsonObject] = iter(pager.feed(pieces))
 
     def step() -> bytes | None:
         page = next(pages, None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from ...dialects import dialect
 from ...errors import StreamglotError
 from ...events import StreamError
 from ...framing import Sse
+from ...json_types import JsonObject, JsonValue
 from ...messages import Response
 from ...stages import Collect
 from ..endpoints import ENDPOINTS
@@ -32,7 +33,7 @@ _OWN_HEADERS: Final = frozenset(
 )
 """Headers that describe the batch's request, not an item's."""
 
-Emit = Callable[[dict[str, Any]], Awaitable[None]]
+Emit = Callable[[JsonObject], Awaitable[None]]
 """Receives one delta of an item's answer. Awaiting it applies backpressure."""
 
 
@@ -74,7 +75,7 @@ class ItemCall:
     def unwatch(self) -> None:
         self._on_disconnect = None
 
-    async def served(self, work: Coroutine[Any, Any, None]) -> None:
+    async def served(self, work: Coroutine[object, object, None]) -> None:
         """Waits for the handler. If the batch is cancelled, the handler sees a client that disconnected, and ends as usual."""
         task = asyncio.ensure_future(work)
         try:
@@ -87,7 +88,7 @@ class ItemCall:
             await asyncio.gather(task, return_exceptions=True)
             raise
 
-    def task(self) -> asyncio.Task[Any] | None:
+    def task(self) -> asyncio.Task[object] | None:
         return asyncio.current_task()
 
     def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:
@@ -143,7 +144,7 @@ class _StreamedAnswer:
 
 class _Choice(msgspec.Struct):
     index: int = 0
-    delta: dict[str, Any] = msgspec.field(default_factory=dict)
+    delta: JsonObject = msgspec.field(default_factory=dict)
 
 
 class _Chunk(msgspec.Struct):
@@ -162,7 +163,7 @@ class ChatItem:
         self._request_id = request_id
         self._emit = emit
 
-    async def run(self, payload: dict[str, Any]) -> Outcome[Any]:
+    async def run(self, payload: JsonObject) -> Outcome[JsonValue]:
         body, text_only = chat_body(payload)
         streamed = _StreamedAnswer(self._emit) if self._emit is not None else None
         wanted = {"stream": True, "stream_options": {"include_usage": True}} if streamed is not None else {"stream": False}
@@ -187,7 +188,7 @@ class ChatItem:
         )
 
 
-def _text_of(completion: dict[str, Any]) -> str:
+def _text_of(completion: JsonObject) -> str:
     choices = completion.get("choices")
     return (choices[0]["message"].get("content") or "") if choices else ""
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...errors import RequestError, excerpt
+from ...json_types import JsonObject, JsonValue
 from .batches import missing_batch
 from .files import batches_of, body_chunks, owner_of, streamed
 from .query_string import Parameters
@@ -34,8 +35,8 @@ USUAL_LISTED: Final = 20
 
 
 class _Member(msgspec.Struct):
-    custom_id: Any = None
-    params: Any = None
+    custom_id: JsonValue = None
+    params: JsonValue = None
 
 
 _member: Final = msgspec.json.Decoder(_Member)
@@ -174,7 +175,7 @@ class _Members:
         return RequestError(f"requests.{self.count}{place}: {rule}", detail={"param": "requests"})
 
 
-async def shown(service: BatchService, batch: Batch) -> dict[str, Any]:
+async def shown(service: BatchService, batch: Batch) -> JsonObject:
     """Returns the batch as the API shows it. The counts other than ``processing`` stay 0 until the batch has ended."""
     ended = batch.ended is not None
     totals = await service.queue.totals(batch) if ended else None

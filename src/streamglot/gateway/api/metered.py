@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,7 @@ from ...engine.record import ExchangeRecord
 from ...engine.tokens import BYTES_PER_TOKEN
 from ...errors import StreamglotError
 from ...events import Usage
+from ...json_types import JsonValue
 from ...messages import Request, Response, TokenCounts
 from ...upstream.prices import price
 from ...upstream.routes import Candidate
@@ -36,9 +37,9 @@ LARGEST_COUNT: Final = 2**31 - 1
 
 
 class _Counts(Struct):
-    prompt_tokens: Any = None
-    input_tokens: Any = None
-    total_tokens: Any = None
+    prompt_tokens: JsonValue = None
+    input_tokens: JsonValue = None
+    total_tokens: JsonValue = None
 
 
 class _Answer(Struct):
@@ -55,7 +56,7 @@ class Metered:
         gateway: Gateway,
         caller: Caller | None,
         headers: Mapping[str, str],
-        body: Mapping[str, Any],
+        body: Mapping[str, JsonValue],
         request_id: str,
         kind: str,
     ) -> None:

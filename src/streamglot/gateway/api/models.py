@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+from ...json_types import JsonObject
 
 Named = list[tuple[str, str]]
 MODEL_CREATED = "2026-01-01T00:00:00Z"
 MODEL_CREATED_SECONDS = 1_767_225_600
 
 
-def listing(models: Named, headers: Mapping[str, str], path: str, key_in_query: bool) -> dict[str, Any]:
+def listing(models: Named, headers: Mapping[str, str], path: str, key_in_query: bool) -> JsonObject:
     """Returns the list. Two dialects share one shape. A third is recognised by its path or header."""
     if by_address(headers, path, key_in_query):
         return {"models": [by_path(name) for name, _ in models]}
@@ -24,7 +25,7 @@ def by_address(headers: Mapping[str, str], path: str, key_in_query: bool) -> boo
     return path.startswith(("/v1beta", "/v1alpha")) or "x-goog-api-key" in headers or key_in_query
 
 
-def entry(name: str, owner: str) -> dict[str, Any]:
+def entry(name: str, owner: str) -> JsonObject:
     return {
         "id": name,
         "object": "model",
@@ -37,7 +38,7 @@ def entry(name: str, owner: str) -> dict[str, Any]:
     }
 
 
-def by_path(name: str) -> dict[str, Any]:
+def by_path(name: str) -> JsonObject:
     return {
         "name": f"models/{name}",
         "displayName": name,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ...json_types import JsonObject
 from ..endpoints import ENDPOINTS
 from .store_view import FILTERS
 
@@ -91,17 +90,17 @@ _WITHOUT_BODY = ("/cancel", "/stop")
 _GEMINI = ("/v1/models/{model}:generateContent", "/v1/models/{model}:streamGenerateContent")
 
 
-def description() -> dict[str, Any]:
+def description() -> JsonObject:
     from ... import __version__
 
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, JsonObject] = {}
     for path, endpoint in ENDPOINTS.items():
         paths[path] = {"post": _streaming(endpoint.dialect, f"A request in the dialect {endpoint.dialect}")}
     for path in (*_GEMINI, *(one.replace("/v1/", "/v1beta/") for one in _GEMINI)):
         paths[path] = {"post": _streaming("gemini", "A request in the dialect gemini")}
         paths[path]["post"]["parameters"] = [_in_path("model")]
     for (method, path), summary in _PLAIN.items():
-        operation: dict[str, Any] = {"summary": summary, "responses": {"200": {"description": "the answer"}}}
+        operation: JsonObject = {"summary": summary, "responses": {"200": {"description": "the answer"}}}
         parameters = [_in_path(name) for name in ("model", "id") if f"{{{name}}}" in path]
         parameters += [_in_query(name) for name in _IN_QUERY.get((method, path), ())]
         if parameters:
@@ -116,7 +115,7 @@ def description() -> dict[str, Any]:
     }
 
 
-def _streaming(dialect: str, summary: str) -> dict[str, Any]:
+def _streaming(dialect: str, summary: str) -> JsonObject:
     answer = {"description": "a stream, or one JSON object if the request did not ask for a stream"}
     error = {"description": f"an error in the shape of {dialect}"}
     return {
@@ -127,11 +126,11 @@ def _streaming(dialect: str, summary: str) -> dict[str, Any]:
     }
 
 
-def _in_path(name: str) -> dict[str, Any]:
+def _in_path(name: str) -> JsonObject:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
-def _in_query(name: str) -> dict[str, Any]:
+def _in_query(name: str) -> JsonObject:
     return {"name": name, "in": "query", "schema": {"type": "string"}}
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from glob import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ...errors import RequestError, StreamglotError, excerpt
+from ...json_types import JsonObject
 from ...upstream.prices import load_prices
 from ...upstream.providers import abilities_of
 from ..auth.authenticator import Caller
@@ -93,7 +94,7 @@ def stopped_by_operator() -> StreamglotError:
     return StreamglotError(message, code="cancelled_by_operator", status=403)
 
 
-def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
+def overview(gateway: Gateway, caller: Caller | None) -> JsonObject:
     """Returns the state. ``operator`` says whether the reader sees the exchanges of all keys."""
     from ... import __version__
 
@@ -112,7 +113,7 @@ def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
     }
 
 
-def _upstreams(gateway: Gateway) -> list[dict[str, Any]]:
+def _upstreams(gateway: Gateway) -> list[JsonObject]:
     pool, now = gateway.pool, gateway.clock()
     rows = []
     for name, state in pool.states().items():
@@ -122,7 +123,7 @@ def _upstreams(gateway: Gateway) -> list[dict[str, Any]]:
     return rows
 
 
-def _models(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
+def _models(gateway: Gateway, caller: Caller | None) -> JsonObject:
     """Returns the models.
 
     ``patterns`` belong to upstreams that serve more models than they list: any matching name can be requested. A key sees those
@@ -144,7 +145,7 @@ def _models(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
     }
 
 
-def _facts(gateway: Gateway, name: str) -> dict[str, Any]:
+def _facts(gateway: Gateway, name: str) -> JsonObject:
     upstream = gateway.pool.routes.upstreams[name]
     refused = abilities_of(upstream).refused or ()
     return {"dialect": upstream.dialect, "tools": upstream.tools, "refused": list(refused)}

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from ...dialects import dialect
 from ...errors import RequestError, excerpt
 from ...events import Event, StreamEnd, StreamStart
+from ...json_types import JsonObject
 from ...messages import Request, Response
 from ...stages import replay
 from ..endpoints import REPEATED, RETRIEVABLE
@@ -102,7 +103,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-def _writer(turn: TurnDetail, strict: bool) -> Any:
+def _writer(turn: TurnDetail, strict: bool) -> Any:  # Any: the writer of this dialect, whose folder is not imported here
     request = _request(turn)
     fields = {**turn.client_options, **dialect(RETRIEVABLE).repeated_fields(request, _instructed(turn))}
     mirror = {name: value for name, value in fields.items() if name in REPEATED}
@@ -131,11 +132,11 @@ def _replayed(turn: TurnDetail, after: int, strict: bool) -> HttpResponse:
     return HttpResponse(FRAMES.rest(data, after), 200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
 
 
-def restored(turn: TurnDetail, strict: bool) -> dict[str, Any]:
+def restored(turn: TurnDetail, strict: bool) -> JsonObject:
     """Returns the response object as its client received it, or as much of it as is stored."""
     writer = _writer(turn, strict)
     writer.feed(_events(turn))
-    response: dict[str, Any] = writer.response
+    response: JsonObject = writer.response
     if response["status"] == "completed" and turn.duration is not None:
         response["completed_at"] = int(turn.started + turn.duration)
     return response
@@ -154,7 +155,7 @@ def _events(turn: TurnDetail) -> list[Event]:
     return replay(response)
 
 
-def listed(items: list[dict[str, Any]], after: str, limit: int) -> dict[str, Any]:
+def listed(items: list[JsonObject], after: str, limit: int) -> JsonObject:
     """Returns one page of items."""
     ids = [item["id"] for item in items]
     if after and after not in ids:

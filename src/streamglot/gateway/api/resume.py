@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -157,7 +157,7 @@ async def _bytes(
 def encoded_error(dialect_name: str, media_type: str, response_id: str, last: int, error: StreamError) -> bytes:
     """Returns the end, in the stream's dialect, of a stream that another process wrote up to this event."""
     array = isinstance(EVENT_IDS[media_type], Elements)
-    options: dict[str, Any] = {"array": True} if array else {"sequence": last} if dialect_name == RETRIEVABLE else {}
+    options: dict[str, bool | int] = {"array": True} if array else {"sequence": last} if dialect_name == RETRIEVABLE else {}
     writer = dialect(dialect_name).writer(id=response_id, **options)
     data = writer.feed([error]) + writer.close()
     if any(endpoint.numbered for endpoint in ENDPOINTS.values() if endpoint.dialect == dialect_name):

@@ -18,6 +18,7 @@ from ...engine.record import clean_id
 from ...engine.tokens import estimate
 from ...engine.upstream_request import retry_after_of
 from ...errors import RequestError, StreamglotError
+from ...json_types import JsonObject
 from ..auth.authenticator import Caller, anonymous
 from ..endpoints import COUNTED_BY, dialect_of
 from ..http.asgi import DisconnectWatch, read_body
@@ -91,7 +92,7 @@ def pages(gateway: Gateway) -> Starlette:
         owner = gateway.pool.routes.find(name, lambda: 0.0)[0].upstream.name
         return reply(catalog.show(name, owner))
 
-    async def asked(http: HttpRequest, model: str = "", field: str = "model") -> tuple[Caller | None, dict[str, Any]]:
+    async def asked(http: HttpRequest, model: str = "", field: str = "model") -> tuple[Caller | None, JsonObject]:
         """Returns the caller and the body of a request that is not an exchange, with the same limits.
 
         ``model`` comes from the path; ``field`` is another field that may have the model's name.
@@ -210,7 +211,7 @@ def request_id(http: HttpRequest) -> str:
     return named
 
 
-async def while_there(http: HttpRequest, work: Coroutine[Any, Any, Answered]) -> Answered:
+async def while_there(http: HttpRequest, work: Coroutine[object, object, Answered]) -> Answered:
     """Returns the result of the work. If the client disconnects first, cancels the work and its upstream request."""
     task = asyncio.ensure_future(work)
     watch = DisconnectWatch(http.scope, http.receive)
@@ -224,7 +225,7 @@ async def while_there(http: HttpRequest, work: Coroutine[Any, Any, Answered]) ->
         watch.stop()
 
 
-def _drop(task: asyncio.Task[Any]) -> None:
+def _drop(task: asyncio.Task[object]) -> None:
     task.cancel()
 
 
@@ -233,7 +234,7 @@ async def gone(_: HttpRequest, __: Exception) -> Response:
     return Response(status_code=499)
 
 
-async def refused(http: HttpRequest, error: Any) -> Response:
+async def refused(http: HttpRequest, error: Any) -> Response:  # Any: a StreamglotError, which Starlette does not know
     """Returns an error in the shape of the dialect that the path belongs to."""
     headers = {"x-request-id": request_id(http)}
     after = retry_after_of(error)
@@ -250,6 +251,6 @@ async def broken(http: HttpRequest, _: Exception) -> Response:
     return await refused(http, StreamglotError(message))
 
 
-async def nothing_here(http: HttpRequest, error: Any) -> Response:
+async def nothing_here(http: HttpRequest, error: object) -> Response:
     message = f"there is no endpoint {http.method} {http.url.path}; see /docs for the list"
     return await refused(http, RequestError(message, code="unknown_url", status=getattr(error, "status_code", 404)))

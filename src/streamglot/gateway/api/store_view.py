@@ -6,8 +6,8 @@ A key sees its own turns. If no keys are required, every caller is the operator 
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ...errors import RequestError, excerpt
+from ...json_types import JsonObject
 from .query_string import KEY, Parameters, plain
 from .resume import seen_by, store_of
 
@@ -44,7 +45,7 @@ class StoreView:
         self.caller = caller
         self._queries = store.queries
 
-    async def sessions(self, limit: int, before: str) -> dict[str, Any]:
+    async def sessions(self, limit: int, before: str) -> JsonObject:
         from ...store.queries import cursor_of
 
         found = await self._queries.sessions(self.caller, limit + 1, before=before)
@@ -52,7 +53,7 @@ class StoreView:
         # a session moves up when it continues, so the cursor is its time
         return {**page, "last_id": cursor_of(found[:limit][-1])} if found else page
 
-    async def session(self, session_id: str, limit: int, before: str) -> dict[str, Any]:
+    async def session(self, session_id: str, limit: int, before: str) -> JsonObject:
         from ...store import Filter
 
         session = await self._written(lambda: self._queries.session(session_id, self.caller))
@@ -60,7 +61,7 @@ class StoreView:
             raise _missing("session", session_id, "GET /sessions lists yours")
         return {"session": session, **await self.turns(Filter(session_id=session.id, before=before, limit=limit))}
 
-    async def turns(self, which: Filter) -> dict[str, Any]:
+    async def turns(self, which: Filter) -> JsonObject:
         limit = which.limit
         which.caller, which.limit = self.caller, limit + 1
         return _page(await self._queries.turns(which), limit)
@@ -203,7 +204,12 @@ def _filter(http: HttpRequest, *more: str) -> tuple[Filter, Parameters]:
     return which, parameters
 
 
-def _page(found: list[Any], limit: int) -> dict[str, Any]:
+class _Listed(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+def _page(found: Sequence[_Listed], limit: int) -> JsonObject:
     shown = found[:limit]
     return {"object": "list", "data": shown, "has_more": len(found) > limit, "last_id": shown[-1].id if shown else None}
 
@@ -224,7 +230,7 @@ def _file(pieces: AsyncIterator[bytes], name: str, form: str) -> Response:
 
 def _line(frame: RawFrame) -> bytes:
     """Returns one read or write as a line of JSON: as text if it is UTF-8."""
-    line: dict[str, Any] = {"at": frame.at, "direction": frame.direction}
+    line: JsonObject = {"at": frame.at, "direction": frame.direction}
     try:
         line["text"] = frame.data.decode()
     except UnicodeDecodeError:

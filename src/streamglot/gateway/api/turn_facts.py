@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from ...inspect.bars import bars_of_facts, bars_of_marks
 from ...inspect.inspection import ASKED, DOWN, EVENTS, GIVEN, UP
 from ...inspect.recording import Piece
 from ...inspect.requests import curl, shortened, shown_body
+from ...json_types import JsonObject
 from ...upstream.secrets import HIDDEN
 from ..endpoints import path_of
 
@@ -44,7 +45,7 @@ class Recorded(msgspec.Struct):
         return cls(up, EVENTS in there, DOWN in there, GIVEN in there or any(name.startswith(ASKED) for name in there))
 
 
-def facts(turn: TurnDetail, pieces: Sequence[Piece], running: bool) -> dict[str, Any]:
+def facts(turn: TurnDetail, pieces: Sequence[Piece], running: bool) -> JsonObject:
     """Returns the first line of an inspection. For a running turn it is sent again at the end."""
     timings = turn.timings
     bars = bars_of_facts(timings)
@@ -77,12 +78,12 @@ def facts(turn: TurnDetail, pieces: Sequence[Piece], running: bool) -> dict[str,
     }
 
 
-def requests(turn: TurnDetail, pieces: Sequence[Piece]) -> dict[str, Any]:
+def requests(turn: TurnDetail, pieces: Sequence[Piece]) -> JsonObject:
     """Returns the request as the client sent it and as each upstream got it. Rebuilds those that were not recorded."""
     given = next((piece for piece in pieces if piece.direction == GIVEN), None)
     client = turn.dialects["client"]
     if given is not None:
-        own: dict[str, Any] | None = {"dialect": client, "body": shown_body(given.data), "recorded": True}
+        own: JsonObject | None = {"dialect": client, "body": shown_body(given.data), "recorded": True}
     else:
         own = _built(turn.request, client)
     sent = [_sent(piece) for piece in pieces if piece.direction.startswith(ASKED)]
@@ -91,7 +92,7 @@ def requests(turn: TurnDetail, pieces: Sequence[Piece]) -> dict[str, Any]:
     return {"client": own, "upstream": [one for one in sent if one is not None]}
 
 
-def _sent(piece: Piece) -> dict[str, Any] | None:
+def _sent(piece: Piece) -> JsonObject | None:
     try:
         fields = msgspec.json.decode(piece.data, type=dict[str, msgspec.Raw])
         body = bytes(fields.pop("body", msgspec.Raw(b"null")))
@@ -101,7 +102,7 @@ def _sent(piece: Piece) -> dict[str, Any] | None:
     return {**shortened(known), "at": piece.at, "body": shown_body(body), "recorded": True}
 
 
-def _built(request: Request | None, name: str) -> dict[str, Any] | None:
+def _built(request: Request | None, name: str) -> JsonObject | None:
     body = _body(request, name)
     return None if body is None else {"dialect": body[0], "body": shown_body(body[1]), "recorded": False}
 

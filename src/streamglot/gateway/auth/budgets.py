@@ -160,7 +160,7 @@ class Reservation:
         self._hold(self._live, self._cost)
         return self._budget.used_up()
 
-    def _count(self, event: Any) -> None:
+    def _count(self, event: Any) -> None:  # Any: an event; its type is compared before a field is read
         kind = type(event)
         if kind is TextDelta or kind is ReasoningDelta:
             self._bytes += _size(event.text)

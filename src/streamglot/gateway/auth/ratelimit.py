@@ -20,7 +20,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 PLACES: Final = 8192
 """Names with separate numbers: three for each key. Further names share a place, and with it a limit."""
@@ -45,11 +45,13 @@ _REGIONS: Final = _BUCKETS + 2 * PLACES
 _NAMES_LOCK: Final = -1
 """Locks are on bytes after the numbers: one for each place, one for each region, one for the names."""
 
+Numbers: TypeAlias = "memoryview[float]"
+
 
 class _Memory:
     """The numbers, either shared by processes (``file`` is open) or private to one object (``file`` is -1)."""
 
-    def __init__(self, file: int, numbers: Any, places: int) -> None:
+    def __init__(self, file: int, numbers: Numbers, places: int) -> None:
         self.file = file
         self.numbers = numbers
         self.names = numbers[:0] if file < 0 else memoryview(numbers.obj).cast("Q")[_NAMES : _NAMES + places]
@@ -73,12 +75,12 @@ class _Memory:
                 place = first
         return place
 
-    def bucket(self, place: int) -> Any:
+    def bucket(self, place: int) -> Numbers:
         """Returns the two numbers of a bucket as a writable view."""
         start = 0 if self.file < 0 else _BUCKETS + 2 * place
         return self.numbers[start : start + 2]
 
-    def account(self, place: int, region: int) -> Any:
+    def account(self, place: int, region: int) -> Numbers:
         """Returns the numbers of an account in this region as a writable view."""
         start = self._regions + (region * PLACES + place) * FIELDS
         return self.numbers[start : start + FIELDS]
@@ -236,8 +238,8 @@ class Account:
     def __init__(self, name: str) -> None:
         self._memory = _memory(2 + FIELDS)
         self._place = self._memory.place(name)
-        self._own: Any = None
-        self._all: list[Any] = []
+        self._own: Numbers | None = None
+        self._all: list[Numbers] = []
 
     def add(self, field: int, amount: float) -> None:
         """Adds to the number of this process. A process that only reads accounts needs no region."""

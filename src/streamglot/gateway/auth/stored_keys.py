@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import RequestError
 from ...messages import TokenCounts
+from ...tasks import WriteLine
 from ...upstream.prices import price
 from ...upstream.providers import PROVIDERS
 from . import ratelimit as ledger
@@ -96,7 +97,7 @@ class StoredCallers:
         spent = Spent(turns=0, tokens=round(tokens), cost=cost)
         return refusal(BudgetExceeded(key=key, spent=spent, renews=renews), latest)
 
-    async def watch(self, store: Store, tick: Callable[[], object], log: Callable[[Mapping[str, Any]], None]) -> None:
+    async def watch(self, store: Store, tick: Callable[[], object], log: WriteLine) -> None:
         """Refreshes the keys until it is cancelled. If the store does not answer, nothing changes."""
         from ...store import StoreUnavailable
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ...errors import ConfigError
 from .call import ClientDisconnected, Deadline, check_length, query_value, too_large, too_slow
 from .http_call import HTTPCall
 from .reply import Reply, header_value, sent_status
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
+Scope: TypeAlias = MutableMapping[str, Any]  # Any: ASGI defines a type for each key
+Message: TypeAlias = MutableMapping[str, Any]  # Any: the same
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -113,7 +113,7 @@ class ASGICall:
     def unwatch(self) -> None:
         self._watch.stop()
 
-    def task(self) -> asyncio.Task[Any] | None:
+    def task(self) -> asyncio.Task[object] | None:
         return asyncio.current_task()
 
     # --- the response

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import TracebackType
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 from urllib.parse import parse_qs
 
 import msgspec
 
 from ...errors import LimitExceeded, RequestError, excerpt
+from ...json_types import JsonObject
 
 _decode = msgspec.json.Decoder().decode
 
@@ -56,7 +57,7 @@ class Call(Protocol):
     def unwatch(self) -> None:
         """Undoes ``watch``."""
 
-    def task(self) -> asyncio.Task[Any] | None:
+    def task(self) -> asyncio.Task[object] | None:
         """Returns the task in which this call is answered."""
 
     # --- the response
@@ -80,11 +81,11 @@ class Call(Protocol):
 class _Done:
     """An awaitable that is already done. A coroutine would have to be created for every chunk."""
 
-    def __await__(self) -> Generator[Any, None, None]:
+    def __await__(self) -> Generator[object, None, None]:
         return _NOTHING
 
 
-_NOTHING: Final = cast("Generator[Any, None, None]", iter(()))  # an exhausted iterator can serve all waits
+_NOTHING: Final = cast("Generator[object, None, None]", iter(()))  # an exhausted iterator can serve all waits
 DONE: Final = _Done()
 
 
@@ -118,7 +119,7 @@ class DetachedCall:
     def unwatch(self) -> None:
         """Does nothing: there is no client."""
 
-    def task(self) -> asyncio.Task[Any] | None:
+    def task(self) -> asyncio.Task[object] | None:
         return self._call.task()
 
     def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # nobody receives it
@@ -161,7 +162,7 @@ def too_slow(seconds: float) -> RequestError:
     return RequestError(f"the body did not come within {seconds:g} s (server.body_seconds)", code="body_too_slow", status=408)
 
 
-def json_object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> JsonObject:
     """Returns the body as the JSON object that every dialect sends."""
     try:
         value = _decode(body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import httptools
@@ -77,7 +77,7 @@ class HTTPCall:
         self.ended = False
         self.bytes_sent = 0
         self._connection = connection
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[object] | None = None
         self._on_disconnect: Callable[[], None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._body: bytes | bytearray = b""
@@ -124,7 +124,7 @@ class HTTPCall:
 
     # --- for the connection
 
-    def runs_in(self, task: asyncio.Task[Any]) -> None:
+    def runs_in(self, task: asyncio.Task[object]) -> None:
         self._task = task
 
     def receive(self, data: bytes) -> bool:
@@ -185,7 +185,7 @@ class HTTPCall:
     def unwatch(self) -> None:
         self._on_disconnect = None
 
-    def task(self) -> asyncio.Task[Any] | None:
+    def task(self) -> asyncio.Task[object] | None:
         return self._task
 
     async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
@@ -345,7 +345,7 @@ class HTTPCall:
             headers = {**headers, **self.extra_headers}
         return f"{STATUS_LINES[sent_status(status)]}{framing}{header_lines(headers)}\r\n".encode("latin-1", "replace")
 
-    def task_ended(self, task: asyncio.Task[Any]) -> None:
+    def task_ended(self, task: asyncio.Task[object]) -> None:
         """Called when the task has ended.
 
         Sends an error if there is no response, and cuts the connection if the response is incomplete.

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from ..observe.memory import set_collector
 from .http_call import HTTPCall
@@ -52,10 +52,10 @@ class Application(Protocol):
     def running(self) -> AbstractAsyncContextManager[None]:
         """A context manager around the time in which calls are answered."""
 
-    def respond(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
+    def respond(self, call: HTTPCall) -> Coroutine[object, object, None]:
         """Answers a call. If it raises, the server sends an error."""
 
-    def converse(self, call: HTTPCall) -> Coroutine[Any, Any, None] | None:
+    def converse(self, call: HTTPCall) -> Coroutine[object, object, None] | None:
         """Answers a WebSocket request. Returns None if this path has no WebSocket."""
 
     def stop(self, seconds: float) -> None:
@@ -77,7 +77,7 @@ class Server:
     def __init__(self, application: Application, shutdown_seconds: float, max_connections: int = 0, parent: int = 0) -> None:
         self.application = application
         self.connections: set[Connection] = set()
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: set[asyncio.Task[object]] = set()
         self.started = False
         self.stopping = False
         self.crowded = False
@@ -252,13 +252,13 @@ class Server:
         self.crowded = len(self.tasks) > 1
         task.add_done_callback(call.task_ended)
 
-    def answered(self, task: asyncio.Task[Any], error: BaseException | None) -> None:
+    def answered(self, task: asyncio.Task[object], error: BaseException | None) -> None:
         self.tasks.discard(task)
         self.crowded = len(self.tasks) > 1
         if error is not None and not isinstance(error, asyncio.CancelledError):
             self.application.log_fault("", error)
 
-    def _respond_to_upgrade(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
+    def _respond_to_upgrade(self, call: HTTPCall) -> Coroutine[object, object, None]:
         """Answers a request with an Upgrade.
 
         Ignores the offer, except for a WebSocket, because its client can do nothing else.

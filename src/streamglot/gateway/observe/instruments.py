@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
+from ...json_types import JsonObject
 from . import semconv
 from .semconv import Names
 
-Attributes = dict[str, Any]
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Histogram, Meter
+
+Attributes = JsonObject
 
 MODELS: Final = 500
 """Names of models that metrics tell apart. Clients choose the names, and each name is a time series that is never removed."""
@@ -18,7 +22,7 @@ OTHER_MODELS: Final = "other"
 class Instruments:
     """``meter`` is one of OpenTelemetry. ``names`` is the set of names that is written."""
 
-    def __init__(self, meter: Any, names: Names) -> None:
+    def __init__(self, meter: Meter, names: Names) -> None:
         self._models: set[str] = set()
         self._duration = _seconds(meter, names.duration, "Duration of a request to an upstream")
         self._other_duration = (
@@ -98,11 +102,11 @@ class Instruments:
 _TOKEN_TYPES: Final = {semconv.INPUT_TOKENS: semconv.INPUT, semconv.OUTPUT_TOKENS: semconv.OUTPUT}
 
 
-def _seconds(meter: Any, name: str, description: str, buckets: tuple[float, ...] = semconv.SECONDS) -> Any:
+def _seconds(meter: Meter, name: str, description: str, buckets: tuple[float, ...] = semconv.SECONDS) -> Histogram:
     return meter.create_histogram(name, unit="s", description=description, explicit_bucket_boundaries_advisory=list(buckets))
 
 
-def _tokens(meter: Any, name: str, description: str) -> Any:
+def _tokens(meter: Meter, name: str, description: str) -> Histogram:
     return meter.create_histogram(
         name, unit="{token}", description=description, explicit_bucket_boundaries_advisory=list(semconv.TOKENS)
     )

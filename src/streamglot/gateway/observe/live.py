@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,7 @@ from ...engine.observer import ExchangeResult, Observer
 from ...engine.record import ExchangeRecord
 from ...errors import RequestError
 from ...framing import sse
+from ...json_types import JsonObject
 from ...messages import TokenCounts
 from ...tasks import within
 from ...upstream.prices import price
@@ -86,7 +87,7 @@ class Live:
         self.since = time()
         self._finished: deque[_Entry] = deque(maxlen=MAX_FINISHED)
         self._watchers: dict[str, set[asyncio.Event]] = {kind: set() for kind in MAX_WATCHERS}
-        self._states: dict[str | None, dict[str, Any]] = {}
+        self._states: dict[str | None, JsonObject] = {}
         self._states_of = 0
         self._added = 0
 
@@ -144,7 +145,7 @@ class Live:
         self._finished.append(_Entry(shown, None if record.cached else usage, result.upstream_model or record.model))
         self.changed()
 
-    def state(self, key: str | None) -> dict[str, Any]:
+    def state(self, key: str | None) -> JsonObject:
         """Returns the last hour as this key may see it; None is the operator, who sees all.
 
         It is computed again when an exchange has ended, and every minute.
@@ -158,7 +159,7 @@ class Live:
             self._states[key] = self._state(key, now)
         return self._states[key]
 
-    def _state(self, key: str | None, now: float) -> dict[str, Any]:
+    def _state(self, key: str | None, now: float) -> JsonObject:
         entries = (entry for entry in self._finished if entry.shown.at > now - HOUR and key in (None, entry.shown.key))
         seen = [entry.priced() for entry in entries]
         errors = [one for one in seen if one.error]
@@ -174,7 +175,7 @@ class Live:
 
 
 async def live_feed(
-    live: Live, kind: str, state: Callable[[], Any], stopping: Callable[[], bool], *, quiet: float, pause: float = 0.0
+    live: Live, kind: str, state: Callable[[], object], stopping: Callable[[], bool], *, quiet: float, pause: float = 0.0
 ) -> AsyncIterator[bytes]:
     """Yields the state as server-sent events of this kind: at once, and whenever it has changed, until the gateway stops.
 
@@ -214,7 +215,7 @@ class LiveObserver(Observer):
         self._live.add(result)
 
 
-def open_exchange(record: ExchangeRecord, now: float) -> dict[str, Any]:
+def open_exchange(record: ExchangeRecord, now: float) -> JsonObject:
     """Returns a running exchange as a row of the overview."""
     usage = _counts(record)
     return {
@@ -239,7 +240,7 @@ def _counts(record: ExchangeRecord) -> TokenCounts:
     return TokenCounts() if usage is None else TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
 
 
-def _groups(seen: Iterable[FinishedExchange], name: Callable[[FinishedExchange], str]) -> list[dict[str, Any]]:
+def _groups(seen: Iterable[FinishedExchange], name: Callable[[FinishedExchange], str]) -> list[JsonObject]:
     groups: dict[str, list[FinishedExchange]] = {}
     for one in seen:
         groups.setdefault(name(one), []).append(one)
@@ -247,7 +248,7 @@ def _groups(seen: Iterable[FinishedExchange], name: Callable[[FinishedExchange],
     return [_summary(group, ones) for group, ones in largest]
 
 
-def _summary(name: str, ones: list[FinishedExchange]) -> dict[str, Any]:
+def _summary(name: str, ones: list[FinishedExchange]) -> JsonObject:
     firsts = sorted(one.first_event for one in ones if one.first_event is not None)
     costs = [one.cost for one in ones if one.cost is not None]
     return {

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+
+from ...json_types import JsonValue
 
 BATCH_SECONDS: Final = 0.02
 """Seconds that a line may wait for others: too short to notice, and long enough for a hundred lines under load."""
@@ -30,7 +32,7 @@ class Log:
         self._closed = False
         self._lost = 0
 
-    def __call__(self, line: Mapping[str, Any]) -> None:
+    def __call__(self, line: Mapping[str, JsonValue]) -> None:
         self._lines.append(_encoded(line))
         if self._due is not None:
             return
@@ -61,7 +63,7 @@ class Log:
             self._lost = 0
 
 
-def _encoded(line: Mapping[str, Any]) -> bytes:
+def _encoded(line: Mapping[str, JsonValue]) -> bytes:
     try:
         return _encode(line)
     except (TypeError, ValueError, RecursionError):

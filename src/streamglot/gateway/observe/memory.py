@@ -13,7 +13,7 @@ import os
 import resource
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 GROWTH_BYTES: Final = 48 * 2**20
 """Bytes. Smaller growth is ignored, because it comes and goes with the load."""
@@ -137,7 +137,7 @@ def _resident() -> Callable[[], int]:
 
 def _memory_trimmer() -> Callable[[], object]:
     """Returns a function that collects garbage and, if the C library supports it, returns its free memory to the system."""
-    trim: Callable[[int], Any] | None
+    trim: Callable[[int], object] | None
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):

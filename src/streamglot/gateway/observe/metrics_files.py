@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -52,7 +52,7 @@ class MetricsFiles:
         self._writes = 0
         self._written = b""
 
-    def write(self, numbers: Any) -> None:
+    def write(self, numbers: object) -> None:
         """Writes the numbers of this process if they have changed."""
         data = _encode(numbers)
         if data == self._written and self._owner == os.getpid():

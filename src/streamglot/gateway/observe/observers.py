@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...engine.content_log import ContentLog
 from ...engine.observer import ExchangeResult, Observer
+from ...tasks import WriteLine
 from ..auth.budgets import Reservation
 from .metrics import Metrics, trace_id_of
-
-Log = Callable[[Mapping[str, Any]], None]
 
 
 class AccessLog(Observer):
     """One line for each exchange."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: WriteLine) -> None:
         self._log = log
 
     def finished(self, result: ExchangeResult) -> None:
@@ -29,7 +26,7 @@ class ContentLogger(Observer):
 
     wants_response = True
 
-    def __init__(self, content: ContentLog, log: Log) -> None:
+    def __init__(self, content: ContentLog, log: WriteLine) -> None:
         self._content = content
         self._log = log
 

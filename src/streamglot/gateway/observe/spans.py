@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from ...engine.observer import ExchangeResult, Observer
 from ...engine.record import error_kind
 from ...errors import StreamglotError
 from ...events import Event, StreamEnd, StreamError, StreamStart, Usage
+from ...json_types import JsonObject
 from ...messages import Request
 from ...tools.mcp_server import McpTool
 from ...upstream import Upstream
@@ -22,9 +23,15 @@ from ...upstream.routes import Candidate
 from . import semconv
 
 if TYPE_CHECKING:
+    from contextvars import Token
+
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span
+
+    from ...tools.questions import RunTool
     from .tracing import Tracing
 
-Attributes = dict[str, Any]
+Attributes = JsonObject
 
 MESSAGE_CHARS: Final = 500
 """Characters of an error's message that a span keeps."""
@@ -39,7 +46,7 @@ class AttemptSpan:
     """The CLIENT span of one attempt. ``headers`` are its trace context. For a chunk it does no more than read the clock, count,
     and look for the few events that it needs."""
 
-    def __init__(self, tracing: Tracing, span: Any, attributes: Attributes, operation: str, streams: bool) -> None:
+    def __init__(self, tracing: Tracing, span: Span, attributes: Attributes, operation: str, streams: bool) -> None:
         self.headers: Mapping[str, str] = tracing.headers_of(span)
         self._tracing = tracing
         self._span = span
@@ -123,13 +130,13 @@ class AttemptSpan:
 class RequestSpan(Observer):
     """The SERVER span of one request. The request's task makes it current by ``attach`` and takes that back by ``detach``."""
 
-    def __init__(self, tracing: Tracing, span: Any, operation: str) -> None:
+    def __init__(self, tracing: Tracing, span: Span, operation: str) -> None:
         self.headers: Mapping[str, str] = tracing.headers_of(span)
         self._tracing = tracing
         self._span = span
         self.context = tracing.context_of(span)
         self._operation = operation
-        self._token: Any = None
+        self._token: Token[Context] | None = None
 
     def attach(self) -> None:
         self._token = self._tracing.attach(self._span)
@@ -177,8 +184,8 @@ class RequestSpan(Observer):
 
 
 @contextmanager
-def tool_span(tracing: Tracing, question: Any) -> Iterator[Mapping[str, str]]:
-    """Runs a tool call in a span of its own and yields its trace context. ``question`` is a RunTool."""
+def tool_span(tracing: Tracing, question: RunTool) -> Iterator[Mapping[str, str]]:
+    """Runs a tool call in a span of its own and yields its trace context."""
     tool, call = question.tool, question.call
     span = tracing.start_span(
         f"{semconv.EXECUTE_TOOL} {tool.name}",

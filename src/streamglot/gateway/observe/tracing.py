@@ -14,14 +14,30 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from ...errors import ConfigError
+from ...json_types import JsonValue
 from ...messages import Request
+from ...tasks import WriteLine
 from ...upstream.routes import Candidate
 from . import semconv
 from .instruments import Instruments
 from .spans import MESSAGE_CHARS, AttemptSpan, RequestSpan, operation_of, request_attributes, start_attributes, tool_span
+
+if TYPE_CHECKING:
+    from contextvars import Token
+
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span
+
+    from ...tools.questions import RunTool
+
+
+class _Provider(Protocol):
+    """A provider of the SDK."""
+
+    def force_flush(self) -> object: ...
 
 
 class Tracing:
@@ -29,17 +45,15 @@ class Tracing:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(
-        self, environment: Mapping[str, str] | None = None, log: Callable[[Mapping[str, Any]], None] | None = None
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, log: WriteLine | None = None) -> None:
         try:
             from opentelemetry import context, metrics, trace
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError:
             raise ConfigError("server.telemetry needs opentelemetry: pip install 'streamglot[otel]'") from None
-        self._providers: list[Any] = []
+        self._providers: list[_Provider] = []
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-            self._providers = _exported(trace, metrics)
+            self._providers = _exported()
         self.names = semconv.names_for(os.environ if environment is None else environment)
         self.instruments = Instruments(metrics.get_meter(semconv.SCOPE), self.names)
         self._trace = trace
@@ -87,33 +101,33 @@ class Tracing:
         span = self.start_span(f"{operation} {candidate.model}", kind, attributes, None if parent is None else parent.context)
         return AttemptSpan(self, span, common, operation, request.stream)
 
-    def tool(self, question: Any) -> AbstractContextManager[Mapping[str, str]]:
+    def tool(self, question: RunTool) -> AbstractContextManager[Mapping[str, str]]:
         return tool_span(self, question)
 
-    def start_span(self, name: str, kind: str, attributes: Mapping[str, Any], context: Any = None) -> Any:
+    def start_span(self, name: str, kind: str, attributes: Mapping[str, JsonValue], context: Context | None = None) -> Span:
         """``context`` has the parent; without it that is the current span."""
         return self._tracer.start_span(name, context, self._trace.SpanKind[kind], dict(attributes))
 
     # --- what spans use
 
-    def context_of(self, span: Any) -> Any:
+    def context_of(self, span: Span) -> Context:
         """The context in which this span is the current one."""
         return self._trace.set_span_in_context(span)
 
-    def headers_of(self, span: Any) -> dict[str, str]:
+    def headers_of(self, span: Span) -> dict[str, str]:
         """The trace context of a span, as a request carries it."""
         headers: dict[str, str] = {}
         self._propagator.inject(headers, self.context_of(span))
         return headers
 
-    def attach(self, span: Any) -> Any:
+    def attach(self, span: Span) -> Token[Context]:
         """Makes a span the current one. Returns what ``detach`` needs."""
         return self._context.attach(self.context_of(span))
 
-    def detach(self, token: Any) -> None:
+    def detach(self, token: Token[Context]) -> None:
         self._context.detach(token)
 
-    def mark_failed(self, span: Any, error_type: str, message: str) -> None:
+    def mark_failed(self, span: Span, error_type: str, message: str) -> None:
         span.set_attribute(semconv.ERROR_TYPE, error_type or semconv.OTHER_ERROR)
         span.set_status(self._trace.StatusCode.ERROR, message[:MESSAGE_CHARS])
 
@@ -130,8 +144,10 @@ class Tracing:
                 self._log({"event": "tracing_failed", "message": f"{type(error).__name__}: {error}"[:MESSAGE_CHARS]})
 
 
-def _exported(trace: Any, metrics: Any) -> list[Any]:
+def _exported() -> list[_Provider]:
     """Providers that export over OTLP, set for the whole process."""
+    from opentelemetry import metrics, trace
+
     try:
         metric_exporter = import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
         span_exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
+from ...json_types import JsonObject
 from ..declared import Declared
 from ..reader import CallReader
 from ..scan import Wait
@@ -19,7 +20,7 @@ class Call(Struct, frozen=True):
     arguments: str
     call_id: str = ""
 
-    def members(self) -> dict[str, Any]:
+    def members(self) -> JsonObject:
         try:
             members = json.loads(self.arguments or "{}")
         except (ValueError, RecursionError):
@@ -27,7 +28,7 @@ class Call(Struct, frozen=True):
         return members if isinstance(members, dict) else {"arguments": members}
 
 
-def dumped(item: Any) -> str:
+def dumped(item: object) -> str:
     return json.dumps(item, ensure_ascii=False)
 
 

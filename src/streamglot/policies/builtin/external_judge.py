@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError, UpstreamProtocolError, UpstreamRefused, excerpt
+from ...json_types import JsonObject
 from ..needs import Needs
 from ..pieces import Piece
 from ..policy import Engine, JudgeContext, Policy
@@ -39,7 +40,7 @@ class Judged(Struct, omit_defaults=True):
     tool: str = ""
     call_id: str = ""
     role: str = ""
-    blocks: list[dict[str, Any]] = []
+    blocks: list[JsonObject] = []
 
 
 class Reply(Struct):

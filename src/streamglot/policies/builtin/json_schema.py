@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
 
+from ...json_types import JsonValue
 from ..json.schema import Schema
 from ..json.stream import JsonStream
 from ..needs import Needs, answer, delta
@@ -29,7 +30,7 @@ class JsonSchema(Policy, frozen=True):
     - ``retry``: the same, but the model is asked once more with a description of the fault.
     """
 
-    schema: Mapping[str, Any] | None = None
+    schema: Mapping[str, JsonValue] | None = None
     on_violation: Literal["end", "refuse", "retry"] = "end"
     message: str = "the answer does not fit its JSON Schema: {reason}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct, field, structs
 
@@ -21,7 +21,7 @@ from ..verdicts import DEFER, FORWARD, Defer, Refuse, Replace, Rewrite, Verdict,
 class _State(Struct):
     """The ``states`` of the members, and the verdicts so far on pieces that some members have deferred."""
 
-    states: list[Any]
+    states: list[object]
     partial: dict[int, tuple[Piece, list[Verdict | Defer]]] = field(default_factory=dict)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from ...errors import ConfigError
+from ...json_types import JsonValue
 from ..conditions import any_matches
 from ..json.path import Step, parse_path, values_at
 from ..json.schema import Schema
@@ -47,7 +48,7 @@ class ToolArguments(Policy, frozen=True):
     Arguments that are not valid JSON break every rule."""
 
     tools: Sequence[str] = ("*",)
-    schema: Mapping[str, Any] | None = None
+    schema: Mapping[str, JsonValue] | None = None
     declared: bool = False
     rules: Sequence[Rule] = ()
     message: str = "[The call of {tool} was refused: {reason}.]"
@@ -106,7 +107,7 @@ class ToolArguments(Policy, frozen=True):
         return next(filter(None, faults), "")
 
 
-def _fault_of_value(rule: Rule, value: Any) -> str:
+def _fault_of_value(rule: Rule, value: object) -> str:
     if not isinstance(value, str):
         if rule.allow_paths or rule.allow_hosts or rule.require:
             return f"{rule.path} is not a string"

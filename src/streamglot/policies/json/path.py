@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from ...errors import ConfigError, excerpt
+from ...json_types import JsonValue
 
 Step: TypeAlias = tuple[bool, str | int | None]
 """Whether the step is at any depth, and the key; None for every key."""
@@ -40,7 +41,7 @@ def parse_path(path: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def values_at(steps: tuple[Step, ...], value: Any) -> Iterator[Any]:
+def values_at(steps: tuple[Step, ...], value: object) -> Iterator[JsonValue]:
     """The values that a path leads to."""
     if not steps:
         yield value
@@ -51,7 +52,7 @@ def values_at(steps: tuple[Step, ...], value: Any) -> Iterator[Any]:
             yield from values_at(rest, inner)
 
 
-def _children(value: Any, key: str | int | None) -> Iterator[Any]:
+def _children(value: object, key: str | int | None) -> Iterator[JsonValue]:
     if isinstance(value, dict):
         if key is None:
             yield from value.values()
@@ -64,7 +65,7 @@ def _children(value: Any, key: str | int | None) -> Iterator[Any]:
             yield value[key]
 
 
-def _descendants(value: Any, depth: int) -> Iterator[Any]:
+def _descendants(value: object, depth: int) -> Iterator[JsonValue]:
     yield value
     if depth:
         for inner in _children(value, None):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from ...errors import ConfigError, excerpt
+from ...json_types import JsonObject, JsonValue
 from ..options import as_mutable
 from ..patterns.expressions import occurs
 
@@ -42,7 +43,7 @@ _ANNOTATIONS: Final = frozenset(
 )
 _OBJECT: Final = ("properties", "patternProperties", "additionalProperties")
 _ARRAY: Final = ("prefixItems", "items")
-_TYPES: Final[dict[str, Callable[[Any], bool]]] = {
+_TYPES: Final[dict[str, Callable[[JsonValue], bool]]] = {
     "null": lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: _is_number(value) and float(value).is_integer(),
@@ -52,19 +53,23 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
     "object": lambda value: isinstance(value, dict),
 }
 
+_Types: TypeAlias = type | tuple[type, ...]
+_Size: TypeAlias = Callable[[JsonValue], JsonValue]
+_Holds: TypeAlias = Callable[[JsonValue, JsonValue], bool]
+
 
 class Schema:
     """``fault`` says what is wrong with a value; the empty text if nothing is. Without ``strict``, unknown keywords are passed
     over: for schemas that clients send."""
 
-    def __init__(self, schema: Mapping[str, Any] | bool, *, strict: bool = True) -> None:
-        self.root: Any = as_mutable(schema)
+    def __init__(self, schema: Mapping[str, JsonValue] | bool, *, strict: bool = True) -> None:
+        self.root: JsonValue = as_mutable(schema)
         _check(self.root, self.root, "$", 0, strict)
 
-    def fault(self, value: Any) -> str:
+    def fault(self, value: object) -> str:
         return self.fault_under(self.root, value, "$")
 
-    def fault_under(self, schema: Any, value: Any, at: str, depth: int = 0) -> str:
+    def fault_under(self, schema: JsonValue, value: JsonValue, at: str, depth: int = 0) -> str:
         """What is wrong with a value under one of the schemas inside this one."""
         if schema is True or schema == {}:
             return ""
@@ -79,7 +84,7 @@ class Schema:
                 return fault
         return ""
 
-    def member(self, key: str | int) -> Any:
+    def member(self, key: str | int) -> JsonValue:
         """The schema of a member of the top-level object or array; True if any value may stand there."""
         schema = self._resolved()
         if isinstance(key, int):
@@ -96,7 +101,7 @@ class Schema:
         types = self._resolved().get("type")
         return types is None or name in ([types] if isinstance(types, str) else types)
 
-    def _resolved(self) -> dict[str, Any]:
+    def _resolved(self) -> JsonObject:
         schema, followed = self.root, 0
         while isinstance(schema, dict) and "$ref" in schema and followed < MAX_DEPTH:
             schema, followed = _target(self.root, schema["$ref"]), followed + 1
@@ -107,21 +112,21 @@ class _Case(NamedTuple):
     """A keyword's value (``rule``) in its schema, and the value that is checked."""
 
     own: Schema
-    schema: dict[str, Any]
-    rule: Any
-    value: Any
+    schema: JsonObject
+    rule: JsonValue
+    value: JsonValue
     at: str
     depth: int
 
-    def fault(self, schema: Any, value: Any, at: str | None = None) -> str:
+    def fault(self, schema: object, value: object, at: str | None = None) -> str:
         return self.own.fault_under(schema, value, self.at if at is None else at, self.depth)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _target(root: Any, reference: str) -> Any:
+def _target(root: JsonValue, reference: str) -> JsonValue:
     found = root
     for name in reference.removeprefix("#").split("/")[1:]:
         name = name.replace("~1", "/").replace("~0", "~")
@@ -129,7 +134,7 @@ def _target(root: Any, reference: str) -> Any:
     return found
 
 
-def _check(schema: Any, root: Any, at: str, depth: int, strict: bool) -> None:
+def _check(schema: object, root: object, at: str, depth: int, strict: bool) -> None:
     """Raises ConfigError for what cannot be checked."""
     if isinstance(schema, bool):
         return
@@ -146,7 +151,7 @@ def _check(schema: Any, root: Any, at: str, depth: int, strict: bool) -> None:
             _check(inner, root, f"{at}.{keyword}{place}", depth + 1, strict)
 
 
-def _check_reference(reference: Any, root: Any, at: str) -> None:
+def _check_reference(reference: JsonValue, root: JsonValue, at: str) -> None:
     if not str(reference).startswith("#"):
         raise ConfigError(
             f"the JSON Schema at {at} refers to {excerpt(reference)}; only references inside of it (#/…) are supported"
@@ -157,7 +162,7 @@ def _check_reference(reference: Any, root: Any, at: str) -> None:
         raise ConfigError(f"the JSON Schema at {at} refers to {excerpt(reference)}, which is not in it") from None
 
 
-def _inner(keyword: str, rule: Any) -> list[tuple[str, Any]]:
+def _inner(keyword: str, rule: object) -> list[tuple[str, JsonValue]]:
     """The schemas inside a keyword."""
     if keyword in ("properties", "patternProperties", "$defs", "definitions") and isinstance(rule, dict):
         return [(f".{name}", inner) for name, inner in rule.items()]
@@ -190,7 +195,7 @@ def _const(case: _Case) -> str:
     return "" if _same(case.value, case.rule) else f"{case.at} is {excerpt(case.value)}, and must be {excerpt(case.rule)}"
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     """Equality of JSON: true is not 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
@@ -299,21 +304,21 @@ def _if(case: _Case) -> str:
     return case.fault(case.schema.get(branch, True), case.value)
 
 
-def _measured(case: _Case, kind: Any, size: Callable[[Any], Any], holds: Callable[[Any, Any], bool], words: str) -> str:
+def _measured(case: _Case, kind: _Types, size: _Size, holds: _Holds, words: str) -> str:
     if not isinstance(case.value, kind) or isinstance(case.value, bool) or holds(size(case.value), case.rule):
         return ""
     return f"{case.at} is {excerpt(case.value)}, and must {words} {case.rule}"
 
 
-def _measure(kind: Any, size: Callable[[Any], Any], holds: Callable[[Any, Any], bool], words: str) -> Callable[[_Case], str]:
+def _measure(kind: _Types, size: _Size, holds: _Holds, words: str) -> Callable[[_Case], str]:
     return partial(_measured, kind=kind, size=size, holds=holds, words=words)
 
 
-def _least(size: Any, rule: Any) -> bool:
+def _least(size: JsonValue, rule: JsonValue) -> bool:
     return bool(size >= rule)
 
 
-def _at_most(size: Any, rule: Any) -> bool:
+def _at_most(size: JsonValue, rule: JsonValue) -> bool:
     return bool(size <= rule)
 
 

@@ -7,10 +7,11 @@ more at its end. Each character is decoded twice at most."""
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from ...json_types import JsonValue
 from .schema import Schema
 
 MAX_DEPTH: Final = 512
@@ -186,7 +187,7 @@ class JsonStream:
             if not self.fault:
                 self.fault = self._schema.fault(value)
 
-    def _decoded(self, pieces: list[str]) -> Any:
+    def _decoded(self, pieces: list[str]) -> JsonValue:
         try:
             return msgspec.json.decode("".join(pieces))
         except msgspec.DecodeError as error:

@@ -34,7 +34,7 @@ def engine() -> ModuleType:
     return found
 
 
-def _compiled(expression: str, *, groups: bool = False) -> Any:
+def _compiled(expression: str, *, groups: bool = False) -> Any:  # Any: an expression of re2, which has no type information
     re2 = engine()
     options = re2.Options()
     options.longest_match = True
@@ -126,7 +126,7 @@ def compiled_union(expressions: tuple[str, ...]) -> Search | None:
 
 
 @lru_cache(4096)
-def _plain(expression: str) -> Any:
+def _plain(expression: str) -> Any:  # Any: as for ``_compiled``
     parse(expression, may_be_empty=True)  # its error messages say more than those of re2
     return _compiled(expression.replace("\\Z", "\\z"))
 

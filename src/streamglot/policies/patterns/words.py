@@ -33,7 +33,7 @@ class Words:
             import ahocorasick  # type: ignore[import-not-found]  # a compiled module without type information
         except ModuleNotFoundError:
             raise ConfigError("word lists need the package pyahocorasick: pip install 'streamglot[policies]'") from None
-        self._automaton: Any = ahocorasick.Automaton(ahocorasick.STORE_LENGTH)  # pyahocorasick has no type information
+        self._automaton: Any = ahocorasick.Automaton(ahocorasick.STORE_LENGTH)  # Any: pyahocorasick has no type information
         self._longest = 0
         for word in words:
             if not word.strip() or len(word) > MAX_WORD_CHARS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import structs
 
@@ -23,6 +23,7 @@ from ...events import (
     ToolCallStart,
     ToolResult,
 )
+from ...json_types import JsonObject
 from ..pieces import Kind, Piece
 from ..verdicts import Forward, Refuse, Replace, Rewrite, Verdict
 
@@ -166,7 +167,7 @@ def quotes_text(event: BareEvent) -> bool:
     return isinstance(event, Extra) and _has_log_probabilities(event.data)
 
 
-def _has_log_probabilities(data: dict[str, Any]) -> bool:
+def _has_log_probabilities(data: JsonObject) -> bool:
     return any(
         "logprob" in name.lower() or (isinstance(value, dict) and _has_log_probabilities(value)) for name, value in data.items()
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...events import BareEvent, StreamEnd
 from ...messages import Request
@@ -57,7 +56,7 @@ class Chain:
     def feed(self, events: list[BareEvent]) -> list[BareEvent]:
         return self._through(0, events)
 
-    def answer(self, place: int, question: Question, reply: Any) -> list[BareEvent]:
+    def answer(self, place: int, question: Question, reply: object) -> list[BareEvent]:
         filter = self._filters[place]
         released = filter.answer(question, reply)
         if self._members[place].shadow or self.done:

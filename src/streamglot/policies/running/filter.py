@@ -27,6 +27,7 @@ from ...events import (
     ToolCallStart,
     ToolResult,
 )
+from ...json_types import JsonObject
 from ...stages.stage import Question
 from ..needs import Need
 from ..patterns import Found, Overflow, PatternSet, Segment
@@ -36,7 +37,7 @@ from .blocks import KIND_OF, Start, Whole, piece_of_block, piece_of_whole, quote
 from .judging import Judging
 from .matches import judge_matches, match_piece, overflow_verdict, rewritten_strings, scanner_for
 from .release import Block, Release, Unit
-from .sentences import Deltas, Sentences
+from .sentences import Deltas, Segmenter, Sentences
 
 _DELTAS: Final = frozenset((TextDelta, ReasoningDelta, ToolCallDelta))
 _NOTHING: Final = Found("", "", "", "")
@@ -76,7 +77,7 @@ class BlockFilter:
                     rule(self, event)  # after the end, the release ignores events
         return self.release.taken()
 
-    def answer(self, question: Question, reply: Any) -> list[BareEvent]:
+    def answer(self, question: Question, reply: object) -> list[BareEvent]:
         unit = self._judging.settle(question, reply)
         if unit is not None and unit.verdict is not None:
             self.release.drain()
@@ -227,11 +228,11 @@ class BlockFilter:
 
     # --- patterns in strings beside the text
 
-    def _strings(self, patterns: PatternSet, data: dict[str, Any], piece: Piece) -> dict[str, Any]:
-        changed: dict[str, Any] = rewritten_strings(self._judging.verdict, patterns, data, piece, self._judging.note)
+    def _strings(self, patterns: PatternSet, data: JsonObject, piece: Piece) -> JsonObject:
+        changed: JsonObject = rewritten_strings(self._judging.verdict, patterns, data, piece, self._judging.note)
         return changed
 
-    def _clean(self, patterns: PatternSet, data: dict[str, Any], piece: Piece) -> bool:
+    def _clean(self, patterns: PatternSet, data: JsonObject, piece: Piece) -> bool:
         """Whether the provider's own form of a block has no match."""
         return self._strings(patterns, data, structs.replace(piece, kind="text")) is data
 
@@ -247,7 +248,7 @@ class BlockFilter:
         return structs.replace(event, native=None)
 
 
-_RULES: Final[dict[type, Callable[[BlockFilter, Any], None]]] = {
+_RULES: Final[dict[type, Callable[[BlockFilter, Any], None]]] = {  # Any: each method takes the events of its key
     TextStart: BlockFilter._start,
     ReasoningStart: BlockFilter._start,
     ToolCallStart: BlockFilter._start,
@@ -263,8 +264,10 @@ _RULES: Final[dict[type, Callable[[BlockFilter, Any], None]]] = {
 }
 
 
-def _segmenter(need: Need, piece: Piece) -> Any:
+def _segmenter(need: Need, piece: Piece) -> Segmenter | None:
     """The object that cuts the block into units; None for a block that is held whole."""
     if need.unit == "pattern" and need.patterns is not None:
         return scanner_for(need.patterns, piece.kind, piece.call_kind)
-    return {"delta": Deltas, "sentence": Sentences}.get(need.unit, lambda: None)()
+    if need.unit == "delta":
+        return Deltas()
+    return Sentences() if need.unit == "sentence" else None

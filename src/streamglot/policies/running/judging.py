@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from ...errors import excerpt
 from ...events import Extra
-from ...stages.stage import ExchangeEnded, Question
+from ...stages.stage import ExchangeEnded, Question, Reply
 from ..approvals import Decision, SuspendedCall
 from ..pieces import Piece
 from ..policy import JudgeContext
@@ -86,7 +86,7 @@ class Judging:
             return Suspension(policy, unit.piece, self.context, verdict, unit.events)
         return Approval(policy, unit.piece, self.context, verdict)
 
-    def settle(self, question: Question, reply: Any) -> Unit | None:
+    def settle(self, question: Question, reply: object) -> Unit | None:
         """The unit whose question was answered; None for a question that is no longer open."""
         unit = self._pending.pop(question, None)
         if unit is None:
@@ -117,7 +117,7 @@ class Judging:
                 dry_run=self.member.shadow,
             )
 
-    def _verdict_of_reply(self, reply: Any) -> Verdict:
+    def _verdict_of_reply(self, reply: Reply) -> Verdict:
         if isinstance(reply, BaseException):
             return self._failure(reply)
         if isinstance(reply, Decision):

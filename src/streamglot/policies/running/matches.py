@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec import structs
 
+from ...json_types import JsonValue
 from ..patterns import Found, JsonScanner, Overflow, PatternSet, Scanner
 from ..pieces import Kind, Piece
 from ..verdicts import DEFER, FORWARD, Defer, Forward, Refuse, Replace, Rewrite, Verdict, severity
@@ -69,7 +69,7 @@ def replacement(verdict: Verdict | None) -> str | None:
     return verdict.text if isinstance(verdict, (Rewrite, Replace)) else None
 
 
-def rewritten_strings(judge: Judge, patterns: PatternSet, value: Any, piece: Piece, note: Note) -> Any:
+def rewritten_strings(judge: Judge, patterns: PatternSet, value: object, piece: Piece, note: Note) -> JsonValue:
     """The value, plain data, with the matches in all its strings rewritten; None if a match in it must not be released."""
     if isinstance(value, str):
         verdict = judge_matches(judge, patterns, structs.replace(piece, text=value), note)

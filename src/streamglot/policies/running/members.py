@@ -25,7 +25,7 @@ class Member(Struct, frozen=True):
     conditions: tuple[When, ...] = ()
     shadow: bool = False
     recorded: bool = True
-    compiled: Any = None  # whatever ``compile`` of the policy returns
+    compiled: Any = None  # Any: whatever ``compile`` of the policy returns
 
     def context(self, exchange: ExchangeContext, request: Request | None, choice: int = 0) -> JudgeContext:
         """What the policy knows at the start of an answer."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...events import BareEvent
-from ...stages.stage import Question
+from ...stages.stage import Question, Reply
 from ..approvals import ApprovalRequest, Approvals, Decision, SuspendedCall
 from ..pieces import Piece
 from ..policy import Engine, JudgeContext, Policy
@@ -43,7 +43,7 @@ class Approval(Question):
         self.verdict = verdict
         self.seconds = policy.deadline_seconds
 
-    async def resolve(self, engine: Any) -> Decision | SuspendedCall:
+    async def resolve(self, engine: Any) -> Decision | SuspendedCall:  # Any: the services of the engine, a layer above
         """``engine.approvals`` is an ``Approvals``; without one the question cannot be answered, which counts as a failure of
         the policy."""
         approvals: Approvals = engine.approvals
@@ -72,7 +72,7 @@ class Suspension(Approval):
         super().__init__(policy, piece, context, verdict)
         self._events = events
 
-    async def resolve(self, engine: Any) -> SuspendedCall:
+    async def resolve(self, engine: Any) -> SuspendedCall:  # Any: as above
         approvals: Approvals = engine.approvals
         call = approvals.suspend(self._request(), self._events)
         await approvals.share(call)  # before the client learns the id: its next request may reach another process
@@ -90,8 +90,8 @@ class ConcurrentQuestions(Question):
         self.label = ", ".join(dict.fromkeys(question.label for question in questions))
         self.seconds = max(question.seconds or 0.0 for question in questions) + 1.0  # each question has its own, earlier deadline
 
-    async def resolve(self, engine: Engine) -> list[Any]:
-        async def one(question: Judgement | Approval) -> Any:
+    async def resolve(self, engine: Engine) -> list[Reply]:
+        async def one(question: Judgement | Approval) -> Reply:
             return await asyncio.wait_for(question.resolve(engine), question.seconds)
 
         return await asyncio.gather(*(one(question) for question in self.questions), return_exceptions=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from ...json_types import JsonObject
 from ...stages.stage import ExchangeContext
 from ..pieces import Piece
 from ..policy import Policy
@@ -36,14 +37,14 @@ class Recorder:
         choice: int = 0,
         dry_run: bool = False,
     ) -> None:
-        fact: dict[str, Any] = {
+        fact: JsonObject = {
             "policy": policy.name,
             "version": policy.version,
             "verdict": verdict_name(verdict),
             "direction": piece.direction,
             "kind": piece.kind,
         }
-        more: dict[str, Any] = {
+        more: JsonObject = {
             "pattern": piece.pattern,
             "label": piece.label,
             "tool": piece.name,
@@ -60,7 +61,7 @@ class Recorder:
         fact.update({name: value for name, value in more.items() if value not in ("", None, False, 0)})
         self._add(fact)
 
-    def _add(self, fact: dict[str, Any]) -> None:
+    def _add(self, fact: JsonObject) -> None:
         known = self._context.annotations.get(SUBJECT)
         if known:
             last = known[-1]

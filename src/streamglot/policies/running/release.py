@@ -48,6 +48,7 @@ from .blocks import (
     without_echo,
     without_offsets,
 )
+from .sentences import Segmenter
 
 MAX_HELD_CHARS: Final = 8 * 2**20
 """Characters that wait behind an awaited verdict, for one policy and choice: more than a model writes while a person decides."""
@@ -61,7 +62,7 @@ class Block:
 
     __slots__ = ("after", "changed", "events", "held_chars", "kind", "opened", "piece", "refused", "segmenter", "start")
 
-    def __init__(self, kind: Kind, start: Start, segmenter: Any, piece: Piece) -> None:
+    def __init__(self, kind: Kind, start: Start, segmenter: Segmenter | None, piece: Piece) -> None:
         self.kind = kind
         self.start = start
         self.segmenter = segmenter  # a Scanner, JsonScanner, Sentences or Deltas; None where the block is held whole
@@ -107,7 +108,7 @@ class Release:
     def __init__(self, may_retry: Callable[[], bool], *, keeps: bool) -> None:
         self._may_retry = may_retry
         self._released_texts: list[str] | None = [] if keeps else None
-        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...], int]] = deque()
+        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...], int]] = deque()  # Any: the arguments of the method
         self._held_chars = 0
         self._open_kind: Kind | None = None  # of the block that is open in the output
         self._any = False  # content was released
@@ -185,7 +186,7 @@ class Release:
 
     # --- rendering
 
-    def _put(self, render: Callable[..., None], arguments: tuple[Any, ...], chars: int) -> None:
+    def _put(self, render: Callable[..., None], arguments: tuple[Any, ...], chars: int) -> None:  # Any: as in ``_queue``
         if self.done:
             return
         if not self._queue and (render != self._render_unit or arguments[0].verdict is not None):

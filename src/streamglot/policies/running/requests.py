@@ -5,8 +5,8 @@ The results of tools that the engine runs are checked before (``results.py``), s
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final, TypeAlias
 
 from msgspec import structs
 
@@ -22,7 +22,7 @@ from ...messages import (
     ToolResultPart,
     ToolSpec,
 )
-from ...stages.stage import ExchangeContext, Question
+from ...stages.stage import ExchangeContext, Question, QuestionGenerator
 from ..needs import Needs
 from ..patterns import PatternSet
 from ..pieces import Piece
@@ -46,7 +46,7 @@ def checked(
     context: ExchangeContext,
     recorder: Recorder,
     later: dict[Question, Judging],
-) -> Generator[Question, Any, Request]:
+) -> QuestionGenerator[Request]:
     """The request after all policies. Raises PolicyRefused for a request that one of them refuses. Questions of
     policies in a dry run go into ``later``: the request does not wait for them."""
     for member in members:
@@ -74,7 +74,7 @@ def judged(
     asked: list[Question],
     patterns: PatternSet | None,
     later: dict[Question, Judging],
-) -> Generator[Question, Any, None]:
+) -> QuestionGenerator[None]:
     """Gives each unit its verdict. ``asked`` are the questions of ``judging``, which all units wait for together."""
     for unit in units:
         if patterns is None:

@@ -6,14 +6,14 @@ one of both judges it once.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from msgspec import structs
 
 from ...errors import PolicyRefused
 from ...messages import Request, TextPart, ToolResultPart
-from ...stages.stage import ExchangeContext, Question
+from ...stages.stage import ExchangeContext, Question, QuestionGenerator
 from ..pieces import Direction, Piece
 from ..verdicts import End, Refuse, Replace, Retry, Rewrite
 from .judging import Judging
@@ -44,7 +44,7 @@ def checked_result(
     request: Request | None,
     recorder: Recorder,
     later: dict[Question, Judging],
-) -> Generator[Question, Any, ToolResultPart]:
+) -> QuestionGenerator[ToolResultPart]:
     """The result after all policies. Raises PolicyRefused where one of them ends the exchange. Questions of policies in a dry run go
     into ``later``: the result does not wait for them."""
     for member, direction in [(each, direction) for each in members for direction in directions_of(each, context)]:

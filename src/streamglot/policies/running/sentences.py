@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Protocol
 
 from ..patterns.scanner import Found, Segment
 
@@ -12,6 +12,15 @@ MAX_SENTENCE_CHARS: Final = 8192
 _CLOSERS: Final = 8
 """Quotation marks and brackets between the end of a sentence and the space behind it, at most."""
 _END: Final = re.compile(rf"[.!?…][\"'”’»)\]]{{0,{_CLOSERS}}}\s|[。！？]|\n")
+
+
+class Segmenter(Protocol):
+    """Cuts the text of a block into units. ``held`` is the text that waits."""
+
+    @property
+    def held(self) -> str: ...
+    def feed(self, text: str) -> list[Segment]: ...
+    def close(self) -> list[Segment]: ...
 
 
 class Deltas:

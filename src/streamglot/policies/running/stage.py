@@ -7,14 +7,13 @@ Each choice of an answer has a chain of its own. Choice 0 ends last, because its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from msgspec import structs
 
 from ...events import BareEvent, Choice, Event, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
 from ...messages import Message, Request, TextPart, ToolResultPart
-from ...stages.stage import ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
+from ...stages.stage import ExchangeContext, NextRequest, Output, Question, QuestionGenerator, Reply, Stage, StageFactory
 from ..policy import Policy
 from .chain import Chain
 from .judging import Judging
@@ -77,7 +76,7 @@ class PolicyStage(Stage):
 
     # --- the stage
 
-    def request(self, request: Request) -> Request | Generator[Question, Any, Request]:
+    def request(self, request: Request) -> Request | QuestionGenerator[Request]:
         steps = checked(request, self._on_request, self._context, self._recorder, self._later)
         try:
             question = next(steps)
@@ -86,10 +85,10 @@ class PolicyStage(Stage):
             return self._request
         return self._resumed(steps, question)
 
-    def tool_result(self, result: ToolResultPart) -> Generator[Question, Any, ToolResultPart]:
+    def tool_result(self, result: ToolResultPart) -> QuestionGenerator[ToolResultPart]:
         return checked_result(result, self._for_results, self._context, self._request, self._recorder, self._later)
 
-    def check_request(self, request: Request, resolve: Callable[[Question], Any]) -> Request:
+    def check_request(self, request: Request, resolve: Callable[[Question], Reply]) -> Request:
         """The request after the policies, with ``resolve`` in place of the engine."""
         steps = self.request(request)
         if isinstance(steps, Request):
@@ -134,7 +133,7 @@ class PolicyStage(Stage):
             return released  # type: ignore[return-value]  # events are outputs
         return self._feed_choices(events)
 
-    def answer(self, question: Question, reply: Any) -> list[Output]:
+    def answer(self, question: Question, reply: object) -> list[Output]:
         if isinstance(question, NextRequest):
             return self._not_retried(str(reply))
         chain, place = self._asked.pop(question, (None, 0))
@@ -257,7 +256,7 @@ class PolicyStage(Stage):
         self._retrying = False
         return list(self._chains[0].give_up(f"the upstream could not be asked again: {reason}"))
 
-    def _resumed(self, steps: Generator[Question, Any, Request], question: Question) -> Generator[Question, Any, Request]:
+    def _resumed(self, steps: QuestionGenerator[Request], question: Question) -> QuestionGenerator[Request]:
         while True:
             reply = yield question
             try:

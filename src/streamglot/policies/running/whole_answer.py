@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec import structs
 
@@ -70,7 +69,7 @@ class AnswerFilter:
                 self._apply()
         return self.release.taken()
 
-    def answer(self, question: Question, reply: Any) -> list[BareEvent]:
+    def answer(self, question: Question, reply: object) -> list[BareEvent]:
         if self._judging.settle(question, reply) is not None:
             self._apply()
         return self.release.taken()

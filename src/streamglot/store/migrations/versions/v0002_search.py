@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -58,5 +57,5 @@ def _fill(connection: sa.Connection) -> None:
 
 
 def _words(body: str | None) -> str:
-    parts: list[Any] = json.loads(body)["parts"] if body else []
+    parts: list[dict[str, str]] = json.loads(body)["parts"] if body else []
     return "\n".join(part["text"] for part in parts if part["type"] == "text" and part.get("text")).replace("\0", "").lower()
