@@ -22,6 +22,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from .connection import ClientConnection
 from .http_call import HTTPCall
 from .parser import ProtocolError, RequestHead, RequestParser
 from .refusals import NotRead, cut_off, headers_too_slow, internal_error, shutting_down, too_many_connections
@@ -53,12 +54,11 @@ NEVER: Final = inf
 Address = tuple[str, int]
 
 
-class HTTPProtocol(asyncio.Protocol):
+class HTTPProtocol(ClientConnection):
     __slots__ = (
         "_call",
         "_discarded",
         "_discarding",
-        "_drained",
         "_error",
         "_head_timed",
         "_held",
@@ -69,10 +69,6 @@ class HTTPProtocol(asyncio.Protocol):
         "_reading",
         "_receiving",
         "_transport",
-        "closing",
-        "deadline",
-        "paused",
-        "server",
     )
 
     head_seconds = HEAD_SECONDS
@@ -81,12 +77,7 @@ class HTTPProtocol(asyncio.Protocol):
     last_request_seconds = LAST_REQUEST_SECONDS
 
     def __init__(self, server: Server) -> None:
-        self.server = server
-        self.deadline = NEVER
-        self.paused = False
-        """Whether the client reads too slowly, so that writers wait."""
-        self.closing = False
-        """Whether the connection is closed or closing, so that nothing more is written."""
+        super().__init__(server)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # connection_made is called first
         self._parser = RequestParser(self)
         self._call: HTTPCall | None = None
@@ -99,7 +90,6 @@ class HTTPProtocol(asyncio.Protocol):
         self._reading = True
         self._discarding = False
         self._discarded = 0
-        self._drained: list[asyncio.Future[None]] = []
         self._out = b""
 
     @property
@@ -147,10 +137,6 @@ class HTTPProtocol(asyncio.Protocol):
         if self._call is None and self._receiving is None and not self._parser.idle and not self._discarding:
             self._refuse(cut_off())
 
-    def pause_writing(self) -> None:
-        self.paused = True
-        self.deadline = self.server.loop.time() + self.server.stall_seconds
-
     def resume_writing(self) -> None:
         self.paused = False
         self._wake_writers()
@@ -166,11 +152,6 @@ class HTTPProtocol(asyncio.Protocol):
         if self._receiving is not None:
             return self.discard_seconds
         return self.keep_alive_seconds if self._parser.idle else self.head_seconds
-
-    def _wake_writers(self) -> None:
-        for waiter in self._drained:
-            if not waiter.done():
-                waiter.set_result(None)
 
     # --- for calls
 
@@ -198,16 +179,6 @@ class HTTPProtocol(asyncio.Protocol):
         data, self._out = self._out, b""
         if data and not self.closing:
             self._transport.write(data)
-
-    async def drained(self) -> None:
-        """Waits until the client has read enough for more to be sent, or is gone."""
-        while self.paused and not self.closing:
-            waiter = self.server.loop.create_future()
-            self._drained.append(waiter)
-            try:
-                await waiter
-            finally:
-                self._drained.remove(waiter)
 
     def resume_reading(self) -> None:
         if not self._reading and not self.closing:

@@ -28,6 +28,7 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, generate_accept_token
 
 from .call import DONE
+from .connection import ClientConnection
 
 if TYPE_CHECKING:
     from .http_call import HTTPCall
@@ -67,7 +68,7 @@ def check_handshake(call: HTTPCall) -> None:
         raise HandshakeError("nothing may follow a request for a WebSocket, neither a body nor another request")
 
 
-class WebSocket(asyncio.Protocol):
+class WebSocket(ClientConnection):
     """``max_message_bytes``: bytes of the largest message. ``on_disconnect`` is called once, when nothing more can be sent to
     the client."""
 
@@ -75,12 +76,9 @@ class WebSocket(asyncio.Protocol):
     pong_seconds = PONG_SECONDS
 
     def __init__(self, server: Server, transport: asyncio.Transport, max_message_bytes: int, message_seconds: float) -> None:
-        self.server = server
-        self.deadline = inf
-        self.paused = False
+        super().__init__(server)
         self.busy = False
         """Whether the owner works for the client. An idle connection may be closed to make room for another one."""
-        self.closing = False
         self.on_disconnect: Callable[[], None] | None = None
         self._transport = transport
         self._max_message_bytes = max_message_bytes
@@ -94,7 +92,6 @@ class WebSocket(asyncio.Protocol):
         self._pinged = False
         self._going_away = False
         self._receiver: asyncio.Future[None] | None = None
-        self._drained: list[asyncio.Future[None]] = []
         self._note_alive()
 
     # --- for the owner
@@ -120,7 +117,7 @@ class WebSocket(asyncio.Protocol):
         """Sends each as one text message. Awaiting it applies backpressure."""
         if not self.closing:
             self._transport.write(b"".join([_text_frame(message) for message in messages]))
-        return self._wait_until_drained() if self.paused else DONE
+        return self.drained() if self.paused else DONE
 
     def close(self, code: int, reason: str = "") -> None:
         """Sends a close frame. Nothing is sent after it."""
@@ -185,24 +182,11 @@ class WebSocket(asyncio.Protocol):
         self.server.connections.discard(self)
         self._stop()
 
-    def pause_writing(self) -> None:
-        self.paused = True
-        self.deadline = self.server.loop.time() + self.server.stall_seconds
-
     def resume_writing(self) -> None:
         self.paused = False
         self._wake_writers()
         if not self.closing:
             self._note_alive()
-
-    async def _wait_until_drained(self) -> None:
-        while self.paused and not self.closing:
-            waiter = self.server.loop.create_future()
-            self._drained.append(waiter)
-            try:
-                await waiter
-            finally:
-                self._drained.remove(waiter)
 
     # --- the server
 
@@ -258,11 +242,6 @@ class WebSocket(asyncio.Protocol):
     def _wake_receiver(self) -> None:
         if self._receiver is not None and not self._receiver.done():
             self._receiver.set_result(None)
-
-    def _wake_writers(self) -> None:
-        for waiter in self._drained:
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 def _text_frame(data: bytes) -> bytes:

@@ -1,0 +1,42 @@
+"""What HTTP and WebSocket connections share: the deadline that the server checks, and waiting for a client that reads slowly."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .server import Server
+
+
+class ClientConnection(asyncio.Protocol):
+    __slots__ = ("_draining", "closing", "deadline", "paused", "server")
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.deadline = inf
+        self.paused = False
+        """Whether the client reads too slowly, so that writers wait."""
+        self.closing = False
+        """Whether the connection is closed or closing, so that nothing more is written."""
+        self._draining: list[asyncio.Future[None]] = []
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.deadline = self.server.loop.time() + self.server.stall_seconds
+
+    async def drained(self) -> None:
+        """Waits until the client has read enough for more to be sent, or is gone."""
+        while self.paused and not self.closing:
+            waiter = self.server.loop.create_future()
+            self._draining.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._draining.remove(waiter)
+
+    def _wake_writers(self) -> None:
+        for waiter in self._draining:
+            if not waiter.done():
+                waiter.set_result(None)
