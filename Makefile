@@ -97,6 +97,7 @@ agents: $(READY) $(ALL_AGENTS_READY) ## real coding agents on every dialect (hal
 bench: $(READY) ## time per chunk, growth, ratios to the official clients and to nginx (BENCH_PEERS=1: to other gateways), imports
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.gateway
+	$(BIN)/python -m bench.parts
 	$(BIN)/python -m bench.inband
 	$(BIN)/python -m bench.tools
 	$(BIN)/python -m bench.policies
