@@ -204,7 +204,7 @@ async def run_batch(folder: Path, port: int, url: str, items: int, workers: int,
 
 
 def throughput(port: int, databases: dict[str, Callable[[], str]], server_cpu: Callable[[], float]) -> None:
-    """The limit is measured anew before each run, so that what else happens on the machine happens to both. Medians of ROUNDS."""
+    """The limit is measured again before each run, so that other load on the machine affects both. Medians of ROUNDS."""
     for name, make in databases.items():
         for workers in (1, 2):
             for content in (True, False):
@@ -247,7 +247,7 @@ def memory(port: int, server: Any) -> None:
 
 
 def live(port: int) -> None:
-    """In turns, so that what else happens on the machine happens to both."""
+    """Alternates between the two, so that other load on the machine affects both."""
     found: dict[str, list[tuple[float, float]]] = {"alone": [], "beside a batch": []}
     for _ in range(LIVE_ROUNDS):
         for name, figures in found.items():

@@ -55,7 +55,7 @@ http {{
 
 
 def gateway_config(upstream_port: int, store: str = "none") -> str:
-    """Nothing is kept but in the store that is named: what was measured before there was one can be compared."""
+    """Nothing is stored except in the named store, so that figures from before the store existed can be compared."""
     path = BUILD / f"bench-{'off' if store == 'none' else 'on'}.toml"
     path.write_text(
         f'[server]\ndiscover = false\n[store]\nurl = "{store}"\ncontent = true\n'

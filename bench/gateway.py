@@ -45,7 +45,7 @@ Figures = dict[str, float]
 
 
 class Run:
-    """One load on one candidate: what the load generator says, and what the candidate spent meanwhile."""
+    """One load on one candidate: the load generator's report, and the CPU time that the candidate used meanwhile."""
 
     def __init__(self, candidate: Candidate, *options: object) -> None:
         command = [str(BUILD / "load"), "-p", str(candidate.port), *candidate.load, *map(str, options)]

@@ -1,7 +1,7 @@
 /* Load generator for the mock: single-threaded epoll client, closed loop for each connection.
  * load -p PORT [-F chat|anthropic|responses] [-u path] [-H 'k: v']... [-M model] -m ns|st -c CONNECTIONS (-T secs | -k total)
  *      [-n chunks] [-d us] [-b batch] [-s pad] [-r ramp_ms] [-w warm_secs] [-A key] [-U] [-K]
- * Prints one JSON line. A stream counts as ok only when all n tokens arrived in order and whole, the face's finish reason and
+ * Prints one JSON line. A stream counts as ok only when all n tokens arrived in order and whole, the endpoint's finish reason and
  * its last event were seen and the HTTP body ended properly.
  */
 #define _GNU_SOURCE
@@ -124,7 +124,7 @@ static int measuring = 1;
 static int inflight;
 static long neterr;
 static u64 tokcount;
-/* What each face is asked with, and where its answers have their text, their reason and their last event. */
+/* The request body of each endpoint, and the fields of its answers with the text, the finish reason and the last event. */
 typedef struct {
   const char *name, *path, *before, *after, *limit, *piece, *whole, *finish, *reason, *last;
 } face_t;

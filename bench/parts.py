@@ -1,9 +1,9 @@
 """The CPU time of each part of a request and of a chunk, in the gateway's own process. ``python -m bench.parts``.
 
 The gateway runs here, on one core; the mock upstream and the load generator have the other. One client asks, and waits for each
-answer. At the points below the CPU time of the thread is noted, which includes the system calls. The times of a part are the
-medians. Noting a time costs about 0.5 µs, and a client that waits makes the event loop sleep after each step, so the sum is larger
-than the figures of ``python -m bench.gateway``.
+answer. The CPU time of the thread, which includes system calls, is recorded at the points below. The times of a part are the
+medians. Recording a time costs about 0.5 µs, and a client that waits makes the event loop sleep after each step, so the sum is
+larger than the figures of ``python -m bench.gateway``.
 """
 
 from __future__ import annotations

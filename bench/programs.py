@@ -73,7 +73,7 @@ class Ended(Exception):
 
 
 class Program:
-    """A process with its children, on one core. What it says goes to a file in ``.build``."""
+    """A process with its children, on one core. Its output goes to a file in ``.build``."""
 
     def __init__(self, name: str, command: list[str], core: int, environment: Mapping[str, str] | None = None) -> None:
         self.name = name

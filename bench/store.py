@@ -29,7 +29,7 @@ REPEATS = 3
 MAX_GROWTH = 0.15
 """Share of the CPU of a chunk, at the pace of models. In a burst a chunk costs so little that the cost of the turn dominates."""
 SETTLE_SECONDS = 1.0
-"""After a load, until all of it is written: that is part of its cost."""
+"""Seconds to wait after a load until everything is written, because writing is part of its cost."""
 PACED = "paced: 100 streams of 20 chunks/s"
 LOADS: dict[str, tuple[object, ...]] = {
     PACED: ("-c", 100, "-k", 100, "-n", 200, "-d", 50_000, "-r", 500),
@@ -114,7 +114,7 @@ async def latency(url: str) -> None:
 
 def growth() -> None:
     """CPU for each chunk of a gateway that keeps everything and of one that keeps nothing, both under the same load at the same
-    time: what else happens on the machine happens to both."""
+    time, so that other load on the machine affects both."""
     compile_tools()
     raise_file_limit()
     port = free_port()

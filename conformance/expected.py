@@ -106,7 +106,7 @@ def expected(response: Response, reader: str, writer: str, client: str) -> Readi
     for part in choice.parts:
         match part:
             case TextPart() if writer == "anthropic" and called and part.text.strip():
-                reading.reasoning += part.text  # text behind a call would wedge the conversation: it is written as thinking
+                reading.reasoning += part.text  # the API would refuse text after a call: it is written as thinking
             case TextPart() if writer == "anthropic" and called:
                 pass
             case TextPart():

@@ -39,7 +39,7 @@ def custom_calls(response: Response) -> bool:
 
 
 def no_json(response: Response) -> bool:
-    """Has it a call that the provider called whole, with arguments that are no JSON?"""
+    """Does it have a call that the provider reported as complete, with arguments that are not JSON?"""
     return any(call.complete and isinstance(parsed(call.arguments), str) for call in calls(response, "function"))
 
 
@@ -85,7 +85,7 @@ LIMITS: Final[list[Limit]] = [
     ),
     Limit(
         ("anthropic (helper)", "anthropic (node)", "ai-sdk-anthropic (node)"),
-        "whole calls whose arguments are no JSON",
+        "complete calls whose arguments are not JSON",
         "it parses arguments as they come: the Python client raises ValueError, those in Node keep what they could parse",
         no_json,
     ),

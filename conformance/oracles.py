@@ -154,7 +154,7 @@ def anthropic_helper(url: str) -> Reading:
         return reading
     for block in message.content:
         if block.type == "text":
-            assert block.text, "an empty text block wedges the conversation"
+            assert block.text, "the API refuses every later request after an empty text block"
             reading.text += block.text
         elif block.type == "thinking":
             reading.reasoning += block.thinking
@@ -162,7 +162,7 @@ def anthropic_helper(url: str) -> Reading:
             reading.calls.append((block.name, block.input))
     kinds = [block.type for block in message.content]
     if "tool_use" in kinds:
-        assert "text" not in kinds[kinds.index("tool_use") :], "text after a tool_use wedges the conversation"
+        assert "text" not in kinds[kinds.index("tool_use") :], "the API refuses every later request with text after a tool_use"
     reading.finish = message.stop_reason
     usage = message.usage
     cached = (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)

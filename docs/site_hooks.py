@@ -26,7 +26,7 @@ ICON = "pictures/icon.svg"
 """The icon of the gateway's page, which is that of the site too."""
 BACKGROUND = ("decisions/", "changelog.md", "limits.md")
 BACKGROUND_BOOST = 0.2
-"""Weight of background pages in the search: who searches for a word wants a guide or a reference first."""
+"""Weight of background pages in the search, because users who search for a word need a guide or a reference first."""
 _LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.S | re.M)
 

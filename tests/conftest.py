@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from clients.node import NodeClients, missing
 from store.servers import NoServer, Postgres
 
-# How fast inputs are generated depends on the load of the machine, so it is no reason to fail a test.
+# How fast inputs are generated depends on the load of the machine, so it must not fail a test.
 settings.register_profile("streamglot", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamglot")
 

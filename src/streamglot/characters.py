@@ -17,8 +17,8 @@ _CONTROLS: Final = {
 
 
 def neutral(text: str) -> str:
-    """The text with every control character made visible: no escape sequence survives. Each character is replaced by itself, so
-    that the splits of a stream do not matter."""
+    """The text with every control character made visible: no escape sequence survives. Characters are replaced one by one, so
+    the result does not depend on how a stream is split."""
     return text.translate(_CONTROLS)
 
 

@@ -59,8 +59,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     - ``log_content``: write requests and answers to the log, without what ``redact`` matches: patterns in RE2's syntax, which
       need the extra ``policies``.
     - ``batch_items``: requests of one call of ``/v1/batch``; ``batch_concurrent``: how many of them run at once.
-    - ``default_model``: for requests that name no model. ``fallback_model``: for names that no upstream serves, as side requests
-      of coding agents have them; ``auto`` takes the only model if just one is served, ``none`` refuses them.
+    - ``default_model``: for requests that name no model. ``fallback_model``: for names that no upstream serves, for example in
+      side requests of coding agents; ``auto`` takes the only model if just one is served, ``none`` refuses them.
     - ``output``: ``rich`` adds reasoning, extensions and other fields that many clients read to the dialect's specification;
       ``strict`` writes the specification's fields only. The header ``x-streamglot-output`` decides for one request.
     - ``reasoning``: send each piece of reasoning as it arrives, or hold it until its sentence is complete.

@@ -66,7 +66,8 @@ def _tidy(schema: object) -> None:
 
 
 def _policies(schema: JsonObject) -> JsonObject:
-    """A policy is a table that names itself. Its options are its own: ``streamglot policies`` shows them."""
+    """A policy is a table in which ``use`` names the policy. Each policy has its own options, which ``streamglot policies``
+    shows."""
     policy = {
         "type": "object",
         "required": ["use"],

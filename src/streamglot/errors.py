@@ -113,7 +113,7 @@ class UpstreamError(StreamglotError):
 class UpstreamRefused(UpstreamError):
     code = "upstream_refused"
 
-    def __init__(self, message: str, *, retry_after: float | None = None, **more: Any) -> None:  # Any: as the base class
+    def __init__(self, message: str, *, retry_after: float | None = None, **more: Any) -> None:  # Any: those of the base class
         super().__init__(message, **more)
         self.retry_after = retry_after
 

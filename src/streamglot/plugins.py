@@ -14,7 +14,7 @@ def import_fault(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{where if isinstance(error, ModuleNotFoundError) else ''}"
 
 
-def load_object(reference: str, setting: str) -> Any:  # Any: what it is, the caller checks
+def load_object(reference: str, setting: str) -> Any:  # Any: the caller checks the type
     """Returns the object that ``module:name`` refers to. ``setting`` is the configuration key, for the error message."""
     module, colon, name = reference.partition(":")
     if not colon or not module or not name:

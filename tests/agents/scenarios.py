@@ -27,8 +27,8 @@ PROMPT = "Write the file, read it back and tell me what it says."
 
 
 class Reply(Struct):
-    """``cut_after`` pieces of the stream the upstream hangs up, or ``hangs``: it says no more until the other side hangs up. With
-    a ``status`` it refuses."""
+    """After ``cut_after`` pieces of the stream the upstream closes the connection. If it ``hangs``, it sends nothing more until
+    the other side disconnects. With a ``status`` it refuses the request."""
 
     turn: Turn
     cut_after: int | None = None

@@ -1,4 +1,4 @@
-"""``streamglot batch submit`` and its companions, against a fake of the gateway's files and batches."""
+"""``streamglot batch submit`` and the other commands on batches, against a fake of the gateway's files and batches."""
 
 from __future__ import annotations
 

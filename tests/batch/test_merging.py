@@ -56,7 +56,7 @@ def test_a_request_without_a_small_list_of_texts_is_sent_alone(given: object) ->
     assert mergeable(EMBEDDINGS, {"model": "m", "input": given}) is None
 
 
-def test_requests_that_differ_are_no_group() -> None:
+def test_requests_that_differ_are_not_merged() -> None:
     plain = embedding("a").group
     assert plain == embedding("b").group
     for more in ({"model": "other"}, {"dimensions": 5}, {"encoding_format": "base64"}, {"user": "u"}):

@@ -1,4 +1,4 @@
-"""Batches in memory: the shells for threads and asyncio."""
+"""Batches in memory: the interfaces for threads and asyncio."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_each_strategy_has_its_settings() -> None:
 
 
 def test_many_threads_add_at_once_without_a_deadlock(upstream: MockUpstream) -> None:
-    """The seed's own class flushed under its lock and waited for itself at the first full batch."""
+    """A class that flushes while it holds its own lock waits for itself at the first full batch."""
     with Client(upstreams=[upstream.upstream()]) as client:
         batch = RequestBatch(max_size=3, flush_timeout=0.001, client=client)
         threads = [threading.Thread(target=lambda: [batch.add_chat_request("x", model="m") for _ in range(10)]) for _ in range(4)]

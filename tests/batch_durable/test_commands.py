@@ -1,4 +1,4 @@
-"""``streamglot batch submit`` and its companions against a gateway process."""
+"""``streamglot batch submit`` and the other commands on batches, against a gateway process."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ async def test_a_batch_that_is_cancelled_while_it_is_read_ends_as_cancelled(url:
 
 
 @asynchronous
-async def test_a_file_elsewhere_is_left_to_who_has_it(url: str, tmp_path: Path) -> None:
+async def test_a_file_on_another_machine_is_left_to_a_process_that_has_it(url: str, tmp_path: Path) -> None:
     async with queued(url, tmp_path / "here") as one, queued(url, tmp_path / "there") as two:
         await one.add([line("a")])
         assert await two.importer.claim() is None

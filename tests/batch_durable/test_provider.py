@@ -1,4 +1,4 @@
-"""Batches that go to the provider's own batch API: the same faces, the same policies, the same results."""
+"""Batches that go to the provider's own batch API: the same endpoints, the same policies, the same results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def texts(client: openai.OpenAI, batch: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "anthropic"])
-def test_a_batch_is_sent_to_the_provider_and_its_results_come_home(url: str, tmp_path: Path, dialect: str) -> None:
+def test_a_batch_is_sent_to_the_provider_and_its_results_are_stored(url: str, tmp_path: Path, dialect: str) -> None:
     with provider() as remote, running(configured(remote, url, tmp_path, dialect)) as gateway:
         client = client_of(gateway, "one")
         batch = submitted(client, asking(*(f"question {number}" for number in range(250)), "this is bad", max_tokens=9))

@@ -92,7 +92,7 @@ async def test_results_can_be_read_and_counted_while_a_batch_runs(url: str, tmp_
 
 
 @asynchronous
-async def test_a_job_goes_on_where_its_dead_owner_stopped(url: str, tmp_path: Path) -> None:
+async def test_a_job_continues_where_its_dead_owner_stopped(url: str, tmp_path: Path) -> None:
     async with queued(url, tmp_path) as one:
         await one.imported(line(number) for number in range(RANGE_ITEMS))
         dead = {"id": "dead", "place": pid_scope(), "pid": 2**22 + 1, "born": "1", "started": 1.0, "seen": time.time()}

@@ -226,7 +226,7 @@ async def test_unused_permits_are_given_back(valkey_url: str, monkeypatch: pytes
 
 
 @asynchronous
-async def test_without_valkey_a_worker_goes_on_with_its_share(valkey_url: str) -> None:
+async def test_without_valkey_a_worker_continues_with_its_share(valkey_url: str) -> None:
     tunnel = Tunnel(valkey_url.replace("redis://", "http://"))
     one = Counted(tunnel.address.replace("http://", "redis://"), "one", "tunnel")
     one.traffic.workers = 2
@@ -256,7 +256,7 @@ async def test_without_valkey_a_worker_goes_on_with_its_share(valkey_url: str) -
 
 @asynchronous
 @pytest.mark.parametrize("absent", [nobody, frozen])
-async def test_a_valkey_that_was_never_there_stops_nobody(absent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_valkey_server_that_never_answered_stops_no_request(absent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_limits, "ANSWER_SECONDS", 0.05)
     with absent() as url:
         one = Counted(url, "one", "absent")

@@ -39,8 +39,9 @@ def text_answer(*pieces: str) -> list[str]:
 
 
 class Shell:
-    """A home of its own, and an upstream that plays recordings: ``tape`` makes one, a model is its name. Nothing is kept
-    (loading a store takes longer than most commands do), unless a test ``keeps``."""
+    """A command line with a separate home directory, and an upstream that plays recordings. ``tape`` makes a recording; its
+    name is the name of the model. Nothing is stored unless a test calls ``keeps``, because loading a store takes longer than
+    most commands."""
 
     def __init__(self, home: Path) -> None:
         self.home = home

@@ -98,7 +98,7 @@ def test_a_database_that_was_deleted(keeping: Shell, tmp_path: Path) -> None:
     assert "had keys before and has none now" in listing(keeping)
 
 
-def test_a_setting_that_asks_for_none(keeping: Shell) -> None:
+def test_the_setting_none_requires_no_keys(keeping: Shell) -> None:
     keeping.environment["STREAMGLOT_SERVER__AUTHENTICATION"] = "none"
     done = keeping.run("keys", "add", "me")
     assert b"the gateway does not require it" in done.stderr

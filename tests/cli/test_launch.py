@@ -100,7 +100,7 @@ def test_a_launch_that_is_not_possible_is_refused_with_the_reason(agent: Shell, 
     assert why in done.stderr.decode()
 
 
-def test_another_server_at_the_port_is_no_gateway() -> None:
+def test_another_server_at_the_port_is_not_taken_for_a_gateway() -> None:
     with hostile() as other:
         other.scripts[""] = whole({"status": "ok"})
         assert not is_gateway(other.url)

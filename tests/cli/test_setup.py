@@ -434,7 +434,7 @@ def test_a_half_of_a_surrogate_pair_stays(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("client", ["codex", "claude-code", "aider", "openai"])
-def test_a_device_is_no_settings_file(shell: Shell, client: str) -> None:
+def test_a_device_is_refused_as_a_settings_file(shell: Shell, client: str) -> None:
     place = shell.home / FILES[client][0]
     place.parent.mkdir(exist_ok=True)
     place.symlink_to("/dev/zero")

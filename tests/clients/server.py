@@ -42,7 +42,7 @@ class StreamServer:
         return f"http://127.0.0.1:{self._port}/{key}"
 
     def forget(self) -> None:
-        """Lets go of what was served so far, where thousands of streams are."""
+        """Drops the bodies that were served so far, because a run may serve thousands of streams."""
         for key, (status, media_type, _) in self._served.items():
             self._served[key] = (status, media_type, [])
 

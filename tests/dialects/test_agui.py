@@ -220,7 +220,7 @@ class TestRegularContentEvents:
             {"type": "TEXT_MESSAGE_END", "messageId": "r-message-1", "metadata": {"finishReason": "end"}},
         ]
 
-    def test_text_that_never_came_is_no_message(self) -> None:
+    def test_a_text_without_deltas_makes_no_message(self) -> None:
         assert inside([TextStart(), TextEnd()]) == []
 
     def test_text_with_state(self) -> None:

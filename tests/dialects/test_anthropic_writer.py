@@ -258,7 +258,7 @@ def test_server_tools_are_written_from_their_native_form() -> None:
     data, _ = write(
         START, ToolCallStart("srvtoolu_1", "advisor", "server", native), ToolCallDelta("{}"), ToolCallEnd(), StreamEnd()
     )
-    assert b"input_json_delta" not in data, "the start said it already, and a client would join the two"
+    assert b"input_json_delta" not in data, "the start already has it, and a client would join the two"
     other = Echo("another", {})
     foreign = (
         ToolCallStart("s", "search", "server", other),

@@ -48,7 +48,7 @@ def test_addresses(name: str, base: str, stream: bool, wanted: Endpoint) -> None
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in DIALECTS.values() if entry.has_reader])
-def test_no_key_is_no_header(name: str) -> None:
+def test_without_a_key_there_is_no_header(name: str) -> None:
     headers = dialect(name).endpoint("http://a", Request("m")).headers
     assert not any("key" in header or header == "authorization" for header in headers)
 

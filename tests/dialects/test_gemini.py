@@ -331,7 +331,7 @@ def test_a_call_that_was_promised_more_is_incomplete() -> None:
     assert events[-3:] == [ToolCallDelta('{"a":"x'), ToolCallEnd(complete=False), StreamEnd("length", "MAX_TOKENS")]
 
 
-def test_paths_that_go_back_say_the_argument_again() -> None:
+def test_a_path_into_a_closed_part_repeats_the_argument() -> None:
     box = PartialArgs()
     written = [
         box.add(parse_path(path), value)
@@ -392,7 +392,7 @@ def test_gaps_in_lists_are_bounded() -> None:
         box.close()
 
 
-def test_numbers_that_are_none_and_halves_of_characters() -> None:
+def test_infinite_numbers_become_null_and_split_surrogate_pairs_are_joined() -> None:
     box = PartialArgs()
     written = box.add(("n",), float("inf")) + box.add(("s",), "\ud83d") + box.add(("s",), "\ude00é") + box.close()
     assert json.loads(written) == {"n": None, "s": "😀é"}

@@ -235,7 +235,7 @@ def test_the_error_names_the_fault_of_a_request(body: dict[str, Any], where: str
     assert where in caught.value.message
 
 
-def test_an_endless_answer_is_no_number_of_tokens() -> None:
+def test_an_unlimited_answer_has_no_token_limit() -> None:
     request = parse({"prompt": "x", "options": {"num_predict": -1}})
     assert request.max_tokens is None
     assert build(request).body["options"] == {"num_predict": -1}

@@ -117,7 +117,7 @@ def test_finish_words(word: str, reason: str) -> None:
     assert read(chunk({"content": "a"}, word), DONE)[-1] == StreamEnd(reason, word)  # type: ignore[arg-type]  # a reason of the table above
 
 
-def test_a_call_that_ends_with_stop_is_a_tool_call_all_the_same() -> None:
+def test_a_call_that_ends_with_stop_is_still_a_tool_call() -> None:
     assert read(chunk(call(0, "a", "f", "{}")), chunk({}, "stop"), DONE)[-1] == StreamEnd("tool_calls", "stop")
 
 

@@ -237,7 +237,7 @@ def test_state_of_another_provider_goes_with_a_search() -> None:
     assert [item["type"] for item in done(frames)] == ["tool_search_call", "reasoning"]
 
 
-def test_a_provider_of_this_dialect_says_it_itself() -> None:
+def test_a_namespace_that_the_provider_sent_is_kept() -> None:
     item = {
         "type": "function_call",
         "id": "fc_1",

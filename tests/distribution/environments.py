@@ -64,7 +64,7 @@ class Environment:
 
 
 def install(folder: Path, distribution: Path, extra: str = "", python: str = sys.executable) -> Environment:
-    """Skips the test, loudly, where the packages are neither cached nor on an index that can be reached."""
+    """Skips the test with a visible warning if the packages are neither cached nor on an index that can be reached."""
     succeed(uv(), "venv", "--quiet", "--clear", "--no-project", "--python", python, str(folder))
     environment = Environment(folder)
     wanted = f"streamglot[{extra}] @ {distribution.as_uri()}" if extra else str(distribution)

@@ -26,7 +26,7 @@ with Client() as client:
 """
 SIZES = re.compile(r"^\| `(?P<what>[^`]+)` \| (?P<megabytes>[\d.]+) MB \|", re.MULTILINE)
 TOLERANCE = 0.2
-"""Part of the size by which the table may be wrong before it must be written anew."""
+"""Part of the size by which the table may be wrong before it must be updated."""
 
 
 def test_the_base_is_the_pure_library_with_msgspec_alone(environment: Get) -> None:

@@ -126,7 +126,7 @@ async def test_the_lists_of_events_are_those_of_the_reads() -> None:
 
 
 class AskAgain(Stage):
-    """Gives the first turn up at its first text, and asks for another one."""
+    """Abandons the first turn at its first text, and asks for another one."""
 
     again = False
 

@@ -49,7 +49,8 @@ def store_of(gateway: Running) -> Store:
 async def keep(
     store: Store, request: Request, response: Response | None = None, *, caller: str = "", name: str = "", **more: Any
 ) -> Turn:
-    """A whole turn. What ``Started`` does not know is of its end; without an ending it is that of the response."""
+    """A whole turn. Fields that ``Started`` does not have belong to its end. Without an ``ending``, the ending is that of the
+    response."""
     session = await store.find_session(SessionHints(caller=caller, name=name), request)
     start = {field: more.pop(field) for field in Started.__struct_fields__ if field in more}
     turn = store.start(session, Started(**{"caller": caller, "model": request.model, "request": request, **start}))

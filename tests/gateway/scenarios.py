@@ -203,7 +203,7 @@ def with_calls(*chunks: dict[str, Any], found: list[tuple[str, Any]] = CALL) -> 
 REFUSED = {"error": {"message": "the model is on fire", "type": "server_error", "code": None}}
 
 SCENARIOS: dict[str, Scenario] = {
-    # --- plain answers in odd clothes
+    # --- plain answers in unusual forms
     "plain": Scenario(streamed(PLAIN), "Hello world", usage=(5, 2, None)),
     "text_then_call": Scenario(streamed(TEXT_AND_CALL), "Let me look.", calls=CALL, finish="tool_calls"),
     "crlf": Scenario(streamed(PLAIN.replace(b"\n", b"\r\n")), "Hello world"),

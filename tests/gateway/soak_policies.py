@@ -42,7 +42,7 @@ SPREAD_SECONDS = 1.0
 
 
 class SlowJudge(Policy, frozen=True):
-    """Takes its time, forwards ``weather`` and refuses everything else."""
+    """Waits, then forwards ``weather`` and refuses everything else."""
 
     wait: float = 2.0
 

@@ -53,7 +53,7 @@ def test_a_chunked_body_is_read(gateway: Running) -> None:
 
 
 def test_pipelined_requests_are_answered(gateway: Running) -> None:
-    """All but the first find the line busy."""
+    """All but the first wait, because another request is being answered."""
     request = b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS
     with raw(gateway.port) as one:
         one.send((request + b"\r\n" + BODY) * 2 + request + b"connection: close\r\n\r\n" + BODY)

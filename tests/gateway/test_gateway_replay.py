@@ -15,7 +15,7 @@ from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT, anthropic, stopped
 from streamglot.config import Config, LoadedConfig, ServerConfig, StoreConfig
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.auth import ratelimit as ledger
+from streamglot.gateway.auth import ratelimit
 from streamglot.gateway.auth.ratelimit import TokenBucket
 from streamglot.upstream.replay import recordings
 from streamglot.upstream.settings import Upstream
@@ -93,9 +93,9 @@ def test_an_internal_error_is_reported_in_every_dialect() -> None:
         assert gateway.ask("/health").status == 200
 
 
-def test_processes_share_one_ledger(tmp_path: Path) -> None:
+def test_processes_share_their_rate_limits(tmp_path: Path) -> None:
     try:
-        ledger.share(str(tmp_path))
+        ratelimit.share(str(tmp_path))
         mine, yours, other = TokenBucket("a"), TokenBucket("a"), TokenBucket("b")
         for bucket in (mine, yours, other):
             bucket.resize(3)
@@ -105,7 +105,7 @@ def test_processes_share_one_ledger(tmp_path: Path) -> None:
         yours.spend(3, 120.0)
         assert mine.take(1, 120.0) > 0
     finally:
-        ledger._shared = None
+        ratelimit._shared = None
 
 
 def test_a_hang_up_is_noticed_on_other_asgi_servers() -> None:

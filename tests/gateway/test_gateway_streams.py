@@ -175,7 +175,7 @@ def test_a_deadline_ends_a_stream_that_nobody_reads(upstream: HostileUpstream) -
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 @pytest.mark.parametrize("name", ["keep-alive-text", "keep-alive-call"])
 def test_keep_alives_are_sent_between_frames(upstream: HostileUpstream, quiet: Running, client: str, name: str) -> None:
-    """Before the first event, in a block and between blocks: whatever fills it must be read over by the client."""
+    """Before the first event, in a block and between blocks: the client must ignore what fills the silence."""
     body = PLAIN if name == "keep-alive-text" else TEXT_AND_CALL
     frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
     steps: list[Any] = [step for frame in frames for step in (Pause(0.2), frame[:20], Pause(0.01), frame[20:])]
@@ -194,7 +194,7 @@ def test_keep_alives_are_sent_between_frames(upstream: HostileUpstream, quiet: R
 
 @pytest.fixture(scope="module")
 def quiet(upstream: HostileUpstream) -> Any:
-    """It looks at its clock so often that no silence of a test is too short for it."""
+    """It checks its clock often enough to notice every silence of a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app, "TICK_SECONDS", 0.01)
         with running({"server": {"keep_alive_seconds": 0.01}, "upstreams": upstreams_at(upstream.url)}) as gateway:

@@ -1,4 +1,4 @@
-"""Numbers, names and codes that an upstream or a client makes up: every request is answered, and the gateway goes on."""
+"""Numbers, names and codes that an upstream or a client makes up: every request is answered, and the gateway continues."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def used(prompt: Any, completion: Any) -> dict[str, Script]:
 
 @pytest.mark.parametrize("dialect", list(used(1, 1)))
 def test_usage_below_zero_does_not_stop_the_clock(upstream: HostileUpstream, dialect: str) -> None:
-    """Timeouts, keep-alives and metrics go on: all of them hang on one periodic task."""
+    """Timeouts, keep-alives and metrics continue: all of them depend on one periodic task."""
     upstream.scripts["below"] = used(-5, -(10**30))[dialect]
     upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
     upstreams = upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 0.6})

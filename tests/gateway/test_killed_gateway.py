@@ -34,7 +34,7 @@ def body_for(question: str, model: str = "told") -> dict[str, Any]:
 
 @pytest.fixture
 def answering(upstream: HostileUpstream) -> HostileUpstream:
-    """Answers in the words of the question: ``told`` to the end, ``held`` only half of it."""
+    """Answers in the words of the question: ``told`` is answered completely, ``held`` only by half."""
 
     def answer(seen: Seen, *held: Hang) -> Script:
         chunks = [chunk({"content": word}) for word in words(seen.body["messages"][0]["content"])]

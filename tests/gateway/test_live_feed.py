@@ -11,7 +11,7 @@ from streamglot.gateway.observe.live import Live, live_feed
 
 
 async def busy(live: Live) -> None:
-    """Other streams run: watchers are woken all the time."""
+    """Other streams are running, so watchers are woken all the time."""
     while True:
         live.changed()
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Memory that is no longer in use is given back: after a crowd, and after a few very large answers."""
+"""Memory that is no longer in use is returned: after many concurrent streams, and after a few very large answers."""
 
 from __future__ import annotations
 

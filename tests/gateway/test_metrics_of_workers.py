@@ -1,4 +1,4 @@
-"""Metrics of several processes: any of them tells the sum, also of those that are gone."""
+"""Metrics of several processes: any of them reports the sum, including processes that have ended."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_nothing_is_counted_twice_while_a_process_is_retired(shared: Path) -> No
     left = {path.name: path.read_bytes() for path in shared.iterdir()}
     metrics.forget(child)
     for name, data in left.items():
-        (shared / name).write_bytes(data)  # as a reader still has it that looked a moment before
+        (shared / name).write_bytes(data)  # as a reader has it that read the file a moment before
     assert values(Metrics().page()[0])["streamglot_requests_total|openai_chat|end|up"] == 1
 
 
@@ -193,7 +193,7 @@ def test_a_reader_never_sees_half_of_what_is_written(tmp_path: Path) -> None:
         thread.join()
 
 
-def test_a_folder_that_is_gone_costs_the_numbers_of_others_only(tmp_path: Path) -> None:
+def test_without_the_folder_only_the_numbers_of_other_processes_are_missing(tmp_path: Path) -> None:
     metrics.share(str(tmp_path / "gone"))
     try:
         counting = Metrics()

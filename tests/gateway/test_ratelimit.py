@@ -55,7 +55,7 @@ def test_no_two_keys_share_a_limit() -> None:
 
 
 @pytest.mark.usefixtures("shared")
-def test_a_full_ledger_shares_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_beyond_the_number_of_places_share_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ratelimit, "PLACES", 4)
     places = [Account(f"{number}")._place for number in range(6)]
     assert sorted(places[:4]) == [0, 1, 2, 3]

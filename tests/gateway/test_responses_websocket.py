@@ -274,7 +274,7 @@ def test_a_refusal_of_an_upstream_has_its_status_and_its_headers(gateway: Runnin
     assert (error["type"], error["status"], error["headers"]["retry-after"]) == ("error", 429, "3")
 
 
-def test_an_error_behind_signs_of_life_still_has_its_status(upstream: HostileUpstream) -> None:
+def test_an_error_after_keep_alives_still_has_its_status(upstream: HostileUpstream) -> None:
     """Clients ignore an error without a status and go on waiting."""
     go_on = threading.Event()
     upstream.scripts["late"] = [Until(go_on), *whole({"error": {"message": "no"}}, 503)]
@@ -313,7 +313,7 @@ def test_the_official_client_holds_a_conversation(gateway: Running, upstream: Ho
     assert len(upstream.requests("m")[-1].body["messages"]) == 5
 
 
-# --- who may come in
+# --- which clients are accepted
 
 
 def test_the_upgrade_is_guarded_like_a_post(upstream: HostileUpstream) -> None:
@@ -355,7 +355,7 @@ def test_other_addresses_have_no_websocket(gateway: Running) -> None:
 # --- ends
 
 
-def test_a_client_that_hangs_up_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_client_that_disconnects_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["endless"] = unfinished(sse(text_chunk("x")), end=Hang())
     for reset in (False, True):
         with websocket(gateway.port) as client:

@@ -84,7 +84,7 @@ def test_numbers_are_in_the_frames_where_clients_take_them(upstream: HostileUpst
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
+def test_a_stream_with_keep_continues_without_its_client(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
     """The client hangs up in the middle; another one gets the rest, live, and both together have all of it."""
     go_on = threading.Event()
     upstream.scripts[name] = text_script(*WORDS[:5], Until(go_on), *WORDS[5:])

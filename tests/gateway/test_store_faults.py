@@ -68,7 +68,7 @@ class Traffic:
             self.turns[question] = line.headers["x-streamglot-turn"]
 
     async def asked(self, when: str) -> None:
-        """Until every client has had several answers to this."""
+        """Waits until every client has had several answers to this question."""
         self.now = when
         await soon(lambda: sum(question.startswith(when) for question in self.answered) > 3 * STREAMS)
 

@@ -52,7 +52,7 @@ def test_new_and_revoked_keys_take_effect_without_a_restart(tmp_path: Path) -> N
         assert asked(gateway, secret).status == 200
         assert with_store(url, lambda store: store.keys.revoke("me"))
         until(lambda: asked(gateway, secret).status == 401)
-        assert asked(gateway).status == 401  # a door that had keys does not open to all
+        assert asked(gateway).status == 401  # authentication stays on after the last key was revoked
         with pytest.raises(openai.AuthenticationError):
             openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret).models.list()
         assert secret not in str(gateway.lines)
@@ -155,7 +155,7 @@ def test_keys_of_configuration_and_store_are_accepted(tmp_path: Path) -> None:
         assert [asked(gateway, key).status for key in (secret, "sesame", "wrong")] == [200, 200, 401]
 
 
-# --- a door that others reach
+# --- a gateway that other machines can reach
 
 
 async def _enter(config: Config) -> Gateway:

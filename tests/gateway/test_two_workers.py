@@ -1,4 +1,4 @@
-"""Streams that are cut and gone on with, a thousand times, on two processes: while they run and after their end, on the process
+"""Streams that are cut and resumed, a thousand times, on two processes: while they run and after their end, on the process
 that produces them and on the other one. The bytes equal those of a client that was never disconnected."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def slowly(go_on: threading.Event) -> Any:
 
 
 class Stream:
-    """One stream: all of it as its first reader saw it, who is never cut, and how many events have come so far."""
+    """One stream: everything that its first reader, which is never cut, received, and the number of events so far."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

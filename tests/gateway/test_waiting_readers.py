@@ -135,7 +135,9 @@ def test_a_page_that_is_loaded_again_before_the_first_word(upstream: HostileUpst
             assert b"[DONE]" in came
 
 
-def test_a_page_whose_answer_is_not_kept_for_it_has_nothing_to_go_on_with(upstream: HostileUpstream, url: str, name: str) -> None:
+def test_a_reloaded_page_has_no_stream_to_resume_if_its_answer_was_not_kept(
+    upstream: HostileUpstream, url: str, name: str
+) -> None:
     upstream.scripts[name] = [Until(threading.Event())]
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)

@@ -183,7 +183,7 @@ class HostileUpstream:
         return chosen
 
     async def _play(self, script: Script, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Plays it; False if the connection is over. Meanwhile it is watched for the other side's hanging up."""
+        """Plays it; False if the connection is over. Meanwhile it checks whether the other side disconnects."""
         watcher = asyncio.ensure_future(self._watch(reader, seen))
         try:
             for step in script:

@@ -1,4 +1,4 @@
-"""Connections to each worker of a gateway, for tests that choose who answers."""
+"""Connections to each worker of a gateway, for tests that choose the worker that answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Lines:
         self._free: dict[int, list[Line]] = {worker: [] for worker in self.workers}
 
     async def prepare(self, each: int) -> None:
-        """Which worker takes a connection is not ours to choose, so it is tried until both have enough."""
+        """The test cannot choose the worker that accepts a connection, so it connects until both workers have enough."""
         while any(len(free) < each for free in self._free.values()):
             made = [await Line.to(self._port) for _ in range(each)]
             takers: dict[int, int] = {}

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Malformed(AssertionError):
-    """The server sent what is no HTTP/1.1 response."""
+    """The server sent something that is not an HTTP/1.1 response."""
 
 
 class Response(Struct):
@@ -77,7 +77,7 @@ def _head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def _body(status: int, headers: dict[str, str], data: bytes, method: str, closed: bool) -> tuple[bytes, bytes, bool] | None:
-    """The body, what is behind it, and whether its end was marked; None if it is not whole."""
+    """The body, the bytes after it, and whether its end was marked; None if the body is incomplete."""
     if method == "HEAD" or status in (204, 304):
         return b"", data, True
     if "content-length" in headers:

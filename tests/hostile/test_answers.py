@@ -61,7 +61,7 @@ def test_any_status_is_an_answer(port: int, upstream: HostileUpstream, status: i
 
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
-def test_a_field_name_with_line_ends_is_no_header(port: int, upstream: HostileUpstream, client: str) -> None:
+def test_a_field_name_with_line_ends_does_not_become_a_header(port: int, upstream: HostileUpstream, client: str) -> None:
     """If it is dropped, a header says so."""
     upstream.scripts["lines"] = streamed(PLAIN)
     for stream in (False, True):

@@ -162,7 +162,7 @@ def test_a_pipelined_request_does_not_hide_that_the_client_hangs_up(gateway: Run
         upstream.wait_for(model, lambda seen: seen.closed)
 
 
-def test_a_client_that_hangs_up_before_the_first_byte_of_its_answer(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_client_that_disconnects_before_the_first_byte_of_its_answer(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["hidden-early"] = [Hang()]
     one = Attacker(gateway.port, gateway)
     one.send(DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/hidden-early"))) + GET)
@@ -259,7 +259,7 @@ def test_a_request_that_is_cut_off_is_refused(gateway: Running) -> None:
     assert (response.status, response.code) == (400, "cut_off")
 
 
-# --- a server with nothing behind it: what the gateway's endpoints never do
+# --- a server without a gateway: behaviour that the gateway's endpoints never show
 
 
 class Endpoint:

@@ -144,7 +144,7 @@ def test_an_offer_to_upgrade_is_ignored(gateway: Running, target: Target, shape:
 
 @pytest.mark.parametrize("shape", UPGRADES)
 @pytest.mark.parametrize("packets", [1, 2])
-def test_a_body_behind_an_upgrade_is_no_request(gateway: Running, target: Target, shape: str, packets: int) -> None:
+def test_a_body_after_an_upgrade_is_not_read_as_a_request(gateway: Running, target: Target, shape: str, packets: int) -> None:
     request = target.request(UPGRADES[shape], body=SMUGGLED)
     head = request.index(b"\r\n\r\n") + 4
     sent = [request + HEALTH] if packets == 1 else [request[:head], request[head:] + HEALTH]

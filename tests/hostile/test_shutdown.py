@@ -95,7 +95,7 @@ def test_a_request_that_has_come_in_part_is_read_to_its_end() -> None:
     assert (second.status, second.headers["connection"]) in ((200, "close"), (503, "close"))
 
 
-def test_a_head_that_does_not_end_is_told_why_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_head_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HTTPProtocol, "last_request_seconds", 0.1, raising=False)
     with running(PATIENT) as gateway, Attacker(gateway.port, gateway) as one:
         one.send(DIRECT.request()[:40])

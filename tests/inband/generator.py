@@ -167,7 +167,7 @@ class Writer:
                 return as_braces(value, QUOTES[self._format])
             case "tags":
                 return as_tags(value)
-        raise AssertionError(f"{word} is no rule and no terminal")
+        raise AssertionError(f"{word} is neither a rule nor a terminal")
 
 
 def as_text(value: Any) -> str:

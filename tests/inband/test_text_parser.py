@@ -194,7 +194,7 @@ def test_the_longest_word_counts_and_wide_gaps_are_not_crossed() -> None:
     assert read == ["abc", "abc", "", False]
 
 
-def test_a_header_that_is_too_long_is_none() -> None:
+def test_a_header_that_is_too_long_is_malformed() -> None:
     source = Source()
     source.push("x" * 600)
     with pytest.raises(Malformed, match="within 512 characters"):

@@ -273,7 +273,7 @@ def test_a_turn_as_curl_and_as_a_test(upstream: HostileUpstream, url: str) -> No
     assert sorted(name.rpartition(".")[2] for name in files) == ["jsonl", "py", "sse", "times"]
 
 
-def test_a_turn_without_bytes_is_no_test(upstream: HostileUpstream, url: str) -> None:
+def test_a_turn_without_recorded_bytes_cannot_become_a_test(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
         gateway.ask("/v1/chat/completions", asked("openai_chat/told"))

@@ -281,7 +281,7 @@ def test_a_line_of_a_recording_that_is_no_event_is_shown_as_an_error() -> None:
     pieces = [Piece(0.0, "events", line) for line in lines]
     found = of_pieces(Inspection("openai_chat", "anthropic", has_events=True), pieces)
     assert found.kinds() == ["stream_start", *["stream_error"] * 4]
-    assert "is no event" in found.events()[1]["message"]
+    assert "is not an event" in found.events()[1]["message"]
 
 
 def test_a_writer_that_gives_up_leaves_what_was_folded_before() -> None:
@@ -365,7 +365,7 @@ def test_a_curl_command_quotes_what_a_shell_would_run() -> None:
     assert "'\"'\"'; rm -rf / #" in text
 
 
-def test_a_citation_outside_of_a_block_is_no_fault() -> None:
+def test_a_citation_outside_of_a_block_is_shown() -> None:
     pieces = pieces_of((0.0, "events", lines(StreamStart(), TextDelta("loose"), Citation(url="u"), StreamEnd())))
     found = of_pieces(Inspection("openai_chat", "anthropic", has_events=True), pieces)
     assert len(found.kinds()) == 4

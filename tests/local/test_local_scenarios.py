@@ -115,7 +115,7 @@ def test_the_loop_ends_properly(constrained: Running, dialect: str, name: str) -
 
 
 @pytest.mark.parametrize("dialect", UPSTREAMS)
-def test_a_client_that_hangs_up_cancels_the_tool(constrained: Running, dialect: str) -> None:
+def test_a_client_that_disconnects_cancels_the_tool(constrained: Running, dialect: str) -> None:
     HANG.clear()
     PLAYED.plays(lambda _number, _body: [("hang", PARIS)])
     with in_front_of(constrained, dialect, ["hang"]) as front:

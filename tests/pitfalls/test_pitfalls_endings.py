@@ -331,7 +331,9 @@ def test_usage_is_counted_once_with_its_cached_part(gateway: Running, upstream: 
 
 @pytest.mark.parametrize("client", ["openai_responses", "gemini", "agui", "vercel_ui", "openai_completions"])
 @pytest.mark.parametrize("via", WIRES)
-def test_a_client_that_hangs_up_lets_the_upstream_go(gateway: Running, upstream: HostileUpstream, via: str, client: str) -> None:
+def test_a_client_that_disconnects_releases_the_upstream(
+    gateway: Running, upstream: HostileUpstream, via: str, client: str
+) -> None:
     """litellm#37140: the upstream ran on for a client that was gone."""
     name = f"gone-{via}-{client}"
     pieces = wire(via, Turn(text="Hello and goodbye"), "m")

@@ -436,7 +436,7 @@ def test_too_much_that_is_held_ends_the_stream() -> None:
         assert (last.code, last.origin) == ("limit_policy_held_chars", "policy")
 
 
-def test_nothing_comes_behind_the_end() -> None:
+def test_nothing_follows_the_end() -> None:
     stage = policy_stage([Judge(by=lambda piece: end(stop="end"))])(ExchangeContext())
     assert stage is not None
     assert stage.feed(stream(text("a"))[:4])[-1] == StreamEnd("end")

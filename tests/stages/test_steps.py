@@ -204,7 +204,7 @@ def test_calls_that_the_provider_ran_stay_in_their_message() -> None:
     ]
 
 
-def test_a_call_that_broke_off_is_no_history() -> None:
+def test_an_incomplete_call_is_not_part_of_the_history() -> None:
     events = [*text("I look."), *call("a", "function", complete=False)]
     assert messages_of(collect([StreamStart(), *events, StreamEnd("length")])) == [Message("assistant", [TextPart("I look.")])]
 

@@ -234,7 +234,7 @@ async def test_a_producer_that_died_is_noticed(kind: str, request: pytest.Fixtur
 
 
 @asynchronous
-async def test_a_producer_whose_turn_was_ended_for_it_is_not_waited_for(url: str) -> None:
+async def test_a_reader_does_not_wait_for_a_producer_whose_turn_another_process_ended(url: str) -> None:
     """The process that found it dead wrote the ending; chunks that were written before can still be read."""
     store = await Store.open(StoreSettings(url=url))
     buffer = DatabaseBuffer(store.database, store.writer, lost=3600.0)
@@ -254,7 +254,7 @@ async def test_a_producer_whose_turn_was_ended_for_it_is_not_waited_for(url: str
 
 
 @asynchronous
-async def test_a_reader_goes_on_when_the_database_was_away(url: str, request: pytest.FixtureRequest) -> None:
+async def test_a_reader_continues_after_an_outage_of_the_database(url: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(url, request, lost=WAIT_SECONDS) as (one, two):
         ident = name()
         one.open(ident, "", nothing, nothing)

@@ -69,7 +69,7 @@ async def test_every_value_comes_back_as_it_was(url: str) -> None:
 
 
 @asynchronous
-async def test_a_column_of_nothing_but_none_is_inserted(url: str) -> None:
+async def test_a_column_with_only_none_values_is_inserted(url: str) -> None:
     database = await Database.open(url)
     try:
         insert = BulkStatement(database, database.insert_new(batch_items), batch_items)

@@ -51,7 +51,7 @@ async def test_turns_that_run_while_the_file_is_replaced(tmp_path: Path) -> None
 
 
 @asynchronous
-async def test_a_file_that_is_no_database_any_more(tmp_path: Path) -> None:
+async def test_a_database_that_was_replaced_by_another_kind_of_file(tmp_path: Path) -> None:
     """Requests continue without their history, and their turns are written when the file is back."""
     logged: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/here/s.db"), logged.append)

@@ -26,7 +26,7 @@ def test_blocks_of_agents_are_left_out(text: str, words: str) -> None:
     assert without_scaffolding(text) == words
 
 
-def test_a_message_that_is_nothing_but_scaffolding_gives_no_title() -> None:
+def test_a_message_that_only_an_agent_wrote_gives_no_title() -> None:
     request = ask(
         user("<session_context>\nLinux\n</session_context>"),
         user("<system-reminder>a</system-reminder>\nWrite the file"),

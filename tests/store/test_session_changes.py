@@ -53,7 +53,7 @@ async def test_a_session_that_is_being_answered_stays(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     turn = await begin(store, ask(user("go")), name="busy")
     await store.writer.flush()
-    with pytest.raises(RequestError, match="under way"):
+    with pytest.raises(RequestError, match="still being answered"):
         await delete_session(store.database, turn.session.id)
     assert [found.id for found in await store.queries.turns()] == [turn.id]
     await store.close()

@@ -71,7 +71,7 @@ async def test_every_command_counts_towards_the_limit(monkeypatch: pytest.Monkey
 
 
 @asynchronous
-async def test_while_it_is_gone_heartbeats_do_not_fill_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeats_do_not_fill_the_queue_while_the_server_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     monkeypatch.setattr(valkey_buffer, "WATCH_SECONDS", 0.0)
     with nobody() as address:

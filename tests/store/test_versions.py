@@ -188,5 +188,5 @@ async def test_a_data_directory_may_have_any_name(tmp_path: Path, name: str) -> 
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_an_empty_batch_is_no_rows() -> None:
+def test_an_empty_batch_has_no_rows() -> None:
     assert rows_of([]) == rows_module.Rows()

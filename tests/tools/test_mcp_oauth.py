@@ -198,7 +198,7 @@ def test_oauth_needs_an_address_and_a_secret_that_is_there() -> None:
         provider("x", "http://x/mcp", McpOAuth(client_secret_env="NOTHING"))
 
 
-def test_a_token_file_that_cannot_be_read_is_no_token() -> None:
+def test_an_unreadable_token_file_counts_as_missing() -> None:
     file = TokenFile("x", "http://x/mcp")
     file.path.parent.mkdir(parents=True)
     for data in (b"", b"[]", b"{"):

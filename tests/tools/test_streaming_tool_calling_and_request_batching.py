@@ -86,7 +86,7 @@ def test_7_multiple_tool_calls_run_together_and_results_come_in_call_order(model
     assert answer.choices[0].text == "sunny in Paris and sunny in Rome"
 
 
-def test_7_partial_failures_do_not_spoil_the_other_results(model: ChatModel) -> None:
+def test_7_partial_failures_do_not_affect_the_other_results(model: ChatModel) -> None:
     @streamglot.tool
     def get_weather(city: str) -> str:
         if city == "Paris":

@@ -123,7 +123,7 @@ def test_a_function_that_cannot_be_a_tool_is_refused_with_its_name() -> None:
             FunctionTool(function)
     with pytest.raises(ConfigError, match="needs a name"):
         as_tool(lambda: 1)
-    with pytest.raises(ConfigError, match="is no tool"):
+    with pytest.raises(ConfigError, match="is not a tool"):
         as_tool(5)
 
 

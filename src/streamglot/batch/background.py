@@ -21,7 +21,7 @@ TOO_MANY_REQUESTS = 429
 
 
 class BackgroundTraffic:
-    """The pace of every upstream. ``most``: concurrent calls for each. ``limits``: where all workers count their calls together."""
+    """The pace of every upstream. ``most``: concurrent calls for each. ``limits`` counts the calls of all workers together."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic, limits: SharedLimits | None = None) -> None:
         self.most = most

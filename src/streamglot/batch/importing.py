@@ -177,7 +177,8 @@ class Importer:
     def _store(
         self, connection: Connection, batch: Batch, ranges: list[list[Entry]], first: int, look_up: bool
     ) -> tuple[list[Entry], int]:
-        """``look_up``: ask the database which of these custom_ids it has. Otherwise it refuses them all if it has one."""
+        """``look_up``: ask the database first which of these custom_ids exist. Without it, the database refuses all of them if
+        one exists."""
         lease = {"lease": time.time() + LEASE_SECONDS}
         row = connection.execute(select(batches.c.closing).where(batches.c.id == batch.id)).first()
         if row is None or row.closing:

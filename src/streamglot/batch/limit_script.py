@@ -4,7 +4,8 @@ A worker sends how many calls it has in flight, what the upstream reported since
 start. The script answers how many may start, and when to ask again.
 
 - ``left`` is what remains of a limit: a grant lowers it, and a report of the upstream lowers it if other traffic used more.
-- A window ends at the earliest end that was reported for it: a report is older than its arrival, so all of them are too late.
+- A window ends at the earliest end that was reported for it: a report is already old when it arrives, so every reported end is
+  too late.
 - After its end the limit is full, except for the calls in flight, which may be counted in either window.
 - Until a limit is known, ``left`` is what was reported, without the calls in flight: it is not known which are counted.
 - Grants are spread over the window. A refusal of the upstream pauses all workers.

@@ -48,7 +48,7 @@ LEASE_SECONDS: Final = 60.0
 """Seconds after which a worker on another machine counts as dead if it did not renew its leases. A database restart takes
 less."""
 COUNTED_JOBS: Final = 64
-"""Open jobs that a claim counts. With more jobs the end is far, and whole ranges are claimed."""
+"""Open jobs that a claim counts. With more open jobs the end of the batch is not near, and whole ranges are claimed."""
 SHARES: Final = 2
 """Near the end, a claim takes one of this many shares per worker, so that the last calls are spread over all workers."""
 

@@ -17,7 +17,7 @@ import threading
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
 from types import TracebackType
@@ -115,7 +115,7 @@ class AsyncRequestBatch:
 def _never_raising(sender: Send[BatchItem, ItemResponse]) -> Send[BatchItem, ItemResponse]:
     """Wraps a sender so that a batch that cannot be sent gives each of its items an error."""
 
-    async def send(items: list[BatchItem]) -> Any:  # Any: an AsyncGenerator, as Send says
+    async def send(items: list[BatchItem]) -> AsyncGenerator[tuple[int, ItemResponse], None]:
         left = set(range(len(items)))
         error = StreamglotError("the batch was answered without a response to this request", code="no_result")
         try:

@@ -134,7 +134,7 @@ class WholeSender:
             answer = await asyncio.to_thread(self._send, given)
             if inspect.isawaitable(answer):
                 answer = await answer
-        places: dict[Any, int] = {item.id: place for place, item in enumerate(items)}  # Any: the answer's ids may be of any type
+        places: dict[Any, int] = {item.id: place for place, item in enumerate(items)}  # Any: an answer may have an id of any type
         responses = answer.get("responses") if isinstance(answer, dict) else None
         if not isinstance(responses, list):
             raise UpstreamProtocolError(f"the answer to a batch must be an object with responses, not {excerpt(answer)}")

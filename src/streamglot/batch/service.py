@@ -41,7 +41,7 @@ class ItemRunner(Runner, RemoteRunner, Protocol):
 
 class BatchService:
     """``route`` and ``describe`` are passed to the importer. ``database`` is the store's database over separate connections.
-    ``limits``: where all workers count their calls, if not each for itself."""
+    ``limits`` counts the calls of all workers together; without it, each worker counts its own."""
 
     def __init__(
         self,

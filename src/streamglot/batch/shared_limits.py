@@ -19,11 +19,11 @@ from .pace import LONGEST_PAUSE, Limit, UpstreamPace
 
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
-"""Seconds of silence after which Valkey counts as gone. Only batches wait for that time, not live requests."""
+"""Seconds without an answer after which Valkey counts as unreachable. Only batches wait that long, not live requests."""
 HEARTBEAT_SECONDS: Final = 1.0
 """Seconds between two messages of a worker with calls in flight. Without messages its calls no longer count."""
 IDLE_SECONDS: Final = 60.0
-"""Seconds. A worker without calls has nothing to say."""
+"""Seconds between two messages of a worker without calls, which has nothing to report."""
 RETRY_SECONDS: Final = 1.0
 """Seconds between two attempts to reach Valkey. Meanwhile the limits are divided."""
 FREE_SECONDS: Final = 0.2
@@ -129,7 +129,7 @@ class SharedPace(UpstreamPace):
         return [*arguments, AHEAD_MS]
 
     def answered(self, now: float, granted: int, wait: float, rests: bool, free: bool) -> bool:
-        """Notes the script's answer. Returns whether the worker can go on, or must set its alarm anew."""
+        """Records the script's answer. Returns whether the worker can continue, or must set its timer again."""
         self._permits += granted
         self._told += granted + free  # the calls of a free worker are counted until its next message
         self._ask_at = now + wait
@@ -200,7 +200,8 @@ class SharedLimits:
         self._changed.set()
 
     async def exchange(self) -> None:
-        """Exchanges one message for each upstream that has news. If Valkey does not answer, raises one of the client's errors."""
+        """Sends one message for each upstream whose state has changed. If Valkey does not answer, raises one of the client's
+        errors."""
         if not self._counting:
             await self._client.ping()
             self._succeeded()

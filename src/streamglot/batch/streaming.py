@@ -25,7 +25,7 @@ numbered from 1."""
 
 
 class StreamingClient(Protocol):
-    """The methods of a client that are used; an open ``Client`` has it."""
+    """The methods of a client that are used here. An open ``Client`` has them."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None: ...
@@ -45,7 +45,7 @@ async def stream_all(
                 await waiting.put(out)
 
     async def run() -> None:
-        """Runs all items. A reader that leaves cancels this and gets no end marker."""
+        """Runs all items. If the reader stops early, this task is cancelled and sends no end marker."""
         end = _End()
         try:
             async for _ in run_all(items, pump, concurrent=concurrent):

@@ -42,8 +42,8 @@ so a batch takes a fiftieth of it. 50 calls a second keep 32 slots busy if answe
 LIVE_COMMIT_SECONDS: Final = 0.1
 """Seconds. Results within this time are committed together while live requests are served: each commit interrupts them."""
 COMMIT_SECONDS: Final = 0.01
-"""Seconds that a result waits for others to be committed with, unless half of all slots have a result. A commit costs as much as
-three calls. No call of a model is so short that the wait matters."""
+"""Seconds that a result waits, so that it is committed together with others, unless half of all slots have a result. A commit
+costs as much as three calls. No call of a model is so short that the wait matters."""
 LIVE_RANGE_ITEMS: Final = 20
 """Items of a claim while live requests are served, for the same reason."""
 CLAIMED_JOBS: Final = 4

@@ -109,8 +109,8 @@ def _status(command: Callable[[], int]) -> int:
 
 
 def _misused(error: click.ClickException) -> int:
-    """Prints Click's usage error without the control characters that an argument may contain. Where a command is missing, the
-    help says it all."""
+    """Prints Click's usage error without the control characters that an argument may contain. If the command is missing, only
+    the help is printed."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         with suppress(OSError):
             print(error.format_message(), file=sys.stderr)

@@ -25,7 +25,7 @@ SHOWN_CHARS: Final = 2000
 """Characters of the arguments that are shown for approval, so that the question fits on the screen."""
 
 SHOWN_SECONDS: Final = 0.01
-"""Seconds between two looks at whether the call is shown: shorter than a person notices."""
+"""Seconds between two checks whether the call is shown: shorter than a person notices."""
 
 
 class ToolOptions(Struct, kw_only=True):

@@ -35,7 +35,7 @@ def make_request(
     messages: str | Iterable[Message | JsonObject],
     system: str,
     written_in: str,
-    fields: JsonObject,
+    fields: dict[str, Any],  # Any: each field has its own type, as in ``_object``
 ) -> Request:
     """Builds a request. ``messages`` may be a string.
 
@@ -62,7 +62,7 @@ def make_request(
     return made
 
 
-def _of_dialect(parse: _Parse, model: str, messages: _Messages, fields: JsonObject) -> Request:
+def _of_dialect(parse: _Parse, model: str, messages: _Messages, fields: dict[str, Any]) -> Request:  # Any: as above
     ours = {name: _object(name, value, parse) for name, value in fields.items() if _has_ours(name, value)}
     body = {"model": model, **{name: value for name, value in fields.items() if name not in ours}}
     if any(isinstance(message, Message) for message in messages):

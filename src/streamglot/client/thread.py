@@ -8,16 +8,17 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any, TypeAlias
 
 from ..engine.upstream_stream import ENDS
 from ..errors import ConfigError, StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
-from ..json_types import JsonObject
 from ..messages import Request
 from .client import Client
 from .mailbox import Mailbox
 from .stream import Stream
 
+_Fields: TypeAlias = dict[str, Any]  # Any: the arguments of ``Client.stream``
 QUEUE_EVENTS = 256
 """Events that wait for the reader: one or two seconds of a fast answer."""
 
@@ -116,7 +117,7 @@ class _Control:
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
 
-async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request | None, fields: JsonObject) -> None:
+async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request | None, fields: _Fields) -> None:
     try:
         async with Client() as client:
             await _work(control, mailbox, client, request, fields)
@@ -126,7 +127,7 @@ async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request
         control.end()
 
 
-async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Request | None, fields: JsonObject) -> None:
+async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Request | None, fields: _Fields) -> None:
     """Runs the stream. In every case the last event in the mailbox says how it ended."""
     mailbox.belongs_to(asyncio.get_running_loop())
     stream: Stream | None = None

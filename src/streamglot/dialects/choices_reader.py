@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import msgspec
 
 from ..errors import UpstreamProtocolError, excerpt
 from ..events import Usage
 from ..framing import Frame
-from ..json_types import JsonObject, JsonValue
+from ..json_types import JsonObject
 from . import faults
 from .lenient import fit, loads
 from .reader import Reader, ReaderOptions
@@ -18,7 +18,7 @@ from .reader import Reader, ReaderOptions
 class ChoicesReader(Reader):
     """``decoder`` is the decoder of a chunk. A subclass implements ``read_chunk`` and ``finish_stream``."""
 
-    decoder: ClassVar[msgspec.json.Decoder[JsonValue]]
+    decoder: ClassVar[msgspec.json.Decoder[Any]]  # Any: each dialect has its own type of chunk
 
     def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
@@ -27,7 +27,7 @@ class ChoicesReader(Reader):
         self._usage: Usage | None = None
         self._emitted: JsonObject = {}
 
-    def read_chunk(self, chunk: JsonValue) -> None:
+    def read_chunk(self, chunk: Any) -> None:  # Any: as for ``decoder``
         """Interprets one chunk."""
 
     def finish_stream(self) -> None:

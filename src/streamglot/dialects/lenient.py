@@ -10,7 +10,7 @@ import json
 from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Final, Union, get_args, get_origin
+from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
@@ -62,7 +62,7 @@ def _finite(number: str) -> float | None:
     return value if isfinite(value) else None
 
 
-def fit(kind: object, value: object) -> JsonValue:
+def fit(kind: object, value: object) -> Any:  # Any: an object of the type ``kind``, or None
     """The value as this type. Fields, elements and values that do not fit are dropped (None)."""
     members = get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
@@ -91,7 +91,7 @@ def fit(kind: object, value: object) -> JsonValue:
         return next((fitted for fitted in fits if fitted is not None), None)
 
 
-def _converted(value: object, kind: object) -> JsonValue:
+def _converted(value: object, kind: object) -> Any:  # Any: as for ``fit``
     """The value as this type, with strings converted to numbers where a number is expected. "inf" and "nan" are not numbers."""
     converted = msgspec.convert(value, kind, strict=False)
     if not _is_finite(converted):
@@ -108,7 +108,7 @@ def _is_finite(value: object) -> bool:
 
 
 @cache
-def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, JsonValue]]:
+def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, object]]:
     """The name, the wire name and the type of each field. Resolving the types takes longer than reading a value, so it is
     cached."""
     return [(item.name, item.encode_name, item.type) for item in msgspec.structs.fields(kind)]

@@ -193,7 +193,7 @@ class Exchange:
             self._tell(observer, partial(observer.annotated, subject), fact)
 
     def _cancelled_by_us(self) -> bool:
-        """Returns whether ``stop`` or ``interrupt`` cancelled the read. If so, takes the cancellation back."""
+        """Returns whether ``stop`` or ``interrupt`` cancelled the read. If so, undoes the cancellation."""
         if self._task is None or not (self._stopped or self._interruption is not None):
             return False
         self._task.uncancel()
@@ -382,7 +382,7 @@ class Exchange:
             self._collect.feed_all(self._uncollected)
             self._uncollected.clear()
 
-    def _tell(self, observer: Observer, hook: Callable[[Any], None], argument: object) -> None:  # Any: of the hook's own type
+    def _tell(self, observer: Observer, hook: Callable[[Any], None], argument: object) -> None:  # Any: the type of the hook
         try:
             hook(argument)
         except Exception as error:

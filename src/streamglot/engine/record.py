@@ -147,7 +147,7 @@ class ExchangeRecord(Struct):
             )
 
     def timeline(self) -> JsonObject:
-        """Returns the begin and end of blocks, the waits and the failed attempts, in seconds since ``began``."""
+        """Returns the beginning and end of blocks, the waits and the failed attempts, in seconds since ``began``."""
         blocks = [(round(at, 6), name) for at, name in self.blocks]
         facts: JsonObject = {"blocks": blocks, "waits": self.waits, "failures": self.failures}
         return {name: found for name, found in facts.items() if found}

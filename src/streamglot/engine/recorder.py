@@ -50,7 +50,8 @@ def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[Js
 
 
 def _without(response: Response, secrets: Sequence[str]) -> Response:
-    """Returns the response without these secrets. Secrets in one piece were masked on their way; here they are in one piece."""
+    """Returns the response without these secrets. The stream masks a secret within one delta. A secret that was split over
+    several deltas is whole here, so it is masked now."""
 
     def masked(part: Part) -> Part:
         for name in ("text", "arguments"):

@@ -270,7 +270,7 @@ class StageRunner:
             self._answer_all(reply)
         ready, self._ready = self._ready, []
         self._over = True
-        if not self._end_left:  # a stage that had seen the end of its turn keeps another end to itself
+        if not self._end_left:  # a stage that has seen the end of its turn does not emit a second end
             self._end_left = True
             ready.append(events[-1] if events else last)
         if is_incomplete and ready and type(ready[-1]) is StreamEnd:

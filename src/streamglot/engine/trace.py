@@ -29,7 +29,7 @@ class AttemptTrace(Protocol):
         """The attempt ended before its first event."""
 
     def close(self) -> None:
-        """The engine reads no more. An attempt that has not ended was given up."""
+        """The engine reads no more. An attempt that has not ended counts as abandoned."""
 
 
 class EngineTracer(Protocol):

@@ -197,7 +197,7 @@ class UpstreamRequest:
         return tracer.attempt(candidate, self._for(candidate), session=self._record.session)
 
     def _for(self, candidate: Candidate) -> Request:
-        """The request as this candidate is asked."""
+        """Returns the request in the form that this candidate gets."""
         request, upstream = self._request, candidate.upstream
         streams = request.stream if upstream.stream == "same" else upstream.stream == "always"
         return msgspec.structs.replace(request, model=candidate.model, stream=streams)

@@ -238,7 +238,7 @@ class ErrorContext:
 
 
 def _raised(event: StreamError) -> UpstreamError:
-    """Returns the event as the exception that it was. Its message already has the context."""
+    """Returns the exception for this error event. Its message already has the context."""
     kind = UpstreamTruncated if event.code.startswith(("upstream_truncated", "upstream_empty")) else UpstreamRefused
     error = kind(event.message, code=event.code, status=event.status, retryable=event.retryable, detail=event.detail)
     error.origin = event.origin

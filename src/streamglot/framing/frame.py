@@ -20,7 +20,7 @@ class Frame(Struct, frozen=True, gc=False):
 
 
 class Framing(Protocol):
-    """A box that splits bytes into frames. ``close`` returns what the end of the input leaves.
+    """A box that splits bytes into frames. ``close`` returns the frames that the end of the input completes.
 
     An exceeded limit or a broken frame does not discard the frames before it: it is stored in ``error``, and nothing more is
     read.

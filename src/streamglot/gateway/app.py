@@ -22,7 +22,7 @@ from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, StreamglotError
 from ..tasks import TaskSupervisor, WriteLine
 from ..upstream.secrets import hide, hide_in
-from .auth import ratelimit as ledger
+from .auth import ratelimit
 from .auth.authenticator import Authenticator, Caller
 from .auth.budgets import Reservation
 from .auth.slot import Slot
@@ -139,7 +139,7 @@ class Gateway:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        ledger.join()
+        ratelimit.join()
         set_allocator()
         async with self.pool:
             await self._open_store()

@@ -157,7 +157,7 @@ class RequestHandler:
             self._response.call.cut()
 
     def _cancelled_by_us(self) -> bool:
-        """Returns whether the gateway cancelled the request. If so, takes the cancellation back and raises the error that caused
+        """Returns whether the gateway cancelled the request. If so, undoes the cancellation and raises the error that caused
         it, if there is one."""
         if not (self._gone or self._stopped or self._interruption is not None):
             return False

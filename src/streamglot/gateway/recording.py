@@ -80,7 +80,7 @@ class TurnRecorders:
         record.session = session.id
         if options.conversation:
             if request.previous_response_id:
-                raise RequestError("conversation and previous_response_id exclude each other: send one of them")
+                raise RequestError("conversation and previous_response_id cannot be used together: send one of them")
             session.previous = await self._last_of(session)
         named = request.previous_response_id or (session.name if options.conversation else "")
         if request.previous_response_id and not session.previous:

@@ -1,6 +1,6 @@
 """Writes the answer to the client, as a stream or as one body, and copies it to the store.
 
-When the client has gone or has its answer for now, the rest goes to the store alone.
+When the client has disconnected, or fetches its answer later, the rest goes only to the store.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class ResponseWriter:
             self.call.cut()
 
     def leave(self) -> None:
-        """Detaches the client, which has gone or has its answer. The stream continues for a client that resumes it."""
+        """Detaches the client, which has disconnected or fetches its answer later. The stream continues for a client that
+        resumes it."""
         self.left = True
         self.call = DetachedCall(self.call)
 

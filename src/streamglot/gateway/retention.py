@@ -71,6 +71,6 @@ def _can_be_fetched(body: JsonObject, store: Store | None) -> None:
         raise Unsupported("background needs stored content, and store.content is off: set it, or leave out background")
     if body.get("store") is False:
         raise Unsupported(
-            "background and store: false exclude each other; leave out one of them",
+            "background and store: false cannot be used together; leave out one of them",
             detail={"param": "store"},
         )

@@ -19,7 +19,7 @@ from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, StreamglotError
 from . import shared_approvals
 from .app import Gateway
-from .auth import ratelimit as ledger
+from .auth import ratelimit
 from .auth.authenticator import Authenticator
 from .auth.stored_keys import StoredCallers
 from .http.server import Server, block_reload, block_signals, unblock_signals
@@ -56,7 +56,7 @@ def serve(loaded: LoadedConfig, listener: socket.socket | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="streamglot-") as folder:
         metrics.share(folder)
-        ledger.share(folder)
+        ratelimit.share(folder)
         shared_approvals.share(folder)
         return _Supervisor(loaded, listener).run(server.workers)
 

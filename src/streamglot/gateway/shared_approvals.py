@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WATCH_SECONDS: Final = 0.4
 """Seconds between two polls for decisions, and for the questions of other processes while a client watches them."""
 TAKEN_SECONDS: Final = 5.0
-"""Seconds that a decision waits to be taken by the process that holds the stream: ten looks of a busy process."""
+"""Seconds that a decision waits to be taken by the process that holds the stream: ten polls of a busy process."""
 UNKNOWN_SECONDS: Final = 0.5
 """Seconds to wait for the row of an unknown question. Its own process shows a question before the row is committed."""
 POLL_SECONDS: Final = 0.05

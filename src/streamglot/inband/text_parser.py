@@ -305,7 +305,7 @@ class TextParser:
             self._text(rest)
 
     def _call_begins(self, engine: Engine, opener: str) -> Wait:
-        """Calls are switched off: checks whether one would end the reasoning here. Then it is text from here on."""
+        """Used if calls are switched off: checks whether a call would end the reasoning here. If so, the rest is text."""
         source = self.source
         certain = engine.in_reasoning == "marker"
         source.record(opener)

@@ -124,7 +124,7 @@ class ValueWriter:
         self._size = 0
         self._text = types == {"string"} or (not types and untyped == "string")
         self._flows = self._text and not trim
-        """A string whose pieces are handed on as they come: nothing waits, and nothing is to be trimmed."""
+        """Whether the pieces of a string are passed on as they arrive: nothing waits, and nothing has to be trimmed."""
         self._inner: Generator[None, None, None] | None = None
         self._source = Source()
         if self._text:
@@ -132,7 +132,7 @@ class ValueWriter:
 
     def feed(self, piece: str) -> None:
         if self._flows and piece[-1:] > " ":
-            self._sink(escaped(piece))  # as nearly all of a long string comes
+            self._sink(escaped(piece))  # the usual case for a long string
             return
         if self._tail:
             piece = self._tail + piece

@@ -1,4 +1,4 @@
-"""The bars of a waterfall: blocks of the answer, attempts and waits, each with its begin and end."""
+"""The bars of a waterfall: blocks of the answer, attempts and waits, each with its beginning and end."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ Rows leave in pages, so that the first are shown while the rest is still being r
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from ..dialects import DIALECTS, dialect
 from ..dialects.writer import Rules, Writer
@@ -188,7 +189,7 @@ class Inspection:
                 try:
                     event = decode(line)
                 except (ValueError, RecursionError) as error:  # a recording that was pasted may have anything in it
-                    event = RequestError(f"this line of the recording is no event: {error}").as_event()
+                    event = RequestError(f"this line of the recording is not an event: {error}").as_event()
                     line = encode(event)
                 row, own = self._origin(event)
                 self._event(at, event, line, row, OWN if own and self.attempts else 0)
@@ -240,7 +241,7 @@ class Inspection:
 
     # --- client frames
 
-    def _written_by(self, write: Any) -> list[bytes]:  # Any: a bound method of the writer
+    def _written_by(self, write: Callable[[], bytes]) -> list[bytes]:
         """Returns the frames that this call makes the writer write.
 
         If the writer fails, there are no client frames from here on.

@@ -172,7 +172,7 @@ class Approvals:
         return call
 
     def peek(self, id: str, key: str, arguments: str | None = None) -> SuspendedCall:
-        """Returns what ``resume`` would give back, and leaves it."""
+        """Returns the call that ``resume`` would return, without removing it."""
         call = self._suspended.get(id)
         if call is None or call.request.key != key or call.until <= asyncio.get_running_loop().time():
             raise not_suspended(id)
@@ -181,7 +181,7 @@ class Approvals:
         return call
 
     def put_back(self, call: SuspendedCall) -> None:
-        """Takes back a call that ``resume`` gave and that could not be used."""
+        """Puts back a call that ``resume`` returned and that could not be used."""
         self._suspended[call.request.id] = call
 
 
@@ -208,7 +208,7 @@ def check_decision(request: ApprovalRequest, decision: Decision) -> None:
 
 
 def check_arguments(request: ApprovalRequest, changed: str) -> None:
-    """Refuses changed arguments that are no JSON object where those of the call are one: the call would break, and nobody could
+    """Refuses changed arguments that are not a JSON object if those of the call are one: the call would break, and nobody could
     decide about it again. Other calls take free text."""
     if request.kind == "tool_call" and _is_object(request.text) and not _is_object(changed):
         raise RequestError(

@@ -9,8 +9,8 @@ A policy declares its needs with the functions here and joins them with ``|``:
     answer()                          the whole answer
     request("text", "tool_result")    messages, tool results, tool definitions of the request
 
-From these the least hold-back follows: a kind of block that no policy asks for is not held at all, and the others only until
-the unit that was asked for is there."""
+The engine holds as little as these needs allow: a kind of block that no policy needs is not held, and every other kind only
+until the needed unit is complete."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class Piece(Struct, frozen=True):
         return msgspec.json.decode(self.text or "{}")
 
     def can_run(self) -> bool:
-        """Whether a client may run this call. One that broke off behind its last argument looks complete to clients of dialects
-        that cannot mark it; free text always does."""
+        """Whether a client may run this call. A call that broke off after its last argument looks complete to clients whose
+        dialect cannot mark it as incomplete. A call with free text always looks complete."""
         if self.complete or self.call_kind == "custom":
             return True
         try:

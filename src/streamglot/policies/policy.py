@@ -49,7 +49,7 @@ class JudgeContext(Struct):
 
 class Policy(Options, frozen=True, kw_only=True):
     """Options that every policy has. ``when``: the exchanges and tools it applies to. ``on_error``: what happens to a piece
-    when judging it fails, takes longer than ``seconds``, or too many judgements are under way. ``store_original``: whether the
+    when judging it fails, takes longer than ``seconds``, or too many judgements are in progress. ``store_original``: whether the
     record of a verdict has the original text."""
 
     when: When | None = None

@@ -120,7 +120,7 @@ class Replay:
                 self._pool.shutdown(cancel_futures=True)
 
     def add(self, turns: list[RecordedTurn]) -> None:
-        """Judges these turns, or has them judged. Waits while too many batches are under way."""
+        """Judges these turns, or has them judged. Waits while too many batches are in progress."""
         if self._runner is not None:
             self.report.add(self._runner.run(turns))
             return

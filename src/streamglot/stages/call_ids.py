@@ -1,8 +1,8 @@
 """Ids of tool calls that are unique in their conversation, whatever the upstream says.
 
-Some upstreams count the calls of each answer from one, so that two turns have a ``call_1`` each. A client that finds a call by
-its id then takes the second for the first. Ids that a reader or an in-band parser makes begin with a prefix that is unique to
-the exchange (``call_prefix``). This stage replaces the ids of an upstream that repeat one of the conversation.
+Some upstreams count the calls of each answer from one, so that two turns have a ``call_1`` each. A client that looks up a call
+by its id then confuses the second call with the first. Ids that a reader or an in-band parser makes begin with a prefix that is
+unique to the exchange (``call_prefix``). This stage replaces the ids of an upstream that repeat one of the conversation.
 """
 
 from __future__ import annotations

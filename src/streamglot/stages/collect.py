@@ -238,7 +238,7 @@ class _ChoiceParts:
         self.choice.parts.append(ToolResultPart(event.call_id, [TextPart(event.content)], event.is_error, native=event.native))
 
     def cite(self, event: Citation) -> None:
-        """A citation behind its text belongs to that text."""
+        """A citation after its text belongs to that text."""
         if type(self._open) is TextStart:
             self._citations.append(event)
         elif self._last_text is not None:

@@ -9,7 +9,7 @@ the order in which events leave, so it can be tested without an event loop:
     out += stage.close()                 # after the last event of the stream
 
 An instance serves one model turn of one exchange. When a stage puts a ``NextRequest`` among its output, the engine asks an
-upstream again; the stages before it are built anew for the new turn, and its own instance is fed with the new events, which
+upstream again; the stages before it are built again for the new turn, and its own instance is fed with the new events, which
 start with their own ``StreamStart``.
 """
 
@@ -28,12 +28,12 @@ from ..messages import Request, ToolResultPart
 
 class ExchangeContext(Struct):
     """Facts about an exchange, for stages and observers. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
-    key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use. ``can_ask``: the
+    key, ``trace`` the W3C trace context, ``tools`` the globs of the gateway's tools that the exchange may use. ``can_ask``: the
     client can ask its user about a call, and brings the decision with its next request. ``activity``: how the client wants to see
     runs of tools ("", "extensions" or "reasoning"). ``annotations`` are facts that a stage reports (verdicts, tool runs), by
     subject: observers store them with the turn. ``state`` is what stages keep over all model turns of the exchange, by subject:
-    it is never stored. ``on_fact`` receives each fact as it is reported. ``upstream`` and ``upstream_model`` answer the model
-    turn under way."""
+    it is never stored. ``on_fact`` receives each fact as it is reported. ``upstream`` and ``upstream_model`` answer the current
+    model turn."""
 
     request_id: str = ""
     endpoint: str = ""
@@ -44,7 +44,7 @@ class ExchangeContext(Struct):
     can_ask: bool = False
     activity: str = ""
     annotations: dict[str, list[JsonObject]] = field(default_factory=dict)
-    state: JsonObject = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)  # Any: each stage keeps its own type under its subject
     upstream: str = ""
     upstream_model: str = ""
     on_fact: Callable[[str, JsonObject], None] | None = None

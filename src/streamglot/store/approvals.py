@@ -69,7 +69,7 @@ class StoredApprovals:
 
     @property
     def generation(self) -> int:
-        """Grows when the database was replaced, and with it all rows are gone."""
+        """Increases when the database was replaced, which removes all rows."""
         return self._database.generation
 
     def is_alone(self) -> bool:

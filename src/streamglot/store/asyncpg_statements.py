@@ -1,8 +1,7 @@
-"""Runs statements of PostgreSQL on asyncpg, without SQLAlchemy. Its work for each statement costs the process 200 µs, four times as
-much as asyncpg's.from .sql_types import SqlValue, SqlValues
+"""Runs statements of PostgreSQL on asyncpg, without SQLAlchemy.
 
-
-The functions for a ``Connection`` are called within SQLAlchemy's ``run_sync``, like other work on a connection.
+SQLAlchemy takes 200 µs of CPU for each statement, four times as much as asyncpg. The functions for a ``Connection`` are called
+within SQLAlchemy's ``run_sync``, like other work on a connection.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ STREAM_BYTES: Final = 16 * 2**20
 KEEP_SECONDS: Final = 3600.0
 """How long an ended stream can be resumed, in seconds."""
 WATCH_SECONDS: Final = 0.4
-"""Seconds between two looks for stop requests from other processes."""
+"""Seconds between two checks for stop requests of other processes."""
 HEARTBEAT_SECONDS: Final = 5.0
 LOST_SECONDS: Final = 20.0
 """Seconds without a heartbeat after which a producer counts as dead, unless its process is known to live."""
@@ -53,7 +53,7 @@ class StreamBuffer(Protocol):
         reader waits for events that were not appended yet. ``head`` is what readers must know before they read."""
 
     async def claim(self, stream_id: str, caller: str, head: str) -> bool:
-        """Reserves a stream for this process, which opens it then. Returns False if another process has it, or if the stream has
+        """Reserves a stream for this process, which then opens it. Returns False if another process has it, or if the stream has
         ended with events. If several processes ask at once, one gets True."""
         ...
 

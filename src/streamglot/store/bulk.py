@@ -31,8 +31,9 @@ class BulkStatement:
         names: Sequence[str] | None = None,
         where: Callable[[SqlColumns], ColumnElement[bool]] | None = None,
     ) -> None:
-        """``names``: the parameters of a statement that is no insert; None for an insert. ``where``: a function from the columns of new rows to the
-        condition for inserting them, on PostgreSQL. SQLite has one writer, so that its caller can check the condition before."""
+        """``names``: the parameters of a statement that is not an insert; None for an insert. ``where``: a function from the
+        columns of new rows to the condition for inserting them, on PostgreSQL. SQLite has one writer, so that its caller can
+        check the condition before."""
         inserts = names is None
         given = [column.name for column in table.columns if column.autoincrement is not True] if names is None else list(names)
         self._database = database
@@ -50,19 +51,19 @@ class BulkStatement:
         self._given = given
 
     def rows(self, connection: Connection, **values: SqlValue) -> Sequence[Sequence[SqlValue]]:
-        """Runs a query with these parameters. Returns its rows; their columns are known by place only."""
+        """Runs a query with these parameters. Returns its rows; their columns are identified by position only."""
         if self._database.is_sqlite:
             return self.one(connection, **values).all()
         return asyncpg_statements.fetch(connection, self._sql, self._values(values))
 
     def run(self, connection: Connection, **values: SqlValue) -> int:
-        """Runs a statement that is no insert with these parameters. Returns how many rows it changed."""
+        """Runs a statement that is not an insert, with these parameters. Returns how many rows it changed."""
         if self._database.is_sqlite:
             return self.one(connection, **values).rowcount
         return asyncpg_statements.run(connection, self._sql, self._values(values))
 
     def one(self, connection: Connection, **values: SqlValue) -> CursorResult[SqlValues]:
-        """Runs a statement that is no insert once, with these parameters. It costs more than ``rows`` and ``run``."""
+        """Runs a statement that is not an insert once, with these parameters. It costs more than ``rows`` and ``run``."""
         return connection.exec_driver_sql(self._sql, self._values(values))
 
     def _values(self, values: Mapping[str, SqlValue]) -> SqlValues:

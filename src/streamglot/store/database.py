@@ -26,9 +26,9 @@ T = TypeVar("T")
 WRITE_LOCK: Final = 0x5347_4C54
 """Advisory lock of PostgreSQL. Writers of turns share it; pruning and migrations take it exclusively."""
 _TRANSIENT_CLASSES: Final = ("08", "25", "40", "53", "55", "57", "58")
-"""Classes of SQLSTATE that a later attempt may not meet: connection, read-only, conflict, full, busy, stopped, system."""
+"""SQLSTATE classes of errors that a later attempt may avoid: connection, read-only, conflict, full, busy, stopped, system."""
 _STATEMENT_ERRORS: Final = ("no such column", "no such function", "near ", "table ", "too many")
-"""Beginnings of the messages of SQLite that blame the statement. Its other operational errors concern the file."""
+"""Beginnings of SQLite messages about a fault in the statement. Its other operational errors concern the file."""
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _DAMAGED_CODES: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 """Error codes of SQLite for a damaged file and for a file that is not a database."""

@@ -35,7 +35,7 @@ BUSY_SECONDS: Final = 1.0
 """How long SQLite itself waits for a lock, in seconds. After that the writer waits, and counts it."""
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
-"""A database that takes longer than this over one statement, in seconds, counts as gone."""
+"""Seconds. A database that takes longer for one statement counts as unreachable."""
 IDLE_SECONDS: Final = 1.0
 """Seconds. A PostgreSQL connection that was idle for longer is tested before its next use. A test takes three round trips, as
 many as a transaction. A server that stops closes its connections, which is known without a test."""
@@ -292,8 +292,13 @@ def engines(place: URL) -> Engines:
 
 
 def _clean_parameters(
-    _connection: Connection, _cursor: object, statement: str, parameters: SqlValue, _context: object, many: bool
-) -> tuple[str, SqlValue]:
+    _connection: Connection,
+    _cursor: object,
+    statement: str,
+    parameters: dict[str, object] | tuple[object, ...],
+    _context: object,
+    many: bool,
+) -> tuple[str, dict[str, object] | tuple[object, ...]]:
     """Replaces text that no database can hold (NUL in PostgreSQL, half of a surrogate pair in both) in a query's parameters. It
     comes from clients and command lines. The replacement is a character that no id, name or word contains, so the query finds
     nothing. Bulk rows were cleaned when they were made."""

@@ -81,19 +81,19 @@ async def prune_turns(
 
 
 async def delete_session(database: Database, session_id: str) -> int:
-    """Removes all turns of the session with their messages; gives their number. One that still runs is not removed from under
-    its client: it is to be stopped first."""
+    """Removes all turns of the session with their messages, and returns their number. Refuses if a turn is still running: stop
+    it first."""
     turns, endings = schema.turns, schema.endings
     question = select(turns.c.id, endings.c.ending).outerjoin(endings, endings.c.turn_id == turns.c.id)
     rows = await database.fetch(question.where(turns.c.session_id == session_id))
     if any(row.ending is None for row in rows):
-        raise RequestError("the session has an answer under way; stop it, or wait for its end", code="session_busy", status=409)
+        raise RequestError("the session is still being answered; stop it, or wait for its end", code="session_busy", status=409)
     return await _remove_all(database, [row.id for row in rows])
 
 
 async def _remove_all(database: Database, turns: Sequence[str]) -> int:
-    """Removes these turns and the messages that only they contain; gives their number. Turns that count for a key's budget are
-    refused."""
+    """Removes these turns and the messages that only they contain, and returns their number. Turns that count for a key's
+    budget are refused."""
     done = Pruned()
     for start in range(0, len(turns), TURNS_PER_TRANSACTION):
         some = turns[start : start + TURNS_PER_TRANSACTION]

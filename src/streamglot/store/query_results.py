@@ -94,7 +94,7 @@ class RawFrame(Struct, array_like=True):
 
 
 class RawFrames(Struct):
-    """Frames of a turn, the number to ask for the next ones with, and whether there may be some."""
+    """Frames of a turn, the number from which to read the next ones, and whether there may be more."""
 
     found: list[RawFrame]
     next: int

@@ -13,9 +13,9 @@ from .database import Database
 
 OWN: Final = ""
 TITLE: Final = "title"
-"""The place of a title that was given: a state of the session, beside those of its providers. No provider has an empty name."""
+"""The key of a given title among the session's states, beside those of its providers. No provider has an empty name."""
 TITLE_CHARS: Final = 200
-"""The longest title that may be given: it stands in one line of a list."""
+"""Characters of the longest title: it must fit on one line of a list."""
 
 
 def given_titles(sessions: list[str]) -> Select[tuple[str, str]]:
@@ -26,7 +26,7 @@ def given_titles(sessions: list[str]) -> Select[tuple[str, str]]:
 
 
 async def rename_session(database: Database, session_id: str, title: str) -> None:
-    """Gives the session a title. An empty one takes it back."""
+    """Sets the title of the session. An empty title removes it."""
     title = " ".join(title.split())[:TITLE_CHARS]
     states = schema.states
     place = {"session_id": session_id, "provider": OWN, "name": TITLE}

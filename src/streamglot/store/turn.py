@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 TITLE_CHARS: Final = 120
 TITLE_ASKS: Final = 3
-"""User messages of a request for a title: the question, with what an agent writes before and behind it."""
+"""User messages of a request for a title: the question, with what an agent writes before and after it."""
 INSTRUCTION_CHARS: Final = 4000
-"""Characters of a system prompt that are looked through for what it asks."""
+"""Characters of a system prompt that are searched for what it asks."""
 BARE_BYTES: Final = 1024
 """Approximate bytes of the start or the end of a turn without contents."""
 STATE_TURN: Final = "streamglot.turn"

@@ -38,7 +38,7 @@ BATCH: Final = 1_000
 BLOCK_MILLISECONDS: Final = 1_000
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
-"""A server that is silent for longer than this, in seconds, counts as gone."""
+"""Seconds. A server that does not answer for longer counts as unreachable."""
 DISCONNECT_SECONDS: Final = 0.5
 """How long closing a connection may take, in seconds."""
 

@@ -24,8 +24,8 @@ def tool_for(name: str, hosted: Mapping[str, str]) -> str | None:
 
 
 class HostedTools:
-    """The hosted tools of one request that tools of the gateway replace. ``declared`` are the client's tools without them. A tool
-    whose stand-in is not offered stays there: the upstream has it, or it is left out and named."""
+    """The hosted tools of one request that tools of the gateway replace. ``declared`` are the client's tools without them. A
+    tool whose replacement is not offered stays in ``declared``: the upstream has it, or it is left out and reported."""
 
     def __init__(self, request: Request, offer: Offer) -> None:
         ours = {tool.name: name for name, tool in offer.tools.items()}
@@ -46,7 +46,7 @@ class HostedTools:
                 self._shown[stand_in] = spec
 
     def choice(self, choice: ToolChoice | None) -> ToolChoice | None:
-        """The client's choice with the names of the stand-ins."""
+        """The client's choice with the names of the replacements."""
         if choice is None or not any(name in self._names for name in choice.tools):
             return choice
         return structs.replace(choice, tools=[self._names.get(name, name) for name in choice.tools])
@@ -57,7 +57,7 @@ class HostedTools:
         return name in self._shown
 
     def events(self, call: Call, output: ToolOutput) -> list[Event] | None:
-        """The call and its result in the client's own form; None for a call that is no stand-in."""
+        """The call and its result in the client's own form; None for a call of any other tool."""
         spec = self._shown.get(call.name)
         if spec is None:
             return None

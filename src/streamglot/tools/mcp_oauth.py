@@ -195,7 +195,7 @@ async def login(name: str, url: str, settings: McpOAuth, show: Show) -> list[str
     answer: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
     async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The browser comes back with the code."""
+        """Receives the redirect of the browser, which has the code."""
         head = await reader.readuntil(b"\r\n\r\n")
         target = urllib.parse.urlsplit(head.split(b" ", 2)[1].decode("latin-1"))
         query, said = urllib.parse.parse_qs(target.query), b"There is nothing here."

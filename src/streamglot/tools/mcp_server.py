@@ -193,7 +193,7 @@ class _WorkerProcess:
         assert process.stdout is not None
         try:
             while line := await process.stdout.readline():
-                self._heard(msgspec.json.decode(line))
+                self._receive(msgspec.json.decode(line))
         except ValueError:  # the line is too long, or is not JSON
             self._fault = f"its worker wrote what cannot be read, or more than {LINE_BYTES // 2**20} MiB at once"
         finally:
@@ -206,7 +206,7 @@ class _WorkerProcess:
                     waiting.set_exception(error)
                     waiting.exception()  # marks it as read: the waiting task may be gone
 
-    def _heard(self, line: JsonObject) -> None:
+    def _receive(self, line: JsonObject) -> None:
         match line.get("event"):
             case "ready":
                 if not self._ready.done():

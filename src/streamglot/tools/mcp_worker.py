@@ -50,7 +50,7 @@ class Worker:
     async def run(self, lines: asyncio.StreamReader) -> None:
         from mcp import Client
 
-        async with Client(self._transport(), message_handler=self._heard) as client:
+        async with Client(self._transport(), message_handler=self._notified) as client:
             self._client = client
             say({"event": "ready"})
             listening = asyncio.ensure_future(self._listen())
@@ -81,7 +81,7 @@ class Worker:
         parameters = StdioServerParameters(command=command, args=arguments, env=settings.env or None, cwd=settings.cwd or None)
         return stdio_client(parameters, errlog=open(os.devnull, "w"))  # open as long as the process lives
 
-    async def _heard(self, message: object) -> None:
+    async def _notified(self, message: object) -> None:
         """Servers of the older protocol push notifications."""
         if "ToolListChanged" in type(getattr(message, "root", message)).__name__:
             say({"event": "changed"})

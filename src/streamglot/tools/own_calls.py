@@ -10,8 +10,8 @@ from ..stages import messages_of
 
 
 def with_own_calls(request: Request) -> Request:
-    """The request as a provider knows its conversation: calls that a loop ran are calls of functions, with their results behind
-    them. A request that declares no tools loses them, because some providers refuse calls without declared tools."""
+    """The request as a provider knows its conversation: calls that a loop ran are calls of functions, followed by their
+    results. A request that declares no tools loses them, because some providers refuse calls without declared tools."""
     if not _has_calls(request.messages):
         return request
     request = _without_hosted(request)

@@ -89,7 +89,7 @@ def schema_of(kind: Any) -> JsonObject:  # Any: a type; one of pydantic has meth
     try:
         schema = msgspec.json.schema(kind, schema_hook=_schema_hook)
     except TypeError as error:
-        raise ConfigError(f"{getattr(kind, '__name__', kind)!s} has a type that JSON Schema cannot say: {error}") from None
+        raise ConfigError(f"{getattr(kind, '__name__', kind)!s} has a type that JSON Schema cannot express: {error}") from None
     definitions = schema.pop("$defs", {})
     reference = schema.pop("$ref", "")
     if reference.startswith("#/$defs/"):

@@ -160,7 +160,7 @@ def as_tool(value: object) -> Tool:
         return value
     if callable(value):
         return FunctionTool(value)
-    raise ConfigError(f"{value!r} is no tool: give a function, an object made by @streamglot.tool, or the name of a tool")
+    raise ConfigError(f"{value!r} is not a tool: give a function, an object made by @streamglot.tool, or the name of a tool")
 
 
 def arguments_of(text: str) -> JsonObject:

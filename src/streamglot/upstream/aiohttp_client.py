@@ -1,4 +1,4 @@
-"""HTTP requests with aiohttp: pooled connections, verified TLS, proxies. The only module that imports aiohttp."""
+"""Requests to upstreams with aiohttp: pooled connections, verified TLS, proxies."""
 
 from __future__ import annotations
 

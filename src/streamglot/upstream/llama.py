@@ -18,7 +18,7 @@ from msgspec import Struct
 
 NAME: Final = "local"
 ANSWER_TOKENS: Final = 1024
-"""The longest answer in tokens if the request sets no limit. A small model that lost its way would go on for minutes."""
+"""The longest answer in tokens if the request sets no limit. A small model that repeats itself would continue for minutes."""
 SLOTS: Final = 2
 """Answers in parallel. More would only compete for the processor."""
 CACHE_MEBIBYTES: Final = 256

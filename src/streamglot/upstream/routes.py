@@ -184,7 +184,7 @@ def _by_weight(weighted: list[tuple[float, Candidate]], chance: Callable[[], flo
 
 
 def _pattern_rank(upstream: Upstream, model: str) -> int:
-    """How unspecifically an upstream claims a model: 0 for its exact name, more for broader patterns."""
+    """Ranks how an upstream lists a model: 0 for its exact name, more for broader patterns."""
     if model in upstream.models:
         return 0
     matching = [pattern for pattern in upstream.models if fnmatchcase(model, pattern)]

@@ -30,7 +30,7 @@ FIRST_PAUSE: Final = 0.1
 MAX_PAUSE: Final = 30.0
 """The longest pause between restarts, in seconds. A model that keeps dying is restarted less and less often."""
 LONG_LIFE_SECONDS: Final = 60.0
-"""After this many seconds of life a death is not taken for the same fault as the previous one."""
+"""Seconds. If a model ran for longer than this, its end counts as a new fault, not as a repetition of the previous one."""
 RETRY_SECONDS: Final = 1.0
 """The minimum ``retry-after`` in seconds. The default model loads in less."""
 PIECE_BYTES: Final = 2**16

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
 import msgspec
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ...config import load
 from ...errors import ConfigError, StreamglotError, UpstreamError, excerpt
-from ...json_types import JsonObject, JsonValue
+from ...json_types import JsonObject
 from ..files import shown
 
 PIECE_BYTES: Final = 2**18
@@ -108,7 +108,7 @@ class GatewayClient:
 
     # --- HTTP
 
-    async def _json(self, method: str, path: str, **more: JsonValue) -> JsonObject:
+    async def _json(self, method: str, path: str, **more: Any) -> JsonObject:  # Any: the arguments of aiohttp's ``request``
         async with self._asked(method, path, **more) as answer:
             try:
                 value = msgspec.json.decode(await answer.read())
@@ -119,7 +119,8 @@ class GatewayClient:
         return value
 
     @asynccontextmanager
-    async def _asked(self, method: str, path: str, **more: JsonValue) -> AsyncIterator[aiohttp.ClientResponse]:
+    # Any: as for ``_json``
+    async def _asked(self, method: str, path: str, **more: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None
         try:
             async with self._session.request(method, f"{self._address.url}{path}", **more) as answer:

@@ -44,7 +44,7 @@ supports_websockets = true
 """,
         "~/.codex/config.toml",
         "toml",
-        then="set STREAMGLOT_KEY to the key of the gateway, any word if it asks for none, and run: codex",
+        then="set STREAMGLOT_KEY to the key of the gateway (any word if it requires none), and run: codex",
         first_tokens=10_000,
     ),
     "claude-code": Recipe(
@@ -158,7 +158,7 @@ OPENAI_BASE_PATH: "v1/chat/completions"
 """,
         "~/.config/goose/config.yaml",
         "yaml",
-        then="set OPENAI_API_KEY to the key of the gateway, any word if it asks for none, and run: goose",
+        then="set OPENAI_API_KEY to the key of the gateway (any word if it requires none), and run: goose",
     ),
     "zed": Recipe(
         "in ~/.config/zed/settings.json; then: STREAMGLOT_API_KEY=$key zed",
@@ -176,7 +176,7 @@ OPENAI_BASE_PATH: "v1/chat/completions"
 }
 """,
         "~/.config/zed/settings.json",
-        then="set STREAMGLOT_API_KEY to the key of the gateway, any word if it asks for none, and start zed from that shell",
+        then="set STREAMGLOT_API_KEY to the key of the gateway (any word if it requires none), and start zed from that shell",
     ),
     "copilot": Recipe(
         "in the shell from which copilot is started",

@@ -132,8 +132,8 @@ class _Gateway:
         return found[0]
 
     def decide(self, asked: JsonObject, decision: JsonObject) -> int:
-        told = self._ask(f"/approvals/{asked['id']}", {**decision, "by": _user()})
-        if told.get("taken") is False:
+        answer = self._ask(f"/approvals/{asked['id']}", {**decision, "by": _user()})
+        if answer.get("taken") is False:
             print("the process that holds the call has not taken the decision yet; it may be busy", file=sys.stderr)
         print(f"{asked['id']}: {'approved' if decision['approved'] else 'denied'}", file=sys.stderr)
         return 0

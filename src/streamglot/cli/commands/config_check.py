@@ -40,7 +40,7 @@ def _warnings(config: Config, environment: Mapping[str, str]) -> Iterator[str]:
         if upstream.key_env and not upstream.key:
             yield f"upstreams.{name}.key_env: the variable {upstream.key_env} is not set, so no key is sent; set it"
         if upstream.key and not upstream.key_env:
-            yield f"upstreams.{name}.key: the key stands in the file; name a variable with key_env instead"
+            yield f"upstreams.{name}.key: the key is written in the file; name a variable with key_env instead"
     for key in config.server.keys:
         if key.key_env and not environment.get(key.key_env):
             yield f"server.keys: the variable {key.key_env} of the key {key.name!r} is not set; set it where the gateway starts, which refuses to start without it"

@@ -72,7 +72,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
         asyncio.run(gateway.check())  # refuses a bad configuration before anything is printed or listens
         server = loaded.config.server
         listener = listen(server.host, server.port)
-        block_signals()  # callers learn from here on that it runs; a signal must not end it before it has handlers
+        block_signals()  # from here on callers know that it runs, so no signal may end it before its handlers are set
         port = listener.getsockname()[1]
         started = f"upstreams.{NAME}" in overrides
         place = http_address(server.host, port), http_address(reachable_host(server.host), port)

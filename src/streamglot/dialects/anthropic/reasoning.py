@@ -39,8 +39,8 @@ def effort_for(budget_tokens: int) -> Effort:
 
 
 def parse_reasoning(fields: Fields, output: Fields | None) -> Reasoning | None:
-    """Settings that other dialects cannot express (``display: omitted``, an unknown type of thinking) also stays in the remaining
-    fields."""
+    """Settings that other dialects cannot express (``display: omitted``, an unknown type of thinking) also stay in the
+    remaining fields."""
     thinking = fields.take("thinking", dict)
     given = output.take("effort", str) if output is not None else None
     effort = fields.effort("output_config.effort", given, API_EFFORTS)

@@ -139,7 +139,7 @@ def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> Json
 
 
 def read_citation(raw: JsonObject) -> Citation:
-    """Its places are places in the source, not in the answer: they stay in ``native``."""
+    """Reads a citation. Its offsets refer to the source, not to the answer, so they stay in ``native``."""
     words = {name: value for name, value in raw.items() if isinstance(value, str)}
     url = words.get("url", "")
     source = words.get("source", "")

@@ -314,7 +314,7 @@ def result_text(piece: JsonObject) -> str:
 
 
 def read_citation(citation: JsonObject) -> Citation:
-    """Its location refers to the source, not to the answer, and stays in ``native``."""
+    """Reads a citation. Its location refers to the source, not to the answer, and stays in ``native``."""
     title, source, location = citation.get("title"), citation.get("source"), citation.get("location")
     web = location.get("web") if isinstance(location, dict) else None
     url = web.get("url") if isinstance(web, dict) else source

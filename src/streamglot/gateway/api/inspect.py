@@ -80,7 +80,7 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
         pieces = [piece for piece in await recorded_pieces(view, found.id) if piece.direction.startswith((UP, ASKED))]
         if not any(piece.direction.startswith(UP) for piece in pieces):
             raise RequestError(
-                f"the bytes of the turn {found.id} were not recorded: set store.raw to record those of turns to come",
+                f"the bytes of the turn {found.id} were not recorded: set store.raw to record those of future turns",
                 code="no_raw",
                 status=404,
             )

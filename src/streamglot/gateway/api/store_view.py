@@ -75,7 +75,8 @@ class StoreView:
         return turn
 
     async def _written(self, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
-        """What this query finds. What it does not find may wait to be written, so it asks again after that."""
+        """Returns the result of this query. A missing row may still wait in the writer, so the query is repeated after the next
+        commit."""
         found = await find()
         if found is None:
             from ...store.responses import settled

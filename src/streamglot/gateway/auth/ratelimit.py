@@ -147,7 +147,7 @@ def _lock_of(place: int) -> int:
 def share(folder: str) -> None:
     """Moves the numbers to this folder, for all processes that fork from this one."""
     global _shared
-    with (Path(folder) / "ledger").open("w+b") as file:
+    with (Path(folder) / "rate_limits").open("w+b") as file:
         file.truncate(_BYTES)
         held = os.dup(file.fileno())
     _shared = _Memory(held, memoryview(mmap.mmap(held, _BYTES)).cast("d"), PLACES)
@@ -174,7 +174,7 @@ def is_raised(flag: int) -> bool:
 
 
 class TokenBucket:
-    """Allows a number of units per minute, saved up for at most a minute. A limit of 0 means no limit.
+    """Allows a number of units per minute. Unused units accumulate for at most a minute. A limit of 0 means no limit.
 
     The stored number is the debt, which decreases with time.
     """

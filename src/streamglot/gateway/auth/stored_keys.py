@@ -14,7 +14,7 @@ from ...messages import TokenCounts
 from ...tasks import WriteLine
 from ...upstream.prices import price
 from ...upstream.providers import PROVIDERS
-from . import ratelimit as ledger
+from . import ratelimit
 from .authenticator import Caller
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class StoredCallers:
 
         It never becomes false again, even if the database is lost.
         """
-        return self._had_keys or ledger.is_raised(ledger.KEYS_IN_USE)
+        return self._had_keys or ratelimit.is_raised(ratelimit.KEYS_IN_USE)
 
     def note_keys(self) -> None:
         """Records that keys are required from now on."""
         self._had_keys = True
-        ledger.raise_flag(ledger.KEYS_IN_USE)
+        ratelimit.raise_flag(ratelimit.KEYS_IN_USE)
 
     async def refresh(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         """Reads the keys of the store. The counts of the last minute stay."""

@@ -152,7 +152,7 @@ class ASGICall:
         self.ended = True
 
     async def forward(self, message: Message) -> None:
-        """Forwards a message of an application beside the endpoints, and adds the headers that every response gets."""
+        """Forwards a message of an application that is not an endpoint, and adds the headers that every response gets."""
         if self.extra_headers and message["type"] == "http.response.start":
             more = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.extra_headers.items()]
             message["headers"] = [*message["headers"], *more]

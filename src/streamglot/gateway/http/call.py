@@ -90,7 +90,7 @@ DONE: Final = _Done()
 
 
 class DetachedCall:
-    """Replaces the call of a client that has disconnected or has its answer for now.
+    """Replaces the call of a client that has disconnected, or that fetches its answer later.
 
     The exchange continues, and its output is dropped.
     """

@@ -27,7 +27,7 @@ class ClientConnection(asyncio.Protocol):
         self.deadline = self.server.loop.time() + self.server.stall_seconds
 
     async def drained(self) -> None:
-        """Waits until the client has read enough for more to be sent, or is gone."""
+        """Waits until the client has read enough for more to be sent, or has disconnected."""
         while self.paused and not self.closing:
             waiter = self.server.loop.create_future()
             self._draining.append(waiter)

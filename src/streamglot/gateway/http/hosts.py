@@ -14,7 +14,7 @@ from .reply import Reply, error_reply
 
 ANY: Final = "*"
 KNOWN_HOSTS: Final = 64
-"""Host headers that were found to be allowed and are not checked again: more than one machine has names and ports."""
+"""Host headers that were found to be allowed and are not checked again: more than the names and ports of one machine."""
 _LOOPBACK: Final = re.compile(r"(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|\[::1\]")
 """Names and addresses that always mean this machine (RFC 6761, section 6.3)."""
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d*)?", re.IGNORECASE)
@@ -29,7 +29,8 @@ class AllowedHosts:
         self._allowed: set[str] = set()
 
     def allows(self, host: str) -> bool:
-        """Returns whether the host is allowed. A missing name is, because browsers always send one."""
+        """Returns whether the host is allowed. A request without a Host is allowed: it is not from a browser, because browsers
+        always send one."""
         if self._any or not host or host in self._allowed:
             return True
         name = _name(host)

@@ -22,7 +22,7 @@ _PARAMETER: Final = re.compile(r';\s*(name|filename)\s*=\s*(?:"((?:[^"\\]|\\.)*)
 
 
 class PartStart(Struct, frozen=True):
-    """The begin of a part. ``filename`` is None for a plain field."""
+    """The beginning of a part. ``filename`` is None for a plain field."""
 
     name: str
     filename: str | None = None

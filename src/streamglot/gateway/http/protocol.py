@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .websocket import WebSocket
 
 HEAD_SECONDS: Final = 20.0
-"""Seconds for a request's head, from the connection or from its first byte: a slow connection needs one."""
+"""Seconds for a request's head, from the connection or from its first byte: a slow connection needs one second."""
 KEEP_ALIVE_SECONDS: Final = 75.0
 """Seconds that a connection waits for its next request: longer than the connection pools of known clients keep one."""
 DISCARD_SECONDS: Final = 30.0
@@ -43,7 +43,7 @@ DISCARD_BYTES: Final = 2**26
 LINGER_SECONDS: Final = 2.0
 """Seconds that a closed connection is still read while the response is being delivered."""
 LAST_REQUEST_SECONDS: Final = 2.0
-"""Seconds that a stopping server waits for the first request of a connection: a lost packet is repeated within one or two."""
+"""Seconds that a stopping server waits for the first request of a connection: a lost packet is sent again within two seconds."""
 PIPELINED: Final = 32
 """Parsed requests that may wait for their turn: twice what load generators pipeline. Other clients do not pipeline."""
 PIPELINED_BYTES: Final = 65_536

@@ -58,7 +58,8 @@ class Instruments:
         output_chunk: float | None,
         inference: bool,
     ) -> None:
-        """An attempt at an upstream is over. ``usage`` is by the attribute of the span. Times are in seconds."""
+        """Records an attempt at an upstream that has ended. The keys of ``usage`` are attributes of the span. Times are in
+        seconds."""
         attributes = self._limited(attributes)
         (self._duration if inference else self._other_duration).record(seconds, attributes)
         if first_chunk is not None:
@@ -74,7 +75,7 @@ class Instruments:
                 self._histograms[attribute].record(count, attributes)
 
     def request(self, attributes: Attributes, seconds: float, first: float | None, per_token: float | None) -> None:
-        """A request of a client is over."""
+        """Records a request of a client that has ended."""
         attributes = self._limited(attributes)
         self._server_duration.record(seconds, attributes)
         if first is not None:

@@ -128,7 +128,8 @@ class AttemptSpan:
 
 
 class RequestSpan(Observer):
-    """The SERVER span of one request. The request's task makes it current by ``attach`` and takes that back by ``detach``."""
+    """The SERVER span of one request. The request's task makes it the current span with ``attach``, and restores the previous
+    one with ``detach``."""
 
     def __init__(self, tracing: Tracing, span: Span, operation: str) -> None:
         self.headers: Mapping[str, str] = tracing.headers_of(span)
@@ -215,7 +216,7 @@ def tool_span(tracing: Tracing, question: RunTool) -> Iterator[Mapping[str, str]
 
 
 def start_attributes(upstream: Upstream, model: str, operation: str) -> Attributes:
-    """The attributes that a CLIENT span needs at its start, because samplers use them. Metrics have it too."""
+    """The attributes that a CLIENT span needs at its start, because samplers use them. Metrics have them too."""
     place = urlsplit(upstream.base_url)
     attributes: Attributes = {
         semconv.OPERATION: operation,

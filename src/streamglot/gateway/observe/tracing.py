@@ -71,7 +71,7 @@ class Tracing:
     # --- spans
 
     def request(self, method: str, route: str, headers: Mapping[str, str], operation: str = semconv.CHAT) -> RequestSpan:
-        """The span of a client's request, which goes on with the client's own trace."""
+        """The span of a client's request, which continues the client's own trace."""
         span = self._tracer.start_span(
             f"{method} {route}",
             context=self._propagator.extract(dict(headers)),
@@ -136,7 +136,7 @@ class Tracing:
         return self._provider_of.get(upstream, semconv.SCOPE)
 
     def guarded(self, work: Callable[[], None]) -> None:
-        """Does what a foreign span processor may fail in. The stream goes on."""
+        """Runs code in which a foreign span processor may fail. The failure is logged, and the stream continues."""
         try:
             work()
         except Exception as error:

@@ -276,7 +276,7 @@ class Elements(Engine):
         if mark != self._separator:
             source.give_back(mark)
         if _ELEMENT.fullmatch(header) is None:
-            raise Malformed("a header holds something else than attributes")
+            raise Malformed("a header has something other than attributes")
         words = header.split()
         element = words[0] if words else ""
         if not reader.calls and element in ("tools", "call", "argument"):
@@ -311,7 +311,7 @@ class Elements(Engine):
                 break
             attributes = {key: unescape(text) for key, text in _ATTRIBUTE.findall(header)}
             if _ELEMENT.fullmatch(header) is None or header.split()[:1] != ["argument"] or "key" not in attributes:
-                raise Malformed("a call holds something else than arguments")
+                raise Malformed("a call has something other than arguments")
             key = attributes["key"]
             types = reader.declared.types(name, key) or schema_types({"type": attributes.get("type", "")}, {})
             reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")

@@ -89,7 +89,7 @@ class JsonCalls(Engine):
             source.skip(source.at + 1)
             if (yield from source.spaced(("]",))):
                 if self.weak:
-                    raise Malformed("an empty list is no call")
+                    raise Malformed("an empty list is not a call")
                 return
             while True:
                 yield from self._call(reader, listed)
@@ -200,7 +200,7 @@ class JsonCalls(Engine):
             yield from self._rest_is_arguments(reader, state)
         elif key in OTHERS or key in IDS or state.name:
             if state.name and key in reader.declared.properties(state.name):
-                raise Malformed("an argument stands beside the arguments")
+                raise Malformed("there is an argument outside of the arguments")
             state.unknown = state.unknown or key not in OTHERS
             yield from value(source, _nowhere, JSON)
         else:

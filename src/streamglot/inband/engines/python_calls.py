@@ -74,7 +74,7 @@ class PythonCalls(Engine):
         source = reader.source
         if (yield from source.spaced(("]",))):
             if self.weak:
-                raise Malformed("an empty list is no call")
+                raise Malformed("an empty list is not a call")
             return
         while True:
             yield from self._call(reader)

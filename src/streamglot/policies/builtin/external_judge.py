@@ -125,7 +125,7 @@ def judged(policy: str, piece: Piece, context: JudgeContext) -> Judged:
 
 
 def verdict_of(body: bytes) -> Verdict:
-    """The verdict of a service. Anything else than a reply is an error."""
+    """The verdict of a service. Anything other than a reply is an error."""
     try:
         reply = msgspec.json.decode(body, type=Reply)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:

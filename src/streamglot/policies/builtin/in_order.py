@@ -9,7 +9,7 @@ from ..policy import Policy
 
 
 class InOrder(Policy, frozen=True):
-    """``policies`` follow one another, as entries of the configuration do. ``when`` holds for all of them."""
+    """``policies`` are applied one after another, like entries of the configuration. ``when`` applies to all of them."""
 
     policies: Sequence[Policy] = ()
 

@@ -13,7 +13,8 @@ from ..policy import JudgeContext, Policy
 
 
 class SystemNote(Policy, frozen=True):
-    """``text`` goes behind the system prompt of the request, or before it. A request that has the note already stays as it is."""
+    """``text`` is added after the system prompt of the request, or before it. A request that already has the note is not
+    changed."""
 
     text: str
     position: Literal["before", "after"] = "after"

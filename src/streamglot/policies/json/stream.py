@@ -1,7 +1,7 @@
 """Checks JSON while it is written: syntax, the type of the whole, and each member of the top level against its schema.
 
 A fault is reported at the character that shows it, for any division of the text: words and numbers are judged at the character
-behind them, names of properties at their end, members of the top level when they are complete. The whole value is checked once
+after them, names of properties at their end, members of the top level when they are complete. The whole value is checked once
 more at its end. Each character is decoded twice at most."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class JsonStream:
         return None
 
     def _step(self, text: str, at: int) -> int:
-        """Reads from ``at``; the place behind what was read, or a fault."""
+        """Reads from ``at``. Returns the position after what was read, or sets ``fault``."""
         if self._in_string:
             return self._string(text, at)
         word = _WORD.match(text, at)
@@ -157,7 +157,7 @@ class JsonStream:
             if len(self._stack) == 1 and isinstance(self._name, int) and self._stack[0] == "[":
                 self._name += 1
         else:
-            self.fault = f"{char!r} stands where {self._expects} must stand"
+            self.fault = f"there is {char!r} where {self._expects} must be"
         self._may_close = False
 
     def _begin_value(self, kind: str) -> None:

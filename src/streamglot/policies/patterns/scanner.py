@@ -6,7 +6,7 @@ After each piece it asks two questions about ``held`` and the new text together:
 1. From which place on can the rest still grow into a match? That is the hold position. It comes from the derived expression of
    ``prefixes.py``, and RE2 answers by reading backwards from the end, so it costs no more than what is held.
 2. Where is the leftmost-longest match? One that begins before the hold position is final: nothing earlier can become a match, and
-   it cannot become longer. One that begins at the hold position or behind it waits.
+   it cannot become longer. One that begins at the hold position or after it waits.
 
 Everything before the hold position that is not part of a final match leaves as free text. The result therefore depends only on
 the text and not on where it was cut. To keep the cost linear, a candidate that has grown past ``RESCAN_CHARS`` is looked at again

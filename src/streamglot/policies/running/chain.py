@@ -65,7 +65,7 @@ class Chain:
         return self._through(place + 1, released) if released else []
 
     def restart(self) -> None:
-        """A new model turn begins: the policies up to the one that asked for it start anew."""
+        """A new model turn begins: the policies up to the one that asked for it start again."""
         for place in range(self._retried_by + 1):
             self._filters[place] = self._filter(place)
         self.done, self.retry = False, None

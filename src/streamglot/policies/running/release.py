@@ -1,7 +1,7 @@
-"""The output side of one policy: events leave in order, and wait behind a piece that has no verdict yet.
+"""The output side of one policy: events leave in order, and wait for every earlier piece that has no verdict yet.
 
 Everything that the policy's filter takes in is put here in the order of the stream: events as they are, free text, and units
-that a policy judges. While nothing waits, each is released at once. A unit whose verdict is awaited holds what comes behind it,
+that a policy judges. While nothing waits, each is released at once. A unit whose verdict is awaited holds everything after it,
 so several units can be judged at the same time and still leave in order."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Policies on the result of a tool that the engine ran, before the client, the model or the store sees it.
 
-Such a result is shown to the client with the answer, and goes to the model with the next request. Each policy that sees results in
-one of both judges it once.
+Such a result is shown to the client with the answer, and goes to the model with the next request. Each policy that sees results
+in answers or in requests judges it once.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _pieces(result: ToolResultPart, direction: Direction) -> Iterable[tuple[int,
 
 
 def _applied(result: ToolResultPart, units: dict[int, Unit], member: Member) -> ToolResultPart:
-    """The result after the verdicts. A refusal withholds all of it, also media."""
+    """The result after the verdicts. A refusal withholds the whole result, including media."""
     content = list(result.content)
     name = member.policy.name
     for place, unit in units.items():

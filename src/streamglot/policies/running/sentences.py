@@ -10,7 +10,7 @@ from ..patterns.scanner import Found, Segment
 MAX_SENTENCE_CHARS: Final = 8192
 """A sentence that is longer is judged in parts of this length: code and tables may go on without an end."""
 _CLOSERS: Final = 8
-"""Quotation marks and brackets between the end of a sentence and the space behind it, at most."""
+"""Quotation marks and brackets between the end of a sentence and the space after it, at most."""
 _END: Final = re.compile(rf"[.!?…][\"'”’»)\]]{{0,{_CLOSERS}}}\s|[。！？]|\n")
 
 
@@ -37,7 +37,7 @@ class Deltas:
 
 
 class Sentences:
-    """Whole sentences, each with the space behind it. The rest at the end of the text counts as a sentence."""
+    """Whole sentences, each with the space after it. The rest at the end of the text counts as a sentence."""
 
     __slots__ = ("_searched", "held")
 
