@@ -127,8 +127,8 @@ static u64 tokcount;
 /* The request body of each endpoint, and the fields of its answers with the text, the finish reason and the last event. */
 typedef struct {
   const char *name, *path, *before, *after, *limit, *piece, *whole, *finish, *reason, *last;
-} face_t;
-static const face_t faces[] = {
+} endpoint_t;
+static const endpoint_t endpoints[] = {
     {"chat", "/v1/chat/completions",
      "\"messages\":[{\"role\":\"system\",\"content\":\"You are a helpful assistant.\"},{\"role\":\"user\",\"content\":\"", "\"}]",
      "max_tokens", "\"content\":", "\"content\":", "\"finish_reason\":", "\"stop\"", 0},
@@ -137,7 +137,7 @@ static const face_t faces[] = {
     {"responses", "/v1/responses",
      "\"instructions\":\"You are a helpful assistant.\",\"input\":[{\"role\":\"user\",\"content\":\"", "\"}]",
      "max_output_tokens", "\"delta\":", "\"text\":", "\"status\":", "\"completed\"", "\"response.completed\""}};
-static const face_t *face = &faces[0];
+static const endpoint_t *endpoint = &endpoints[0];
 static char req[16384];
 static int reql;
 static int toklen;
@@ -145,12 +145,12 @@ static char errsample[400];
 static void mkreq(void) {
   static char body[8192];
   int l = sprintf(body, "{\"model\":\"%s\",%smock:n=%d,d=%ld,b=%d,s=%d%s,\"temperature\":0.7,\"%s\":512%s%s}", model,
-                  face->before, nch, dus, bat, padn, face->after, face->limit, stream ? ",\"stream\":true" : "",
+                  endpoint->before, nch, dus, bat, padn, endpoint->after, endpoint->limit, stream ? ",\"stream\":true" : "",
                   usage && stream ? ",\"stream_options\":{\"include_usage\":true}" : "");
   reql = sprintf(req,
                  "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\nAccept: */*\r\nAuthorization: "
                  "Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s",
-                 path ? path : face->path, port, auth, hdrs, l, body);
+                 path ? path : endpoint->path, port, auth, hdrs, l, body);
   toklen = 1 + 5 + 1 + 16 + padn + 1;
 }
 static void ctl(cn *c, int op, unsigned ev) {
@@ -355,14 +355,14 @@ static void line(cn *c, char *s, int l, u64 now) {
   }
   events++;
   char *e = s + l;
-  if (face->last ? is(value(s, e, "\"type\":"), e, face->last) : l == 6 && !memcmp(s, "[DONE]", 6)) {
+  if (endpoint->last ? is(value(s, e, "\"type\":"), e, endpoint->last) : l == 6 && !memcmp(s, "[DONE]", 6)) {
     c->done = 1;
-    if (!face->last)
+    if (!endpoint->last)
       return;
   }
-  content(c, s, l, face->piece, now);
+  content(c, s, l, endpoint->piece, now);
   if (!c->fin)
-    c->fin = is(value(s, e, face->finish), e, face->reason);
+    c->fin = is(value(s, e, endpoint->finish), e, endpoint->reason);
 }
 static void body(cn *c, char *s, int l, u64 now) {
   c->bytes += l;
@@ -403,7 +403,7 @@ static void body(cn *c, char *s, int l, u64 now) {
 }
 static void complete(cn *c) {
   if (!stream)
-    content(c, c->ln, c->lnl, face->whole, now_ns());
+    content(c, c->ln, c->lnl, endpoint->whole, now_ns());
   finish(c, 1);
 }
 /* feed raw body bytes; returns 1 when message complete */
@@ -577,11 +577,11 @@ int main(int ac, char **av) {
       usage = 1;
       break;
     case 'F':
-      face = 0;
+      endpoint = 0;
       for (int i = 0; i < 3; i++)
-        if (!strcmp(optarg, faces[i].name))
-          face = &faces[i];
-      if (!face)
+        if (!strcmp(optarg, endpoints[i].name))
+          endpoint = &endpoints[i];
+      if (!endpoint)
         return 2;
       break;
     case 'K':

@@ -36,7 +36,7 @@ from streamglot.gateway.http.server import Server
 from streamglot.gateway.observe.memory import set_collector
 from streamglot.gateway.response_writer import ResponseWriter
 from streamglot.gateway.serve import listen
-from streamglot.upstream.connection import Connection
+from streamglot.upstream.connection import UpstreamConnection
 from streamglot.upstream.connection_pool import ConnectionPool
 
 from .candidates import gateway_config, mock
@@ -52,7 +52,7 @@ REQUEST: list[Point] = [
     (RequestHandler, "_make_exchange", ENTER, "make the exchange, choose the upstream"),
     (UpstreamRequest, "_post", ENTER, "build the upstream's request"),
     (ConnectionPool, "post", ENTER, "take a connection, send, wait for the answer"),
-    (Connection, "data_received", ENTER, "parse the upstream's HTTP"),
+    (UpstreamConnection, "data_received", ENTER, "parse the upstream's HTTP"),
     (UpstreamStream, "prime", ENTER, "read the answer into events"),
     (UpstreamStream, "prime", LEAVE, "collect the events into an answer"),
     (Exchange, "collect", LEAVE, "build and encode the client's answer"),
@@ -61,7 +61,7 @@ REQUEST: list[Point] = [
     (RequestHandler, "run", LEAVE, "wait for the next request"),
 ]
 CHUNK: list[Point] = [
-    (Connection, "data_received", ENTER, "parse the upstream's HTTP, wake the stream"),
+    (UpstreamConnection, "data_received", ENTER, "parse the upstream's HTTP, wake the stream"),
     (Pipeline, "feed", ENTER, "read the bytes into events"),
     (Pipeline, "feed", LEAVE, "observe the events, write them in the client's dialect"),
     (HTTPProtocol, "write", ENTER, "send them"),

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from streamglot.inspect.inspection import Inspection
 from streamglot.inspect.paging import Pager
-from streamglot.inspect.recording import Piece
+from streamglot.inspect.recording import RecordedPiece
 
 COLUMNS = ("upstream", "events", "client")
 
@@ -55,7 +55,7 @@ def of_answer(body: bytes) -> Inspected:
     return joined([msgspec.json.decode(line) for line in body.splitlines()])
 
 
-def of_pieces(inspection: Inspection, pieces: list[Piece]) -> Inspected:
+def of_pieces(inspection: Inspection, pieces: list[RecordedPiece]) -> Inspected:
     pager = Pager(inspection)
     pages = [*pager.feed(pieces), pager.close()]
     return joined([msgspec.json.decode(msgspec.json.encode({"rows": page})) for page in pages])

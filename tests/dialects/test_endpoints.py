@@ -8,7 +8,7 @@ import pytest
 
 from streamglot import ConfigError
 from streamglot.dialects import DIALECTS, dialect
-from streamglot.dialects.endpoint import Endpoint
+from streamglot.dialects.endpoint import UpstreamEndpoint
 from streamglot.events import StreamError
 from streamglot.messages import Request
 
@@ -18,32 +18,37 @@ BEARER = {"authorization": "Bearer k"}
 @pytest.mark.parametrize(
     ("name", "base", "stream", "wanted"),
     [
-        ("openai_chat", "http://a/v1/", True, Endpoint("http://a/v1/chat/completions", BEARER)),
-        ("openai_responses", "http://a/v1", True, Endpoint("http://a/v1/responses", BEARER)),
-        ("openai_completions", "http://a/v1", True, Endpoint("http://a/v1/completions", BEARER)),
+        ("openai_chat", "http://a/v1/", True, UpstreamEndpoint("http://a/v1/chat/completions", BEARER)),
+        ("openai_responses", "http://a/v1", True, UpstreamEndpoint("http://a/v1/responses", BEARER)),
+        ("openai_completions", "http://a/v1", True, UpstreamEndpoint("http://a/v1/completions", BEARER)),
         (
             "anthropic",
             "http://a/v1",
             True,
-            Endpoint("http://a/v1/messages", {"x-api-key": "k", "anthropic-version": "2023-06-01"}),
+            UpstreamEndpoint("http://a/v1/messages", {"x-api-key": "k", "anthropic-version": "2023-06-01"}),
         ),
         (
             "gemini",
             "http://a/v1beta",
             True,
-            Endpoint("http://a/v1beta/models/m:streamGenerateContent?alt=sse", {"x-goog-api-key": "k"}),
+            UpstreamEndpoint("http://a/v1beta/models/m:streamGenerateContent?alt=sse", {"x-goog-api-key": "k"}),
         ),
-        ("gemini", "http://a/v1beta", False, Endpoint("http://a/v1beta/models/m:generateContent", {"x-goog-api-key": "k"})),
-        ("ollama", "http://a", True, Endpoint("http://a/api/chat", BEARER)),
-        ("cohere", "http://a", True, Endpoint("http://a/v2/chat", BEARER)),
-        ("bedrock_converse", "http://a", True, Endpoint("http://a/model/m/converse-stream", BEARER)),
-        ("bedrock_converse", "http://a", False, Endpoint("http://a/model/m/converse", BEARER)),
-        ("bedrock_invoke", "http://a", True, Endpoint("http://a/model/m/invoke-with-response-stream", BEARER)),
-        ("bedrock_invoke", "http://a", False, Endpoint("http://a/model/m/invoke", BEARER)),
-        ("qwen_web", "http://a", True, Endpoint("http://a/api/v2/chat/completions", BEARER)),
+        (
+            "gemini",
+            "http://a/v1beta",
+            False,
+            UpstreamEndpoint("http://a/v1beta/models/m:generateContent", {"x-goog-api-key": "k"}),
+        ),
+        ("ollama", "http://a", True, UpstreamEndpoint("http://a/api/chat", BEARER)),
+        ("cohere", "http://a", True, UpstreamEndpoint("http://a/v2/chat", BEARER)),
+        ("bedrock_converse", "http://a", True, UpstreamEndpoint("http://a/model/m/converse-stream", BEARER)),
+        ("bedrock_converse", "http://a", False, UpstreamEndpoint("http://a/model/m/converse", BEARER)),
+        ("bedrock_invoke", "http://a", True, UpstreamEndpoint("http://a/model/m/invoke-with-response-stream", BEARER)),
+        ("bedrock_invoke", "http://a", False, UpstreamEndpoint("http://a/model/m/invoke", BEARER)),
+        ("qwen_web", "http://a", True, UpstreamEndpoint("http://a/api/v2/chat/completions", BEARER)),
     ],
 )
-def test_addresses(name: str, base: str, stream: bool, wanted: Endpoint) -> None:
+def test_addresses(name: str, base: str, stream: bool, wanted: UpstreamEndpoint) -> None:
     assert dialect(name).endpoint(base, Request("m", stream=stream), key="k") == wanted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from streamglot.upstream.connection import Connection
+from streamglot.upstream.connection import UpstreamConnection
 from streamglot.upstream.response import UpstreamResponse
 from waiting import WAIT_SECONDS
 
@@ -34,8 +34,8 @@ class Line(asyncio.Transport):
 
 def test_cancelling_a_complete_answer_keeps_the_connection_usable() -> None:
     async def test() -> None:
-        idle: list[Connection] = []
-        connection = Connection(idle.append, lambda lost: None)
+        idle: list[UpstreamConnection] = []
+        connection = UpstreamConnection(idle.append, lambda lost: None)
         line = Line()
         connection.connection_made(line)
         first = asyncio.ensure_future(connection.ask(b"first", b""))
@@ -57,7 +57,7 @@ def test_cancelling_a_complete_answer_keeps_the_connection_usable() -> None:
 
 def test_cancelling_a_pending_answer_closes_the_connection() -> None:
     async def test() -> None:
-        connection = Connection(lambda idle: None, lambda lost: None)
+        connection = UpstreamConnection(lambda idle: None, lambda lost: None)
         line = Line()
         connection.connection_made(line)
         asked = asyncio.ensure_future(connection.ask(b"first", b""))

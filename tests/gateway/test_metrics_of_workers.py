@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamglot.engine.record import ExchangeRecord
 from streamglot.gateway.observe import metrics
 from streamglot.gateway.observe.metrics import SECONDS, Metrics
-from streamglot.gateway.observe.metrics_files import DEAD, LIVING, MetricsFiles
+from streamglot.gateway.observe.metrics_files import DEAD, LIVE_SUFFIX, MetricsFiles
 from streamglot.messages import TokenCounts
 from streamglot.store import Report
 
@@ -160,10 +160,10 @@ def test_a_process_that_was_killed_while_it_wrote_loses_no_more_than_that_write(
             counting.publish(0)
 
     in_a_child(two)
-    newest = max(shared.glob(f"*{LIVING}"), key=lambda path: path.read_bytes()[8:16][::-1])
+    newest = max(shared.glob(f"*{LIVE_SUFFIX}"), key=lambda path: path.read_bytes()[8:16][::-1])
     newest.write_bytes(newest.read_bytes()[:-3])
     assert values(Metrics().page()[0])["streamglot_requests_total|openai_chat|end|up"] == 1
-    for path in shared.glob(f"*{LIVING}"):
+    for path in shared.glob(f"*{LIVE_SUFFIX}"):
         path.write_bytes(b"")
     assert "streamglot_requests_total|openai_chat|end|up" not in values(Metrics().page()[0])
 

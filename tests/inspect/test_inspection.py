@@ -37,7 +37,7 @@ from streamglot.inspect.frames import MAX_ROW_CHARS, AwsCutter, cutter_for, read
 from streamglot.inspect.inspection import FOLDED, LOST, OWN, Inspection
 from streamglot.inspect.paging import FIRST_ROWS
 from streamglot.inspect.pytest_file import pytest_archive
-from streamglot.inspect.recording import Piece, begins_in_thinking, notation_of, read_source, recording_lines
+from streamglot.inspect.recording import RecordedPiece, begins_in_thinking, notation_of, read_source, recording_lines
 from streamglot.inspect.requests import MAX_STRING_CHARS, curl, shortened, shown_body
 
 EVERY = recordings()
@@ -95,8 +95,8 @@ def test_lost_and_folded_events_are_marked() -> None:
     assert found.head["lost"].get("Citation") or found.head["folded"].get("Citation")
 
 
-def pieces_of(*steps: tuple[float, str, bytes]) -> list[Piece]:
-    return [Piece(*step) for step in steps]
+def pieces_of(*steps: tuple[float, str, bytes]) -> list[RecordedPiece]:
+    return [RecordedPiece(*step) for step in steps]
 
 
 def chat(**delta: object) -> bytes:
@@ -140,7 +140,7 @@ def test_each_delta_is_linked_to_its_client_frame_however_the_frames_are_written
     words = ["The", " tide", " is", " high"]
     events: list[Event] = [StreamStart("c", "m"), TextStart(), *map(TextDelta, words), TextEnd(), Usage(3, 4), StreamEnd()]
     writer = DIALECTS["openai_chat"].writer(include_usage=include_usage)
-    pieces: list[Piece] = []
+    pieces: list[RecordedPiece] = []
     size = -(-len(events) // writes)
     for begin in range(0, len(events), size):
         some = events[begin : begin + size]
@@ -278,7 +278,7 @@ def test_events_can_be_pasted_too() -> None:
 
 def test_a_line_of_a_recording_that_is_no_event_is_shown_as_an_error() -> None:
     lines = [encode(StreamStart("a", "m")), b"{}", b'{"type": "nonsense"}', b"\xff", b'{"type":' + b"[" * 100_000]
-    pieces = [Piece(0.0, "events", line) for line in lines]
+    pieces = [RecordedPiece(0.0, "events", line) for line in lines]
     found = of_pieces(Inspection("openai_chat", "anthropic", has_events=True), pieces)
     assert found.kinds() == ["stream_start", *["stream_error"] * 4]
     assert "is not an event" in found.events()[1]["message"]
@@ -287,7 +287,7 @@ def test_a_line_of_a_recording_that_is_no_event_is_shown_as_an_error() -> None:
 def test_a_writer_that_gives_up_leaves_what_was_folded_before() -> None:
     events: list[Event] = [StreamStart("a", "m"), Usage(1, 1), TextDelta("outside of a block")]
     inspection = Inspection("events", "gemini")
-    found = of_pieces(inspection, [Piece(0.0, "up", encode(event) + b"\n") for event in events])
+    found = of_pieces(inspection, [RecordedPiece(0.0, "up", encode(event) + b"\n") for event in events])
     assert found.head["folded"] == {"Usage": 1}
     assert found.head["how_folded"]["Usage"]
 

@@ -300,7 +300,7 @@ async def test_three_conversations_with_the_same_beginning_stay_separate(url: st
 async def test_an_answer_that_another_process_is_about_to_write(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lookup waits for it as long as the machine takes to write it."""
     monkeypatch.setattr(sessions, "FIND_SECONDS", WAIT_SECONDS)
-    monkeypatch.setattr(sessions, "ELSEWHERE_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr(sessions, "OTHER_PROCESS_SECONDS", WAIT_SECONDS)
     one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
     await one.process.recover()
     turn = await begin(two, ask(user("x")), name="thread:1")

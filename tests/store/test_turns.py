@@ -16,7 +16,7 @@ from streamglot.store import Filter, Finished, Session, SessionHints, Started, S
 from streamglot.store.paths import data_directory, default_url, engine_url
 from streamglot.store.recent import MAX_TURNS
 from streamglot.store.sessions import named
-from streamglot.store.turn import DRAWN_IDS, ID_RANDOM_BYTES, mint_id
+from streamglot.store.turn import ID_RANDOM_BYTES, IDS_PER_DRAW, mint_id
 
 
 async def count(store: Store, table: str) -> int:
@@ -24,10 +24,10 @@ async def count(store: Store, table: str) -> int:
 
 
 def test_ids_sort_by_time_and_never_repeat() -> None:
-    made = [mint_id("turn_", 1_700_000_000 + number / 1_000_000) for number in range(2 * DRAWN_IDS + 1)]
+    made = [mint_id("turn_", 1_700_000_000 + number / 1_000_000) for number in range(2 * IDS_PER_DRAW + 1)]
     assert sorted(made) == made
-    same = {mint_id("turn_", 1_700_000_000) for _ in range(3 * DRAWN_IDS)}
-    assert len(same) == 3 * DRAWN_IDS
+    same = {mint_id("turn_", 1_700_000_000) for _ in range(3 * IDS_PER_DRAW)}
+    assert len(same) == 3 * IDS_PER_DRAW
     assert {len(id) for id in [*made, *same]} == {len("turn_") + 14 + 2 * ID_RANDOM_BYTES}
 
 
@@ -44,7 +44,7 @@ def test_a_forked_process_makes_other_ids_than_its_parent() -> None:
     with os.fdopen(read) as pipe:
         made = pipe.read()
     os.waitpid(child, 0)
-    ours = {mint_id("turn_", 1.0) for _ in range(2 * DRAWN_IDS)}
+    ours = {mint_id("turn_", 1.0) for _ in range(2 * IDS_PER_DRAW)}
     assert made.startswith("turn_")
     assert made not in ours
 

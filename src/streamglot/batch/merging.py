@@ -24,7 +24,7 @@ SMALL_BYTES: Final = 16 * 2**10
 """Texts and bytes of a request that may be merged. A larger one gains nothing and would delay the others."""
 MERGED_TEXTS: Final = 32
 """Texts of one merged request: the default limit of the common embedding servers."""
-ALONE_AFTER: Final = frozenset((400, 404, 413, 422))
+SEND_SEPARATELY_STATUSES: Final = frozenset((400, 404, 413, 422))
 """Statuses after which merged requests are sent separately: one of them may be invalid, or the upstream accepts no lists."""
 
 Post = Callable[[JsonObject], Awaitable[bytes]]
@@ -210,7 +210,7 @@ async def _send(batch: list[_Waiting]) -> AsyncIterator[tuple[int, bytes | Strea
         try:
             answers = split(await batch[0].post(merge(requests)), requests)
         except StreamglotError as error:
-            if error.status not in ALONE_AFTER and not isinstance(error, UpstreamProtocolError):
+            if error.status not in SEND_SEPARATELY_STATUSES and not isinstance(error, UpstreamProtocolError):
                 for place in range(len(batch)):
                     yield place, copy.copy(error)  # raising one exception in several tasks would accumulate all their tracebacks
                 return

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 CONCURRENT: Final = 8
 """Default number of concurrent items: enough to hide a model's latency, and few enough for the limits of a small account."""
-AHEAD: Final = 4
+ORDERED_WINDOW: Final = 4
 """Times ``concurrent``: results that may wait for an earlier one if results are wanted in order. One slow item must not stop the
 others at once, nor fill the memory with their results."""
 
@@ -138,7 +138,7 @@ async def _run_all(
     items: Iterable[Item] | AsyncIterable[Item], run: Callable[[Item], Awaitable[Result]], concurrent: int, ordered: bool
 ) -> AsyncGenerator[Result, None]:
     source = numbered(items)
-    window = asyncio.Semaphore(concurrent * AHEAD if ordered else concurrent * 2)
+    window = asyncio.Semaphore(concurrent * ORDERED_WINDOW if ordered else concurrent * 2)
     reading = asyncio.Lock()
     # Any: a result, or the failure of a worker
     done: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()

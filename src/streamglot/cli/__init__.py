@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-MISUSED: Final = 2
+USAGE_ERROR: Final = 2
 """The exit status for wrong options or files, or a package that is not installed. ``exit_status.py`` needs packages to be loaded."""
 
 
@@ -38,4 +38,4 @@ def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int:
     if missing is None:
         raise error
     print(f"streamglot: the command line needs more packages: {missing.message}", file=sys.stderr)
-    return MISUSED
+    return USAGE_ERROR

@@ -26,22 +26,22 @@ def models(incomplete: str) -> list[str]:
 
 
 def sessions(incomplete: str) -> list[tuple[str, str]]:
-    async def work(library: StoreView) -> list[tuple[str, str]]:
-        return [(session.id, session.title) for session in await library.queries.sessions(limit=MAX_VALUES)]
+    async def work(view: StoreView) -> list[tuple[str, str]]:
+        return [(session.id, session.title) for session in await view.queries.sessions(limit=MAX_VALUES)]
 
     return _offered(incomplete, work)
 
 
 def turns(incomplete: str) -> list[tuple[str, str]]:
-    async def work(library: StoreView) -> list[tuple[str, str]]:
-        return [(turn.id, turn.title) for turn in await library.queries.turns()]
+    async def work(view: StoreView) -> list[tuple[str, str]]:
+        return [(turn.id, turn.title) for turn in await view.queries.turns()]
 
     return _offered(incomplete, work)
 
 
 def keys(incomplete: str) -> list[tuple[str, str]]:
-    async def work(library: StoreView) -> list[tuple[str, str]]:
-        return [(key.name, key.shown) for key in await library.keys.all()]
+    async def work(view: StoreView) -> list[tuple[str, str]]:
+        return [(key.name, key.shown) for key in await view.keys.all()]
 
     return _offered(incomplete, work)
 

@@ -25,7 +25,7 @@ from .output.standard_streams import discard, flush_failure, is_broken_pipe
 from .output.terminal import neutral, print_error
 
 FAILED: Final = 1
-MISUSED: Final = 2
+USAGE_ERROR: Final = 2
 INTERRUPTED: Final = 130
 """The status that shells report for a program that Ctrl-C ended."""
 BROKEN_PIPE: Final = 141
@@ -94,7 +94,7 @@ def _status(command: Callable[[], int]) -> int:
         return _misused(error)
     except ConfigError as error:
         print_error(error.message)
-        return MISUSED
+        return USAGE_ERROR
     except StreamglotError as error:
         print_error(error.message)
         return FAILED
@@ -103,7 +103,7 @@ def _status(command: Callable[[], int]) -> int:
         if missing is None:
             raise
         print_error(missing.message)
-        return MISUSED
+        return USAGE_ERROR
     except OSError as error:
         return _output_failed(flush_failure(sys.stdout) or error)
 

@@ -16,7 +16,7 @@ from ..store.processes import Process
 
 TURN: Final = "turn_"
 SESSION: Final = "ses_"
-SHORT: Final = 14
+SHOWN_ID_CHARS: Final = 14
 """Characters of an id that a table shows after its prefix: they hold the time to about a microsecond."""
 T = TypeVar("T")
 
@@ -47,15 +47,15 @@ class StoreView:
 
 
 def short(id: str) -> str:
-    return id.partition("_")[2][:SHORT]
+    return id.partition("_")[2][:SHOWN_ID_CHARS]
 
 
 def reading(work: Callable[[StoreView], Awaitable[T]], loaded: LoadedConfig | None = None) -> T:
     """Opens the store, runs ``work``, and closes it."""
 
     async def within() -> T:
-        async with opened(loaded or load()) as library:
-            return await work(library)
+        async with opened(loaded or load()) as view:
+            return await work(view)
 
     return asyncio.run(within())
 

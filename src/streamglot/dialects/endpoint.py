@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from ..errors import RequestError, excerpt
 
 
-class Endpoint(Struct):
+class UpstreamEndpoint(Struct):
     url: str
     headers: dict[str, str] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ from ..messages import Built, Request, Response
 from .abilities import PLAIN, UNSPECIFIED, Abilities
 from .adapt import adapt, emulated_tools
 from .approval import Answers
-from .endpoint import Endpoint
+from .endpoint import UpstreamEndpoint
 from .hosted_tools import HostedCall
 from .reader import Reader
 from .writer import Writer
@@ -105,7 +105,7 @@ class Dialect:
         argument says whether an id is that of a call that waits for a decision."""
         return None
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
         """The URL and the headers of an upstream request."""
         raise ConfigError(f"the dialect {self.name!r} has no endpoint: only clients speak it; choose another one")
 

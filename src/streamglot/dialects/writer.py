@@ -38,6 +38,7 @@ from ..events import (
     ToolCallStart,
     Usage,
 )
+from ..json_types import JsonObject
 
 encode = msgspec.json.Encoder().encode
 """Encodes any value as JSON: the one encoder of all writers."""
@@ -134,6 +135,10 @@ class Writer:
 
     def rules(self) -> Rules:
         """The method for each type of event."""
+        raise NotImplementedError
+
+    def queued(self) -> JsonObject:
+        """The response before its stream begins, in dialects that can answer in the background."""
         raise NotImplementedError
 
     def write_start(self) -> None:

@@ -35,7 +35,7 @@ WRITES: Final = 1000
 T = TypeVar("T")
 
 
-class Conversation:
+class RecordedConversation:
     """The session of a conversation, once the store is open, and the state that upstreams need back.
 
     ``answers`` carry a provider's own state. ``state`` is, by upstream, the state of a conversation that the upstream stores
@@ -71,7 +71,7 @@ class BackgroundRecorder:
         self._directory = directory
         self._dialect = dialect
         self._warn = warn
-        self._conversation = Conversation()
+        self._conversation = RecordedConversation()
         self._thread: LoopThread | None = None
         self._opening: Future[Store] | None = None
         self._writes: list[Future[None]] = []
@@ -95,7 +95,7 @@ class BackgroundRecorder:
         )
 
     def new_conversation(self) -> None:
-        self._conversation = Conversation()
+        self._conversation = RecordedConversation()
 
     def resume(self, session: Session, upstream: str, answers: list[Message]) -> None:
         """Attaches the next requests to this session, in which ``upstream`` gave the last answer."""
@@ -218,7 +218,7 @@ class _DeferredTurn:
     """A turn whose store is still being opened. The whole turn is written when the answer is complete."""
 
     def __init__(
-        self, owner: BackgroundRecorder, conversation: Conversation, request: Request, model: str, request_id: str
+        self, owner: BackgroundRecorder, conversation: RecordedConversation, request: Request, model: str, request_id: str
     ) -> None:
         self.conversation = conversation
         self.request = request

@@ -26,7 +26,7 @@ from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
 from .services import MODEL_CALLS
 
-GIVEN: Final = "request"
+CLIENT_REQUEST: Final = "request"
 ASKED: Final = "ask"
 EVENTS: Final = "events"
 WRITTEN: Final = "down"

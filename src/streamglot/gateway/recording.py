@@ -15,7 +15,7 @@ from ..authentication import LOOPBACK
 from ..config import Config
 from ..engine.observer import ExchangeResult
 from ..engine.record import ExchangeRecord
-from ..engine.recorder import GIVEN, TurnRecorder
+from ..engine.recorder import CLIENT_REQUEST, TurnRecorder
 from ..errors import RequestError, excerpt
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request
@@ -155,7 +155,7 @@ class ServedTurnRecorder(TurnRecorder):
     ) -> None:
         turn = store.start(session, started)
         if store.settings.raw:
-            turn.frame(GIVEN, 0.0, msgspec.json.encode(body))
+            turn.frame(CLIENT_REQUEST, 0.0, msgspec.json.encode(body))
         settings = store.settings
         super().__init__(
             turn, answers=answers, state=session.provider_state, content=settings.content, raw=settings.raw, waited=waited

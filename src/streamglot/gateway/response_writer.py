@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ..dialects import dialect
+from ..dialects.writer import Writer
 from ..engine.record import ExchangeRecord
 from ..errors import RequestError, excerpt
 from ..events import KeepAlive, StreamError
@@ -42,7 +43,7 @@ class ResponseWriter:
     exchange.
     """
 
-    writer: Any = None  # Any: each dialect has its own
+    writer: Writer = None  # type: ignore[assignment]  # ``begin`` sets it, before anything is written
     recorder: ServedTurnRecorder | None = None
     context: ExchangeContext | None = None
     strict = False

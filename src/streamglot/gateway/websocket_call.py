@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from ..json_types import JsonObject
-from .http.call import DONE, Call, Deadline
+from .http.call import DONE, Call, CallDeadline
 from .http.websocket import WebSocket
 
 _DATA: Final = b"\ndata: "
@@ -73,7 +73,7 @@ class WebSocketCall:
 
     # --- the request
 
-    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the WebSocket has these limits
+    async def body(self, max_bytes: int, deadline: CallDeadline) -> bytes:  # noqa: ARG002  # the WebSocket has these limits
         return self._body
 
     def watch(self, on_disconnect: Callable[[], None]) -> None:

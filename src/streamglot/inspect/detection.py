@@ -15,12 +15,12 @@ LOOKED_AT_BYTES: Final = 8192
 """Bytes at the beginning of a stream: longer than the first event of any dialect, and short enough to wait for."""
 
 
-class Reader(Protocol):
+class EventReader(Protocol):
     def feed(self, chunk: bytes, /) -> list[Event]: ...
     def close(self) -> list[Event]: ...
 
 
-def open_reader(source: str) -> Reader:
+def open_reader(source: str) -> EventReader:
     """Returns the reader for a dialect or for ``events``. If ``source`` is empty, the reader detects the dialect."""
     if not source:
         return RecognisingReader()
@@ -40,7 +40,7 @@ class RecognisingReader:
     """
 
     def __init__(self) -> None:
-        self._reader: Reader | None = None
+        self._reader: EventReader | None = None
         self._held = bytearray()
         self._looked = 0
 

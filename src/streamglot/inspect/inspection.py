@@ -25,14 +25,14 @@ from ..events import Choice, Event, StreamError, StreamStart, ToolCallStart, dec
 from ..inband import FORMATS
 from ..json_types import JsonObject
 from .bars import Bars
-from .detection import Reader
+from .detection import EventReader
 from .frames import Cutter, cutter_for, readable, shown
 from .reading import InBandReader, reader_of
 from .rows import Attempt, Gap, Rows
 
 UP: Final = "up"
 ASKED: Final = "ask"
-GIVEN: Final = "request"
+CLIENT_REQUEST: Final = "request"
 EVENTS: Final = "events"
 DOWN: Final = "down"
 """Directions of pieces: an upstream's bytes, a request as an upstream got it, the client's request, the events, the client's
@@ -90,7 +90,7 @@ class Inspection:
         self._has_events = has_events
         self._has_client = has_client
         self._cutter: Cutter | None = None
-        self._reader: Reader | None = None
+        self._reader: EventReader | None = None
         self._pending: deque[tuple[Event, int]] = deque()
         self._writer = _writer(client)
         self._shadow: Cutter | None = None
@@ -333,14 +333,14 @@ def _writer(client: str) -> Writer | None:
     return dialect(client).writer() if known is not None and known.has_writer else None
 
 
-def _reader(attempt: Attempt) -> Reader | None:
+def _reader(attempt: Attempt) -> EventReader | None:
     reader = reader_of(attempt.dialect, attempt.upstream)
     if reader is not None and attempt.inband in FORMATS and attempt.inband != "none":
         return InBandReader(reader, attempt.inband, starts=attempt.starts)
     return reader
 
 
-def _events(reader: Reader, frame: bytes | None) -> list[Event]:
+def _events(reader: EventReader, frame: bytes | None) -> list[Event]:
     """Returns the events of a frame, or those at the end. Lines that are not events are an error of the recording."""
     try:
         return reader.close() if frame is None else reader.feed(frame)

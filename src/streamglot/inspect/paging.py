@@ -7,7 +7,7 @@ from typing import Final
 
 from ..json_types import JsonObject
 from .inspection import ASKED, Inspection
-from .recording import Piece, attempt_of
+from .recording import RecordedPiece, attempt_of
 
 FIRST_ROWS: Final = 400
 """Rows of the first page: more than a screen shows."""
@@ -24,7 +24,7 @@ class Pager:
         self.inspection = inspection
         self._room = FIRST_ROWS
 
-    def feed(self, pieces: Iterable[Piece]) -> Iterator[JsonObject]:
+    def feed(self, pieces: Iterable[RecordedPiece]) -> Iterator[JsonObject]:
         inspection = self.inspection
         for piece in pieces:
             asked = attempt_of(piece) if piece.direction.startswith(ASKED) else None
@@ -40,7 +40,7 @@ class Pager:
         return self.inspection.page()
 
 
-def _parts(piece: Piece) -> Iterator[bytes]:
+def _parts(piece: RecordedPiece) -> Iterator[bytes]:
     data = piece.data
     if len(data) <= READ_BYTES or not piece.direction.startswith("up"):
         yield data

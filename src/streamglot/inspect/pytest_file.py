@@ -13,7 +13,7 @@ from .detection import open_reader
 from .frames import AWS, LINES
 from .inspection import UP
 from .reading import InBandReader
-from .recording import Piece, Source
+from .recording import PastedSource, RecordedPiece
 
 _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9_]+")
 _TEMPLATE: Final = '''"""The stream {name}, recorded in the dialect {dialect}: it must give the same events again."""
@@ -38,7 +38,7 @@ _IN_BAND: Final = """    parser = streamglot.PerChoice(lambda: streamglot.inband
 """
 
 
-def pytest_archive(name: str, source: Source) -> bytes:
+def pytest_archive(name: str, source: PastedSource) -> bytes:
     """Returns a zip file with ``test_NAME.py``, the recording, its times and its events.
 
     It uses the last attempt, which answered.
@@ -64,7 +64,7 @@ def pytest_archive(name: str, source: Source) -> bytes:
     return written.getvalue()
 
 
-def _times(pieces: list[Piece]) -> str:
+def _times(pieces: list[RecordedPiece]) -> str:
     """Returns the times of the pieces in the format of ``streamglot replay``."""
     first = pieces[0].at if pieces else 0.0
     return "".join(f"{max(0.0, piece.at - first):.6f} {len(piece.data)}\n" for piece in pieces)

@@ -10,11 +10,11 @@ from ..inband import inband
 from ..json_types import JsonValue
 from ..stages import PerChoice
 from .client_reader import ClientReader
-from .detection import EventLineReader, Reader
+from .detection import EventLineReader, EventReader
 from .marks import CLIENT_DIALECTS, EVENTS
 
 
-def reader_of(name: str, provider: str = "") -> Reader | None:
+def reader_of(name: str, provider: str = "") -> EventReader | None:
     """Returns the reader for a stream to inspect; None for a name that is not a dialect."""
     if name in CLIENT_DIALECTS:
         return ClientReader()
@@ -51,7 +51,7 @@ class InBandReader:
 
     def __init__(
         self,
-        box: Reader,
+        box: EventReader,
         format: str,
         tools: list[JsonValue] | None = None,
         bad_call: BadCall = "incomplete",

@@ -18,7 +18,7 @@ from ..messages import Response
 from ..stages.replay import replay
 from .detection import recognise
 from .frames import cutter_for
-from .inspection import ASKED, DOWN, EVENTS, GIVEN, UP
+from .inspection import ASKED, CLIENT_REQUEST, DOWN, EVENTS, UP
 from .marks import CLIENT_MARKS
 from .marks import EVENTS as EVENT_LINES
 from .reading import reader_of
@@ -40,7 +40,7 @@ _LOOKED_AT: Final = 65_536
 """Bytes that are searched for patterns of a dialect."""
 
 
-class Piece(NamedTuple):
+class RecordedPiece(NamedTuple):
     at: float
     direction: str
     data: bytes
@@ -56,13 +56,13 @@ class _Line(msgspec.Struct):
 _lines = msgspec.json.Decoder(_Line)
 
 
-class Source(msgspec.Struct):
+class PastedSource(msgspec.Struct):
     """The bytes that the user pasted or dropped.
 
     ``timed``: its pieces have the times at which they came. ``client`` is the dialect of its client bytes; empty if it has none.
     """
 
-    pieces: list[Piece]
+    pieces: list[RecordedPiece]
     dialect: str
     inband: str
     starts: bool
@@ -71,7 +71,7 @@ class Source(msgspec.Struct):
     client: str = ""
 
 
-def read_source(body: bytes, dialect: str = "", inband: str = "") -> Source:
+def read_source(body: bytes, dialect: str = "", inband: str = "") -> PastedSource:
     """Reads what the user pasted: a recording as lines of JSON, streamglot events, or the bytes of a stream.
 
     Detects what is not named.
@@ -83,9 +83,9 @@ def read_source(body: bytes, dialect: str = "", inband: str = "") -> Source:
         name = dialect or detect(body)
         cut = cutter_for(name, body.lstrip()[:1])
         frames = [*cut.feed(body), *cut.close()]
-        pieces = [Piece(number * FRAME_SECONDS, UP, frame) for number, frame in enumerate(frames)]
+        pieces = [RecordedPiece(number * FRAME_SECONDS, UP, frame) for number, frame in enumerate(frames)]
         notation, starts = (inband, False) if inband else detect_inband(body, name)
-        return Source(pieces, name, notation, starts, timed=False)
+        return PastedSource(pieces, name, notation, starts, timed=False)
     received = b"".join(piece.data for piece in pieces if piece.direction == UP)
     asked = next((found for piece in pieces if piece.direction.startswith(ASKED) and (found := attempt_of(piece))), None)
     written = b"".join(piece.data for piece in pieces if piece.direction == DOWN)
@@ -94,10 +94,10 @@ def read_source(body: bytes, dialect: str = "", inband: str = "") -> Source:
     notation, starts = inband or (asked.inband if asked is not None else ""), False
     if not notation and asked is None:
         notation, starts = detect_inband(received, name)
-    return Source(pieces, name, notation, starts, True, has_events, _detected(written) if written else "")
+    return PastedSource(pieces, name, notation, starts, True, has_events, _detected(written) if written else "")
 
 
-def attempt_of(piece: Piece) -> Attempt | None:
+def attempt_of(piece: RecordedPiece) -> Attempt | None:
     """Returns the attempt that a recorded request to an upstream began; None for any other piece."""
     try:
         entry = msgspec.json.decode(piece.data)
@@ -111,12 +111,12 @@ def attempt_of(piece: Piece) -> Attempt | None:
     return Attempt(number, piece.at, dialect, upstream, model, inband)
 
 
-def _recorded(body: bytes) -> list[Piece] | None:
+def _recorded(body: bytes) -> list[RecordedPiece] | None:
     """Returns the pieces of a recording as lines of JSON; None if the body is not one."""
     first = body.lstrip().split(b"\n", 1)[0]
     if not (first.startswith(b"{") and b'"direction"' in first):
         return None
-    pieces: list[Piece] = []
+    pieces: list[RecordedPiece] = []
     for number, line in enumerate(body.split(b"\n")):
         if not line.strip():
             continue
@@ -133,11 +133,11 @@ def _recorded(body: bytes) -> list[Piece] | None:
             raise RequestError(
                 f"line {number + 1} of this recording came after {entry.at} s; at is between 0 and {MAX_SECONDS:.0f}"
             )
-        pieces.append(Piece(entry.at, entry.direction[:16], data))
+        pieces.append(RecordedPiece(entry.at, entry.direction[:16], data))
     return pieces
 
 
-def recording_lines(pieces: Iterable[Piece]) -> Iterator[bytes]:
+def recording_lines(pieces: Iterable[RecordedPiece]) -> Iterator[bytes]:
     """Yields a recording as lines of JSON, which ``read_source`` can read."""
     for piece in pieces:
         entry: JsonObject = {"at": piece.at, "direction": piece.direction}
@@ -242,7 +242,7 @@ def _score(events: list[BareEvent]) -> tuple[int, int, int]:
 # --- turns without a recording
 
 
-def pieces_of_response(response: Response, timings: JsonObject) -> list[Piece]:
+def pieces_of_response(response: Response, timings: JsonObject) -> list[RecordedPiece]:
     """Returns the events of a stored answer as pieces.
 
     Starts and ends of blocks have their recorded times. Events between them have the time of their block's end.
@@ -258,7 +258,7 @@ def pieces_of_response(response: Response, timings: JsonObject) -> list[Piece]:
             place, now = found + 1, max(now, marks[found][0])
         elif not marks:
             now = end
-        pieces.append(Piece(now, EVENTS, msgspec.json.encode(event)))
+        pieces.append(RecordedPiece(now, EVENTS, msgspec.json.encode(event)))
     return pieces
 
 
@@ -266,4 +266,15 @@ def _mark_of(event: Event, marks: list[tuple[float, str]], place: int) -> int | 
     return place if place < len(marks) and marks[place][1] == type(event).__name__ else None
 
 
-__all__ = ["ASKED", "DOWN", "EVENTS", "GIVEN", "UP", "Piece", "Source", "attempt_of", "pieces_of_response", "read_source"]
+__all__ = [
+    "ASKED",
+    "CLIENT_REQUEST",
+    "DOWN",
+    "EVENTS",
+    "UP",
+    "PastedSource",
+    "RecordedPiece",
+    "attempt_of",
+    "pieces_of_response",
+    "read_source",
+]

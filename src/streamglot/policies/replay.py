@@ -53,7 +53,7 @@ class Finding(Struct, omit_defaults=True):
     fact: JsonObject
 
 
-class BatchResult(Struct):
+class ReplayBatchResult(Struct):
     turns: int = 0
     events: int = 0
     touched: int = 0
@@ -70,7 +70,7 @@ class Report(Struct):
     counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
     examples: dict[tuple[str, str, str], list[Finding]] = field(default_factory=dict)
 
-    def add(self, result: BatchResult) -> None:
+    def add(self, result: ReplayBatchResult) -> None:
         self.turns += result.turns
         self.events += result.events
         self.touched += result.touched
@@ -151,8 +151,8 @@ class _Runner:
     def __init__(self, tables: Sequence[Mapping[str, JsonValue]]) -> None:
         self._build = policy_stage(load_policies(tables), clock=lambda: 0.0)
 
-    def run(self, turns: list[RecordedTurn]) -> BatchResult:
-        result = BatchResult()
+    def run(self, turns: list[RecordedTurn]) -> ReplayBatchResult:
+        result = ReplayBatchResult()
         for turn in turns:
             context = ExchangeContext(turn.id, turn.endpoint, turn.key, turn.model)
             events = turn.events or (replay(turn.response) if turn.response is not None else [])
@@ -180,7 +180,7 @@ class _Runner:
 
 _runner: _Runner | None = None
 _decoder = msgspec.msgpack.Decoder(list[RecordedTurn])
-_results = msgspec.msgpack.Decoder(BatchResult)
+_results = msgspec.msgpack.Decoder(ReplayBatchResult)
 
 
 def _start(tables: bytes) -> None:
@@ -193,5 +193,5 @@ def _work(batch: bytes) -> bytes:
     return msgspec.msgpack.encode(_runner.run(_decoder.decode(batch)))
 
 
-def _result(future: Future[bytes]) -> BatchResult:
+def _result(future: Future[bytes]) -> ReplayBatchResult:
     return _results.decode(future.result())

@@ -17,7 +17,7 @@ from .recent import Recent
 from .sql_types import DatabaseRow
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
 
-ELSEWHERE_SECONDS: Final = COMMIT_SECONDS + 0.1
+OTHER_PROCESS_SECONDS: Final = COMMIT_SECONDS + 0.1
 """Seconds to wait for a turn of another process. After the commit interval it must be in the database."""
 POLL_SECONDS: Final = 0.05
 RETRIEVABLE: Final = and_(
@@ -40,7 +40,7 @@ class Responses:
         turn = await self._queries.turn(row.id, caller) if row is not None else None
         if turn is None or turn.client_options.get("background") or self._recent.knows(response_id):
             return turn
-        until = time.monotonic() + ELSEWHERE_SECONDS
+        until = time.monotonic() + OTHER_PROCESS_SECONDS
         while turn is not None and not turn.ending and time.monotonic() < until:
             await asyncio.sleep(POLL_SECONDS)
             turn = await self._queries.turn(turn.id, caller)
@@ -67,7 +67,7 @@ class Responses:
             await settled(self._writer)
         rows = await self._database.fetch(question)
         if not rows and not ours:
-            await asyncio.sleep(ELSEWHERE_SECONDS)
+            await asyncio.sleep(OTHER_PROCESS_SECONDS)
             rows = await self._database.fetch(question)
         return rows[0] if rows and rows[0].retrievable else None
 

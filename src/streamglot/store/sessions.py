@@ -27,7 +27,7 @@ from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import EDITED_DEPTH, Match, Recent, Seen
-from .responses import ELSEWHERE_SECONDS, POLL_SECONDS, RETRIEVABLE
+from .responses import OTHER_PROCESS_SECONDS, POLL_SECONDS, RETRIEVABLE
 from .turn import Session, messages_weight, mint_id
 from .turn_rows import ID_CHARS, clean
 
@@ -141,7 +141,7 @@ class Sessions:
     async def _continued(self, caller: str, conversation: Conversation, session_id: str) -> tuple[str, str] | None:
         """The turn that this conversation continues. Another process may be about to write its last answer."""
         best = self._recent.by_conversation(caller, conversation, session_id)
-        until = time.monotonic() + ELSEWHERE_SECONDS
+        until = time.monotonic() + OTHER_PROCESS_SECONDS
         while best is None or best.depth > 0:
             found = await self._by_conversation(caller, conversation, session_id)
             if found is not None and (best is None or found.depth < best.depth):
@@ -181,7 +181,7 @@ class Sessions:
         )
         rows = await self._database.fetch(question)
         if not rows and not self._recent.knows(response_id):
-            await asyncio.sleep(ELSEWHERE_SECONDS)  # another process may be about to write it
+            await asyncio.sleep(OTHER_PROCESS_SECONDS)  # another process may be about to write it
             rows = await self._database.fetch(question)
         return (rows[0].id, rows[0].session_id) if rows else None
 

@@ -27,7 +27,7 @@ from .paths import default_url
 from .processes import FIRST_SECONDS, SEEN_SECONDS, Process
 from .queries import Queries
 from .recent import Recent, Seen
-from .responses import ELSEWHERE_SECONDS, POLL_SECONDS, Responses, settled
+from .responses import OTHER_PROCESS_SECONDS, POLL_SECONDS, Responses, settled
 from .rows import FrameEntry, StateEntry, StepEntry, TurnEntry
 from .sessions import SessionHints, Sessions
 from .shorten import bare_response, encoded_size
@@ -160,7 +160,7 @@ class Store:
         way to the database, from this process or from another."""
         if self._recent.owner(session.id) == session.caller:
             await settled(self.writer)
-        until = time.monotonic() + ELSEWHERE_SECONDS
+        until = time.monotonic() + OTHER_PROCESS_SECONDS
         while True:
             last, ended = await self.queries.last_turn(session.id, session.caller)
             if ended or time.monotonic() > until:

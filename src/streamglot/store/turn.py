@@ -31,7 +31,7 @@ STATE_TURN: Final = "streamglot.turn"
 BROKEN: Final = ("truncated", "client_gone", "interrupted", "policy", "error")
 ID_RANDOM_BYTES: Final = 9
 """Random bytes of an id: enough that ids of the same microsecond differ and nobody finds one by trying."""
-DRAWN_IDS: Final = 256
+IDS_PER_DRAW: Final = 256
 """Ids for which one call of the system draws random bytes. The call costs 5 µs, and 2 KB of them take hardly longer than 9 bytes."""
 ENDINGS: Final = (
     *("end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "pause", "cancelled", "other"),
@@ -180,7 +180,7 @@ def mint_id(prefix: str, now: float) -> str:
         try:
             return f"{prefix}{int(now * 1_000_000):014x}{_unused_ends.pop()}"
         except IndexError:
-            data = os.urandom(ID_RANDOM_BYTES * DRAWN_IDS).hex()
+            data = os.urandom(ID_RANDOM_BYTES * IDS_PER_DRAW).hex()
             _unused_ends.extend(data[at : at + 2 * ID_RANDOM_BYTES] for at in range(0, len(data), 2 * ID_RANDOM_BYTES))
 
 

@@ -40,7 +40,7 @@ CLOSED: Final = -32000
 """The SDK's error code for a connection that is lost permanently."""
 
 
-class Worker:
+class McpWorker:
     def __init__(self, name: str, settings: McpServer) -> None:
         self._name = name
         self._settings = settings
@@ -189,7 +189,7 @@ async def main() -> int:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     name, settings = msgspec.json.decode(await lines.readline(), type=tuple[str, McpServer])
     try:
-        await Worker(name, settings).run(lines)
+        await McpWorker(name, settings).run(lines)
     except BaseException as error:
         say({"event": "failed", "error": _words(error)})
         return 1

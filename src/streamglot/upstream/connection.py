@@ -34,12 +34,12 @@ DRAIN_SECONDS: Final = 1.0
 """How long to wait for the end of a completed answer, in seconds, so that its connection can be reused."""
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """A connection. ``idle`` is called with it when its response is complete and it can take another request, ``lost`` when it
     is closed."""
 
     def __init__(
-        self, idle: Callable[[Connection], None], lost: Callable[[Connection], None], writes: Writes | None = None
+        self, idle: Callable[[UpstreamConnection], None], lost: Callable[[UpstreamConnection], None], writes: Writes | None = None
     ) -> None:
         self.since = 0.0
         """When the connection became idle; the pool uses it."""
@@ -191,10 +191,10 @@ class Connection(asyncio.Protocol):
 class PlainResponse:
     """The response of a connection. ``status`` is 0 until the headers have arrived."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: UpstreamConnection) -> None:
         self.status = 0
         self.headers: Mapping[str, str] = {}
-        self._connection: Connection | None = connection
+        self._connection: UpstreamConnection | None = connection
         self._pieces: list[bytes] = []
         self._held = 0
         self._error: UpstreamError | None = None

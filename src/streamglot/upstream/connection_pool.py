@@ -23,7 +23,7 @@ from .writes import Writes
 
 if TYPE_CHECKING:
     from .aiohttp_client import AiohttpClient
-    from .connection import Connection
+    from .connection import UpstreamConnection
 
 IDLE_SECONDS: Final = 30.0
 """How long an idle connection stays open, in seconds: less than the servers' own timeouts."""
@@ -52,15 +52,15 @@ class ConnectionPool:
 
     def __init__(self, log: WriteLine | None = None) -> None:
         try:
-            from .connection import Connection
+            from .connection import UpstreamConnection
         except ModuleNotFoundError as error:
             raise missing_package(error) or error from None
-        self._connection_type = Connection
+        self._connection_type = UpstreamConnection
         self.writes = Writes()
         self._tasks = TaskSupervisor(log)
         self._general: AiohttpClient | None = None
-        self._idle: dict[tuple[str, int, bool, str], dict[Connection, None]] = {}
-        self._all: set[Connection] = set()
+        self._idle: dict[tuple[str, int, bool, str], dict[UpstreamConnection, None]] = {}
+        self._all: set[UpstreamConnection] = set()
         self._trust: dict[str, ssl.SSLContext] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -114,7 +114,7 @@ class ConnectionPool:
 
     # --- connections
 
-    def _idle_connection(self, key: tuple[str, int, bool, str]) -> Connection | None:
+    def _idle_connection(self, key: tuple[str, int, bool, str]) -> UpstreamConnection | None:
         """The most recently used connection to this address, if it is still usable."""
         idle = self._idle.get(key)
         limit = asyncio.get_running_loop().time() - IDLE_SECONDS
@@ -125,17 +125,17 @@ class ConnectionPool:
             connection.abort()
         return None
 
-    async def _connect(self, key: tuple[str, int, bool, str], parsed: ParsedUrl, upstream: Upstream) -> Connection:
+    async def _connect(self, key: tuple[str, int, bool, str], parsed: ParsedUrl, upstream: Upstream) -> UpstreamConnection:
         loop = asyncio.get_running_loop()
         idle = self._idle.setdefault(key, {})
 
-        def keep(connection: Connection) -> None:
+        def keep(connection: UpstreamConnection) -> None:
             connection.since = loop.time()
             idle[connection] = None
             if self._sweeper is None:
                 self._sweeper = loop.call_later(IDLE_SECONDS, self._sweep)
 
-        def lost(connection: Connection) -> None:
+        def lost(connection: UpstreamConnection) -> None:
             idle.pop(connection, None)
             self._all.discard(connection)
 

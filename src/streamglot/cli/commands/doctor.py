@@ -165,10 +165,10 @@ async def _store(loaded: LoadedConfig) -> list[Finding]:
             had_keys = KeyMarker(Path(place.database or ""), "").is_set()
             state = authentication(loaded.config.server, stored=0, revoked=0, had_keys=had_keys)
             return [Finding("note", "store", f"{place.database} does not exist yet: the first turn creates it"), _keys(state)]
-        async with opened(loaded) as library:
-            turns, taken = await library.lookup.count_turns(), shown_size(await size(library.database))
-            found = Finding("good", "store", f"{library.database.shown}, version {HEAD}, {turns} turns, {taken}")
-            return [found, _keys(await state_of(library, loaded))]
+        async with opened(loaded) as view:
+            turns, taken = await view.lookup.count_turns(), shown_size(await size(view.database))
+            found = Finding("good", "store", f"{view.database.shown}, version {HEAD}, {turns} turns, {taken}")
+            return [found, _keys(await state_of(view, loaded))]
     except (StreamglotError, OSError) as error:
         message = error.message if isinstance(error, StreamglotError) else f"{error.strerror}: {error.filename}"
         return [Finding("bad", "store", message, 'set store.url to another database, or to "none" to store nothing')]

@@ -19,10 +19,10 @@ from .logs import Chosen
 
 
 def run(turn: str, chosen: Chosen, form: Literal["jsonl", "markdown"], output: Path | None) -> int:
-    async def work(library: StoreView) -> int:
+    async def work(view: StoreView) -> int:
         count = 0
         with _target(output) as file:
-            async for page in _pages(library, turn, chosen, form):
+            async for page in _pages(view, turn, chosen, form):
                 file.write(page)
                 count += 1
         return count
@@ -33,16 +33,16 @@ def run(turn: str, chosen: Chosen, form: Literal["jsonl", "markdown"], output: P
     return 0
 
 
-async def _pages(library: StoreView, turn: str, chosen: Chosen, form: str) -> AsyncIterator[bytes]:
+async def _pages(view: StoreView, turn: str, chosen: Chosen, form: str) -> AsyncIterator[bytes]:
     if turn:
-        whole = await library.queries.turn(await library.turn_id(turn))
+        whole = await view.queries.turn(await view.turn_id(turn))
         assert whole is not None
         yield seen(detail_line(whole)) if form == "jsonl" else _page(markdown(whole))
     elif form == "jsonl":
-        async for line in export_jsonl(library.queries, await chosen.filter(library)):
+        async for line in export_jsonl(view.queries, await chosen.filter(view)):
             yield seen(line)
     else:
-        async for text in export_markdown(library.queries, await chosen.filter(library)):
+        async for text in export_markdown(view.queries, await chosen.filter(view)):
             yield _page(text)
 
 

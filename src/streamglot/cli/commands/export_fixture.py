@@ -25,11 +25,11 @@ BINARY: Final = "application/vnd.amazon.eventstream"
 
 
 def run(turn: str, directory: Path) -> int:
-    async def work(library: StoreView) -> tuple[str, str, bytes]:
-        turn_id = await library.turn_id(turn)
-        found = await library.queries.turn(turn_id)
+    async def work(view: StoreView) -> tuple[str, str, bytes]:
+        turn_id = await view.turn_id(turn)
+        found = await view.queries.turn(turn_id)
         assert found is not None
-        received = [piece for piece in await library.queries.raw(turn_id) if piece.direction.startswith("up")]
+        received = [piece for piece in await view.queries.raw(turn_id) if piece.direction.startswith("up")]
         frames = [piece for piece in received if piece.direction == received[-1].direction]  # of the last attempt
         if not frames:
             raise RequestError(

@@ -24,8 +24,8 @@ def add(name: str, limits: dict[str, Any], per: str) -> int:  # Any: fields of a
     if per:
         limits["budget_seconds"] = seconds(per)
 
-    async def work(library: StoreView) -> str:
-        return (await library.keys.add(name, **limits))[1]
+    async def work(view: StoreView) -> str:
+        return (await view.keys.add(name, **limits))[1]
 
     loaded = load()
     secret = reading(work, loaded)
@@ -39,9 +39,9 @@ def add(name: str, limits: dict[str, Any], per: str) -> int:  # Any: fields of a
 def listed(revoked: bool, as_json: bool) -> int:
     loaded = load()
 
-    async def work(library: StoreView) -> tuple[list[tuple[StoredKey, Spent]], Authentication]:
-        listed = [(key, await library.keys.spent(key)) for key in await library.keys.all(revoked=revoked)]
-        return listed, await state_of(library, loaded)
+    async def work(view: StoreView) -> tuple[list[tuple[StoredKey, Spent]], Authentication]:
+        listed = [(key, await view.keys.spent(key)) for key in await view.keys.all(revoked=revoked)]
+        return listed, await state_of(view, loaded)
 
     found, state = reading(work, loaded)
     if as_json:
@@ -61,8 +61,8 @@ def listed(revoked: bool, as_json: bool) -> int:
 def revoke(name: str) -> int:
     loaded = load()
 
-    async def work(library: StoreView) -> tuple[bool, Authentication]:
-        return await library.keys.revoke(name), await state_of(library, loaded)
+    async def work(view: StoreView) -> tuple[bool, Authentication]:
+        return await view.keys.revoke(name), await state_of(view, loaded)
 
     found, state = reading(work, loaded)
     if not found:
@@ -72,11 +72,11 @@ def revoke(name: str) -> int:
     return 0
 
 
-async def state_of(library: StoreView, loaded: LoadedConfig) -> Authentication:
+async def state_of(view: StoreView, loaded: LoadedConfig) -> Authentication:
     """Returns whether a gateway with this configuration and store requires keys, and whether any key is valid."""
-    keys = await library.keys.all(revoked=True)
+    keys = await view.keys.all(revoked=True)
     valid = sum(key.revoked is None for key in keys)
-    had_keys = bool(keys) or library.keys.had_keys()
+    had_keys = bool(keys) or view.keys.had_keys()
     return authentication(loaded.config.server, stored=valid, revoked=len(keys) - valid, had_keys=had_keys)
 
 

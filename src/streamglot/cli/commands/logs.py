@@ -38,13 +38,13 @@ class Chosen(Struct, kw_only=True):
     words: str = ""
     limit: int = 0
 
-    async def filter(self, library: StoreView) -> Filter:
+    async def filter(self, view: StoreView) -> Filter:
         if self.ending and self.ending not in (*ENDINGS, STILL_RUNNING):
             raise ConfigError(f"the ending {self.ending!r} is not known; choose one of: {', '.join((*ENDINGS, STILL_RUNNING))}")
         now = time.time()
         return Filter(
             caller=self.caller,
-            session_id=await library.session_id(self.session) if self.session else "",
+            session_id=await view.session_id(self.session) if self.session else "",
             model=self.model,
             upstream=self.upstream,
             ending=RUNNING if self.ending == STILL_RUNNING else self.ending or None,
@@ -56,8 +56,8 @@ class Chosen(Struct, kw_only=True):
 
 
 def listed(chosen: Chosen, as_json: bool) -> int:
-    async def work(library: StoreView) -> list[TurnSummary]:
-        return [turn async for turn in summaries(library, await chosen.filter(library))]
+    async def work(view: StoreView) -> list[TurnSummary]:
+        return [turn async for turn in summaries(view, await chosen.filter(view))]
 
     turns = reading(work)
     if as_json:
@@ -90,11 +90,11 @@ def _row(turn: TurnSummary) -> list[str]:
     ]
 
 
-async def summaries(library: StoreView, which: Filter) -> AsyncIterator[TurnSummary]:
+async def summaries(view: StoreView, which: Filter) -> AsyncIterator[TurnSummary]:
     """Yields turns, the newest first. It reads the store page by page."""
     left = which.limit
     while left > 0:
-        page = await library.queries.turns(structs.replace(which, limit=min(left, PAGE)))
+        page = await view.queries.turns(structs.replace(which, limit=min(left, PAGE)))
         for turn in page:
             yield turn
         if len(page) < PAGE:
@@ -104,14 +104,14 @@ async def summaries(library: StoreView, which: Filter) -> AsyncIterator[TurnSumm
 
 
 def show(text: str, as_json: bool, response: bool, dialect: str) -> int:
-    async def work(library: StoreView) -> bytes | Transcript:
-        turn_id = await library.turn_id(text)
+    async def work(view: StoreView) -> bytes | Transcript:
+        turn_id = await view.turn_id(text)
         if response:
-            whole = await library.queries.complete(turn_id, name=dialect)
+            whole = await view.queries.complete(turn_id, name=dialect)
             if whole is None:
                 raise RequestError(f"the turn {turn_id} has no answer yet: it is still running")
             return msgspec.json.encode(whole) + b"\n"
-        turn = await library.queries.turn(turn_id)
+        turn = await view.queries.turn(turn_id)
         assert turn is not None
         return detail_line(turn) if as_json else Transcript(turn)
 

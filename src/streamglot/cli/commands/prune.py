@@ -23,15 +23,15 @@ def run(older_than: str, larger_than: str, archive: Path | None, forget_spending
     if not yes:
         _ask(older_than, larger_than, archive)
 
-    async def work(library: StoreView) -> str:
+    async def work(view: StoreView) -> str:
         try:
             done = await prune_turns(
-                library.database, older_than=age, max_bytes=max_bytes, archive=archive, forget_spending=forget_spending
+                view.database, older_than=age, max_bytes=max_bytes, archive=archive, forget_spending=forget_spending
             )
         except OSError as error:
             raise ConfigError(f"{archive} cannot be written, so no more turns are removed: {error.strerror or error}") from None
         archived = f", {done.archived} of them archived in {archive}" if archive is not None else ""
-        left = await library.lookup.count_turns()
+        left = await view.lookup.count_turns()
         return (
             f"{done.turns} turns removed{archived}; {left} are left; "
             f"contents: {shown_size(done.bytes_before)} before, {shown_size(done.bytes_after)} now"
@@ -45,8 +45,8 @@ def _ask(older_than: str, larger_than: str, archive: Path | None) -> None:
     if not is_terminal(sys.stdin):
         raise ConfigError("turns are removed permanently, and there is no terminal to ask at: confirm with --yes")
 
-    async def work(library: StoreView) -> tuple[int, int]:
-        return await library.lookup.count_turns(), await contents_size(library.database)
+    async def work(view: StoreView) -> tuple[int, int]:
+        return await view.lookup.count_turns(), await contents_size(view.database)
 
     count, taken = reading(work)
     wanted = [f"those older than {older_than}"] if older_than else []

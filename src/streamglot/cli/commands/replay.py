@@ -11,7 +11,7 @@ from typing import Final
 from ... import Event, writer
 from ...errors import ConfigError
 from ...events import StreamError, encode
-from ...inspect.detection import Reader, open_reader
+from ...inspect.detection import EventReader, open_reader
 from ..answer import DisplayOptions
 from ..files import read_file, shown
 from ..output.terminal import print_error
@@ -96,7 +96,7 @@ def _paced(given: Iterable[tuple[float, bytes]], pace: float) -> Iterator[bytes]
         yield piece
 
 
-def _events(box: Reader, given: Iterator[bytes]) -> Iterator[list[Event]]:
+def _events(box: EventReader, given: Iterator[bytes]) -> Iterator[list[Event]]:
     """Yields the events of each piece, up to an error. Input after an error is not read."""
     for piece in given:
         events = box.feed(piece)

@@ -82,13 +82,13 @@ async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail,
     from ...store import SessionHints
     from ..store_view import StoreView
 
-    library = StoreView(store.database)
+    view = StoreView(store.database)
     if session:
-        found = await library.lookup.last_answered(session_id=await library.session_id(session))
+        found = await view.lookup.last_answered(session_id=await view.session_id(session))
     else:
         where = own_turns.here() if here else None
-        found = await library.lookup.last_answered(directory=where, callers=(this_user(), ""), beginning=ANONYMOUS)
-    turn = await library.queries.turn(found.turn_id) if found is not None else None
+        found = await view.lookup.last_answered(directory=where, callers=(this_user(), ""), beginning=ANONYMOUS)
+    turn = await view.queries.turn(found.turn_id) if found is not None else None
     if turn is None or turn.request is None:
         which = f"in the session {session!r}" if session else "of this directory" if here else "yet"
         raise RequestError(

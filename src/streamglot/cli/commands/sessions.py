@@ -22,10 +22,10 @@ from .logs import show_turns, summaries
 
 
 def listed(caller: str | None, here: bool, limit: int, as_json: bool) -> int:
-    async def work(library: StoreView) -> list[SessionSummary]:
+    async def work(view: StoreView) -> list[SessionSummary]:
         if not here:
-            return await library.queries.sessions(caller, limit)
-        found = [await library.queries.session(id, caller) for id in await library.lookup.sessions_in(own_turns.here(), limit)]
+            return await view.queries.sessions(caller, limit)
+        found = [await view.queries.session(id, caller) for id in await view.lookup.sessions_in(own_turns.here(), limit)]
         return [session for session in found if session is not None]
 
     sessions = reading(work)
@@ -41,16 +41,14 @@ def listed(caller: str | None, here: bool, limit: int, as_json: bool) -> int:
 
 
 def show(text: str, as_json: bool) -> int:
-    async def work(library: StoreView) -> tuple[SessionSummary | None, list[TurnSummary], list[TurnDetail]]:
-        session_id = await library.session_id(text)
-        turns = [turn async for turn in summaries(library, Filter(session_id=session_id, limit=sys.maxsize))][::-1]
+    async def work(view: StoreView) -> tuple[SessionSummary | None, list[TurnSummary], list[TurnDetail]]:
+        session_id = await view.session_id(text)
+        turns = [turn async for turn in summaries(view, Filter(session_id=session_id, limit=sys.maxsize))][::-1]
         new_messages = NewMessages()
         details = (
-            []
-            if as_json
-            else [new_messages.only_new(detail) for turn in turns if (detail := await library.queries.turn(turn.id))]
+            [] if as_json else [new_messages.only_new(detail) for turn in turns if (detail := await view.queries.turn(turn.id))]
         )
-        return await library.queries.session(session_id), turns, details
+        return await view.queries.session(session_id), turns, details
 
     session, turns, details = reading(work)
     if as_json:

@@ -14,7 +14,7 @@ import msgspec
 from ... import Event, collect, writer
 from ...errors import BadCall, ConfigError
 from ...events import StreamError, encode
-from ...inspect.detection import Reader, open_reader
+from ...inspect.detection import EventReader, open_reader
 from ...inspect.reading import InBandReader, PlainTextReader
 from ...json_types import JsonValue
 from ..files import SETTINGS_BYTES, read_file, read_json, shown
@@ -74,7 +74,7 @@ def run(
 ) -> int:
     """``source`` is a dialect, ``events``, ``text`` (plain text, read by the in-band parser for ``format``), or empty: then the
     dialect is recognised."""
-    box: Reader = PlainTextReader() if source == TEXT else open_reader(source)
+    box: EventReader = PlainTextReader() if source == TEXT else open_reader(source)
     if format is not None or source == TEXT:
         box = InBandReader(box, format or "none", declared_tools(tools), bad_call)
     sink: _Sink
@@ -104,7 +104,7 @@ def _opened(file: Path) -> BinaryIO:
         raise ConfigError(f"{shown(file)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _read(stream: BinaryIO, box: Reader) -> Iterator[list[Event]]:
+def _read(stream: BinaryIO, box: EventReader) -> Iterator[list[Event]]:
     """Yields the events of each read as it arrives. It stops reading after an error, because the input may have no end."""
     while chunk := os.read(stream.fileno(), _READ_BYTES):
         events = box.feed(chunk)

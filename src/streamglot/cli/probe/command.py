@@ -27,7 +27,7 @@ from .report import Probed, report_lines
 
 TRIED: Final = ("openai_chat", "openai_responses", "anthropic")
 """The dialects that one server may support."""
-LOCAL_THINKS: Final[dict[str, JsonObject]] = {
+LOCAL_REASONING_FIELDS: Final[dict[str, JsonObject]] = {
     "anthropic": {
         "thinking": {"type": "enabled", "budget_tokens": 16},
         "chat_template_kwargs": {"reasoning_effort": "low"},
@@ -60,7 +60,7 @@ async def _probe(
         for upstream in upstreams:
             one = Probed(upstream.dialect, upstream.place, model)
             for case in CASES:
-                thinks = LOCAL_THINKS.get(upstream.dialect, {}) if case.reasoning and target == LOCAL else {}
+                thinks = LOCAL_REASONING_FIELDS.get(upstream.dialect, {}) if case.reasoning and target == LOCAL else {}
                 captured = await capture(upstream, model, case.request(model, max_tokens), {**thinks, **extra})
                 if thinks:
                     captured.dropped = [name for name in captured.dropped if name != "reasoning"]

@@ -12,7 +12,7 @@ from ...events import Event, StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..abilities import PLAIN
-from ..endpoint import Endpoint, join
+from ..endpoint import UpstreamEndpoint, join
 from ..hosted_tools import HostedCall
 from ..interface import Dialect
 from ..reader import Reader
@@ -53,13 +53,13 @@ class AnthropicDialect(Dialect):
 
     def endpoint(
         self, base_url: str, request: Request, key: str = "", version: str = DEFAULT_VERSION, **options: JsonValue
-    ) -> Endpoint:
+    ) -> UpstreamEndpoint:
         base, mark, parameters = base_url.partition("?")
         base = base.rstrip("/").removesuffix("/v1")
         headers = {"anthropic-version": version}
         if key:
             headers["x-api-key"] = key
-        return Endpoint(join(f"{base}{mark}{parameters}", "v1/messages"), headers)
+        return UpstreamEndpoint(join(f"{base}{mark}{parameters}", "v1/messages"), headers)
 
     @cached_property
     def build_response(self) -> Callable[..., JsonObject]:

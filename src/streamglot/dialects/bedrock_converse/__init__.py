@@ -11,7 +11,7 @@ from ...events import StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..abilities import PLAIN
-from ..endpoint import Endpoint, bearer, join, path_segment
+from ..endpoint import UpstreamEndpoint, bearer, join, path_segment
 from ..interface import Dialect
 from ..reader import Reader
 
@@ -40,9 +40,9 @@ class BedrockConverseDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
         verb = "converse-stream" if request.stream else "converse"
-        return Endpoint(join(base_url, f"model/{path_segment(request.model)}/{verb}"), bearer(key))
+        return UpstreamEndpoint(join(base_url, f"model/{path_segment(request.model)}/{verb}"), bearer(key))
 
     @cached_property
     def build_response(self) -> Callable[..., JsonObject]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..abilities import UNSPECIFIED, Abilities
-from ..endpoint import Endpoint, bearer, join, path_segment
+from ..endpoint import UpstreamEndpoint, bearer, join, path_segment
 from ..interface import Dialect
 from ..reader import Reader
 
@@ -36,9 +36,9 @@ class BedrockInvokeDialect(Dialect):
 
         return build(request, abilities=abilities, **options)
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
         verb = "invoke-with-response-stream" if request.stream else "invoke"
-        return Endpoint(join(base_url, f"model/{path_segment(request.model)}/{verb}"), bearer(key))
+        return UpstreamEndpoint(join(base_url, f"model/{path_segment(request.model)}/{verb}"), bearer(key))
 
     @cached_property
     def build_response(self) -> Callable[..., JsonObject]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from ...events import StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
-from ..endpoint import Endpoint, bearer, join
+from ..endpoint import UpstreamEndpoint, bearer, join
 from ..interface import Dialect
 from ..reader import Reader
 
@@ -35,8 +35,8 @@ class CohereDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
-        return Endpoint(join(base_url, "v2/chat"), bearer(key))
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
+        return UpstreamEndpoint(join(base_url, "v2/chat"), bearer(key))
 
     @cached_property
     def build_response(self) -> Callable[..., JsonObject]:

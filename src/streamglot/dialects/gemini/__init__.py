@@ -9,7 +9,7 @@ from typing import Final
 from ...events import Event, StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
-from ..endpoint import Endpoint, join, path_segments
+from ..endpoint import UpstreamEndpoint, join, path_segments
 from ..hosted_tools import HostedCall
 from ..interface import Dialect
 from ..reader import Reader
@@ -46,10 +46,10 @@ class GeminiDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
         verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         path = f"{PREFIX}{path_segments(self.model_name(request.model))}:{verb}"
-        return Endpoint(join(base_url, path), {"x-goog-api-key": key} if key else {})
+        return UpstreamEndpoint(join(base_url, path), {"x-goog-api-key": key} if key else {})
 
     def model_name(self, model: str) -> str:
         """The model without the prefix that clients of this dialect add. The URL has the prefix already."""

@@ -11,7 +11,7 @@ from ...events import StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..abilities import PLAIN
-from ..endpoint import Endpoint, bearer, join
+from ..endpoint import UpstreamEndpoint, bearer, join
 from ..interface import Dialect
 from ..reader import Reader
 from ..writer import Writer
@@ -49,8 +49,8 @@ class ChatDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
-        return Endpoint(join(base_url, "chat/completions"), bearer(key))
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
+        return UpstreamEndpoint(join(base_url, "chat/completions"), bearer(key))
 
     @cached_property
     def build_response(self) -> Callable[..., JsonObject]:

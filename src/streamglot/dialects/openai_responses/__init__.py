@@ -11,7 +11,7 @@ from ...events import Event, StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request, Response
 from ..abilities import PLAIN
-from ..endpoint import Endpoint, bearer, join
+from ..endpoint import UpstreamEndpoint, bearer, join
 from ..hosted_tools import HostedCall
 from ..interface import Dialect, FindAnswers
 from ..reader import Reader
@@ -47,8 +47,8 @@ class ResponsesDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Endpoint:
-        return Endpoint(join(base_url, "responses"), bearer(key))
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
+        return UpstreamEndpoint(join(base_url, "responses"), bearer(key))
 
     @cached_property
     def build_response(self) -> Callable[..., JsonObject]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ...json_types import JsonValue
 from ...messages import Built, Request
-from ..endpoint import Endpoint, bearer, encoded, join
+from ..endpoint import UpstreamEndpoint, bearer, encoded, join
 from ..interface import Continuation, Dialect
 from ..reader import Reader
 
@@ -34,10 +34,12 @@ class QwenWebDialect(Dialect):
 
         return continued
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", chat_id: JsonValue = "", **options: JsonValue) -> Endpoint:
+    def endpoint(
+        self, base_url: str, request: Request, key: str = "", chat_id: JsonValue = "", **options: JsonValue
+    ) -> UpstreamEndpoint:
         chat_id = chat_id or request.extra.get("chat_id")
         query = f"?chat_id={encoded(chat_id)}" if isinstance(chat_id, str) and chat_id else ""
-        return Endpoint(join(base_url, f"api/v2/chat/completions{query}"), bearer(key))
+        return UpstreamEndpoint(join(base_url, f"api/v2/chat/completions{query}"), bearer(key))
 
 
 QWEN_WEB = QwenWebDialect()

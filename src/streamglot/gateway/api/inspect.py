@@ -24,16 +24,16 @@ from starlette.routing import Route
 from ...dialects import DIALECTS
 from ...errors import RequestError, StreamglotError, excerpt
 from ...inband import FORMATS
-from ...inspect.inspection import ASKED, GIVEN, UP, Inspection
+from ...inspect.inspection import ASKED, CLIENT_REQUEST, UP, Inspection
 from ...inspect.marks import EVENTS as EVENT_LINES
 from ...inspect.paging import Pager
 from ...inspect.pytest_file import pytest_archive
-from ...inspect.recording import Piece, Source, attempt_of, pieces_of_response, read_source
+from ...inspect.recording import PastedSource, RecordedPiece, attempt_of, pieces_of_response, read_source
 from ...json_types import JsonObject
 from ..http.asgi import read_body
 from .query_string import KEY, Parameters
 from .resume import Arrivals
-from .store_view import StoreView, id_in, store_view_of
+from .store_view import CallerStoreView, id_in, store_view_of
 from .turn_facts import Recorded, client_curl, facts, upstream_curl
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ POLL_SECONDS: Final = 0.25
 FIRST_COMMITS: Final = 2
 COMMITS: Final = 8
 """Commits of a recording that are read in one step. The first step reads few, so that its rows appear quickly."""
-AT_ONCE: Final = 2
+CONCURRENT_PAGES: Final = 2
 """Pages that are computed at the same time. The limit leaves the processor to the streams of other clients."""
 FIRST_WRITER: Final = next(one.name for one in DIALECTS.values() if one.has_writer)
 """The dialect in which a stream is shown if its own dialect has no writer."""
@@ -85,10 +85,10 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
                 status=404,
             )
         asked = next((attempt for piece in reversed(pieces) if (attempt := attempt_of(piece)) is not None), None)
-        source = Source(pieces, found.dialects["upstream"], asked.inband if asked is not None else "", False, True)
+        source = PastedSource(pieces, found.dialects["upstream"], asked.inband if asked is not None else "", False, True)
         return _archive(found.id, await work.run(lambda: pytest_archive(found.id, source)))
 
-    async def pasted_source(http: HttpRequest, asked: Parameters) -> Source:
+    async def pasted_source(http: HttpRequest, asked: Parameters) -> PastedSource:
         gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
         dialect, inband = _dialect(asked["from"]), _inband(asked["inband"])
         server = gateway.server
@@ -132,7 +132,7 @@ class WorkerThreads:
     """Runs computation in a few threads, so that it does not delay the streams of other clients."""
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = asyncio.Semaphore(CONCURRENT_PAGES)
 
     async def run(self, step: Callable[[], _T]) -> _T:
         async with self._places:
@@ -142,14 +142,14 @@ class WorkerThreads:
 class TurnLines:
     """Produces the lines of a stored or running turn."""
 
-    def __init__(self, view: StoreView, work: WorkerThreads, turn: TurnDetail, client: str) -> None:
+    def __init__(self, view: CallerStoreView, work: WorkerThreads, turn: TurnDetail, client: str) -> None:
         self._view = view
         self._work = work
         self._turn = turn
         self._client = client
         self._next = 0
         self._more = self._followed = False
-        self._seen: list[Piece] = []
+        self._seen: list[RecordedPiece] = []
 
     async def all(self, follows: bool) -> AsyncIterator[bytes]:
         running = not self._turn.ending
@@ -167,7 +167,7 @@ class TurnLines:
         if not recorded.upstream and not recorded.events and not running:
             pieces += self._stored_pieces()
         pager = Pager(self._inspection(pieces, running))
-        requests = [piece for piece in pieces if piece.direction.startswith((GIVEN, ASKED))]
+        requests = [piece for piece in pieces if piece.direction.startswith((CLIENT_REQUEST, ASKED))]
         known = len(requests)
         while True:
             async for page in _pages(self._work, pager, pieces):
@@ -179,7 +179,7 @@ class TurnLines:
                 await asyncio.sleep(POLL_SECONDS)
                 running = await self._still_running()
             pieces = await self._read(COMMITS)
-            requests += [piece for piece in pieces if piece.direction.startswith((GIVEN, ASKED))]
+            requests += [piece for piece in pieces if piece.direction.startswith((CLIENT_REQUEST, ASKED))]
         yield _line({"rows": await self._work.run(pager.close)})
         if len(requests) > known or self._followed:
             yield self._facts([*requests, *self._seen], running)
@@ -203,13 +203,13 @@ class TurnLines:
         try:
             ended = False
             while not ended:
-                pieces: list[Piece] = []
+                pieces: list[RecordedPiece] = []
                 until = time.monotonic() + POLL_SECONDS
                 while not ended and await arrivals.next_within(max(0.0, until - time.monotonic())):
                     chunk = arrivals.take()
                     ended = chunk is None
                     if chunk is not None:
-                        pieces.append(Piece(max(0.0, time.time() - self._turn.started), UP, chunk.data))
+                        pieces.append(RecordedPiece(max(0.0, time.time() - self._turn.started), UP, chunk.data))
                 async for page in _pages(self._work, pager, pieces):
                     yield page
                 if pieces:
@@ -224,7 +224,7 @@ class TurnLines:
         yield _line({"turn": {**facts(self._turn, [], running=False), "follows": "client"}})
         yield _line({"end": True})
 
-    async def _read_beginning(self) -> list[Piece]:
+    async def _read_beginning(self) -> list[RecordedPiece]:
         """Reads the first pieces, up to those that show what was recorded.
 
         A request may be committed long before the first byte.
@@ -234,15 +234,15 @@ class TurnLines:
             pieces += await self._read(FIRST_COMMITS)
         return pieces
 
-    async def _read(self, commits: int) -> list[Piece]:
+    async def _read(self, commits: int) -> list[RecordedPiece]:
         """Reads the next pieces of the recording. Remembers one piece of each direction, to report what was recorded."""
         frames = await self._view.store.queries.raw_after(self._turn.id, self._view.caller, self._next, commits)
         self._next, self._more = frames.next, frames.more
-        pieces = [Piece(frame.at, frame.direction, frame.data) for frame in frames.found]
+        pieces = [RecordedPiece(frame.at, frame.direction, frame.data) for frame in frames.found]
         there = {piece.direction for piece in self._seen}
         for direction in {piece.direction for piece in pieces} - there:
-            if not direction.startswith((GIVEN, ASKED)):
-                self._seen.append(Piece(0.0, direction, b""))
+            if not direction.startswith((CLIENT_REQUEST, ASKED)):
+                self._seen.append(RecordedPiece(0.0, direction, b""))
         return pieces
 
     async def _still_running(self) -> bool:
@@ -251,27 +251,27 @@ class TurnLines:
         self._followed = True
         return not self._turn.ending
 
-    def _facts(self, pieces: list[Piece], running: bool) -> bytes:
+    def _facts(self, pieces: list[RecordedPiece], running: bool) -> bytes:
         return _line({"turn": facts(self._turn, pieces, running)})
 
-    def _stored_pieces(self) -> list[Piece]:
+    def _stored_pieces(self) -> list[RecordedPiece]:
         """Returns pieces for a turn without recorded bytes: the events of its stored answer, with the times of its blocks."""
         turn = self._turn
         return pieces_of_response(turn.response, turn.timings) if turn.response is not None and turn.response.choices else []
 
-    def _inspection(self, pieces: list[Piece], running: bool) -> Inspection:
+    def _inspection(self, pieces: list[RecordedPiece], running: bool) -> Inspection:
         dialects, recorded = self._turn.dialects, Recorded.of(pieces)
         client = self._client or dialects["client"]
         own = client == dialects["client"] and (recorded.client or running)
         return Inspection(dialects["upstream"], client, has_events=recorded.events or running, has_client=own)
 
 
-async def recorded_pieces(view: StoreView, turn_id: str) -> list[Piece]:
+async def recorded_pieces(view: CallerStoreView, turn_id: str) -> list[RecordedPiece]:
     frames = await view.store.queries.raw(turn_id, view.caller)
-    return [Piece(frame.at, frame.direction, frame.data) for frame in frames]
+    return [RecordedPiece(frame.at, frame.direction, frame.data) for frame in frames]
 
 
-async def _pasted_lines(work: WorkerThreads, source: Source, client: str) -> AsyncIterator[bytes]:
+async def _pasted_lines(work: WorkerThreads, source: PastedSource, client: str) -> AsyncIterator[bytes]:
     target = client or source.client or (source.dialect if _writes(source.dialect) else FIRST_WRITER)
     own = bool(source.client) and target == source.client
     inspection = Inspection(
@@ -291,7 +291,7 @@ async def _pasted_lines(work: WorkerThreads, source: Source, client: str) -> Asy
     yield _line({"end": True})
 
 
-async def _pages(work: WorkerThreads, pager: Pager, pieces: list[Piece]) -> AsyncIterator[bytes]:
+async def _pages(work: WorkerThreads, pager: Pager, pieces: list[RecordedPiece]) -> AsyncIterator[bytes]:
     """Yields the pages of these pieces. Each page is computed in a thread."""
     pages: Iterator[JsonObject] = iter(pager.feed(pieces))
 

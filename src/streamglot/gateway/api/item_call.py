@@ -22,7 +22,7 @@ from ...messages import Response
 from ...stages import Collect
 from ..endpoints import ENDPOINTS
 from ..handler import RequestHandler
-from ..http.call import DONE, Deadline
+from ..http.call import DONE, CallDeadline
 
 if TYPE_CHECKING:
     from ..app import Gateway
@@ -66,7 +66,7 @@ class ItemCall:
     def query(self, name: str) -> str:
         return self._key if name == "key" else ""
 
-    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the whole batch was read within the limits
+    async def body(self, max_bytes: int, deadline: CallDeadline) -> bytes:  # noqa: ARG002  # the whole batch was read within the limits
         return self._body
 
     def watch(self, on_disconnect: Callable[[], None]) -> None:

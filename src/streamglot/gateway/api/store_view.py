@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...store import Filter, RawFrame, Store, TurnDetail
     from ..app import Gateway
 
-USUAL: Final = 100
+DEFAULT_ROWS: Final = 100
 MAX_LISTED: Final = 500
 """Rows in one answer. ``before`` gets the next page."""
 ALL: Final = 2**31
@@ -37,7 +37,7 @@ _AS_IT_IS: Final = {"x-content-type-options": "nosniff"}
 """Prevents browsers from showing a model's text as a page."""
 
 
-class StoreView:
+class CallerStoreView:
     """The store as one client may see it. ``caller`` is None for the operator."""
 
     def __init__(self, store: Store, caller: str | None) -> None:
@@ -112,11 +112,13 @@ class StoreView:
 def store_routes(gateway: Gateway) -> list[Route]:
     async def sessions(http: HttpRequest) -> Response:
         parameters = Parameters(http, "limit", "before")
-        return json_reply(await store_view_of(gateway, http).sessions(parameters.limit(USUAL, MAX_LISTED), parameters["before"]))
+        return json_reply(
+            await store_view_of(gateway, http).sessions(parameters.limit(DEFAULT_ROWS, MAX_LISTED), parameters["before"])
+        )
 
     async def session(http: HttpRequest) -> Response:
         parameters = Parameters(http, "limit", "before")
-        limit, before = parameters.limit(USUAL, MAX_LISTED), parameters["before"]
+        limit, before = parameters.limit(DEFAULT_ROWS, MAX_LISTED), parameters["before"]
         return json_reply(await store_view_of(gateway, http).session(id_in(http), limit, before))
 
     async def turns(http: HttpRequest) -> Response:
@@ -173,10 +175,10 @@ def store_routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-def store_view_of(gateway: Gateway, http: HttpRequest) -> StoreView:
+def store_view_of(gateway: Gateway, http: HttpRequest) -> CallerStoreView:
     """Returns the store as this caller may see it."""
     caller = gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
-    return StoreView(store_of(gateway), seen_by(caller))
+    return CallerStoreView(store_of(gateway), seen_by(caller))
 
 
 def id_in(http: HttpRequest) -> str:
@@ -200,7 +202,7 @@ def _filter(http: HttpRequest, *more: str) -> tuple[Filter, Parameters]:
         until=parameters.moment("until"),
         search=parameters["search"],
         before=parameters["before"],
-        limit=parameters.limit(USUAL, MAX_LISTED),
+        limit=parameters.limit(DEFAULT_ROWS, MAX_LISTED),
     )
     return which, parameters
 

@@ -10,8 +10,8 @@ import msgspec
 from ...dialects import DIALECTS, dialect
 from ...errors import RequestError, StreamglotError
 from ...inspect.bars import bars_of_facts, bars_of_marks
-from ...inspect.inspection import ASKED, DOWN, EVENTS, GIVEN, UP
-from ...inspect.recording import Piece
+from ...inspect.inspection import ASKED, CLIENT_REQUEST, DOWN, EVENTS, UP
+from ...inspect.recording import RecordedPiece
 from ...inspect.requests import curl, shortened, shown_body
 from ...json_types import JsonObject
 from ...upstream.secrets import HIDDEN
@@ -26,7 +26,7 @@ OWN_KEY: Final = "Bearer $STREAMGLOT_KEY"
 UPSTREAM_KEY: Final = "$UPSTREAM_KEY"
 """Shell variables that replace keys in the commands."""
 BEARER: Final = "authorization"
-OTHER_SIDE: Final = next(iter(DIALECTS))
+SHOWN_DIALECT: Final = next(iter(DIALECTS))
 """The dialect in which a request is shown if its own dialect cannot be built."""
 
 
@@ -39,13 +39,13 @@ class Recorded(msgspec.Struct):
     requests: bool
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece]) -> Recorded:
+    def of(cls, pieces: Sequence[RecordedPiece]) -> Recorded:
         there = {piece.direction for piece in pieces}
         up = any(direction.startswith(UP) for direction in there)
-        return cls(up, EVENTS in there, DOWN in there, GIVEN in there or any(name.startswith(ASKED) for name in there))
+        return cls(up, EVENTS in there, DOWN in there, CLIENT_REQUEST in there or any(name.startswith(ASKED) for name in there))
 
 
-def facts(turn: TurnDetail, pieces: Sequence[Piece], running: bool) -> JsonObject:
+def facts(turn: TurnDetail, pieces: Sequence[RecordedPiece], running: bool) -> JsonObject:
     """Returns the first line of an inspection. For a running turn it is sent again at the end."""
     timings = turn.timings
     bars = bars_of_facts(timings)
@@ -78,9 +78,9 @@ def facts(turn: TurnDetail, pieces: Sequence[Piece], running: bool) -> JsonObjec
     }
 
 
-def requests(turn: TurnDetail, pieces: Sequence[Piece]) -> JsonObject:
+def requests(turn: TurnDetail, pieces: Sequence[RecordedPiece]) -> JsonObject:
     """Returns the request as the client sent it and as each upstream got it. Rebuilds those that were not recorded."""
-    given = next((piece for piece in pieces if piece.direction == GIVEN), None)
+    given = next((piece for piece in pieces if piece.direction == CLIENT_REQUEST), None)
     client = turn.dialects["client"]
     if given is not None:
         own: JsonObject | None = {"dialect": client, "body": shown_body(given.data), "recorded": True}
@@ -92,7 +92,7 @@ def requests(turn: TurnDetail, pieces: Sequence[Piece]) -> JsonObject:
     return {"client": own, "upstream": [one for one in sent if one is not None]}
 
 
-def _sent(piece: Piece) -> JsonObject | None:
+def _sent(piece: RecordedPiece) -> JsonObject | None:
     try:
         fields = msgspec.json.decode(piece.data, type=dict[str, msgspec.Raw])
         body = bytes(fields.pop("body", msgspec.Raw(b"null")))
@@ -108,10 +108,10 @@ def _built(request: Request | None, name: str) -> JsonObject | None:
 
 
 def _body(request: Request | None, name: str) -> tuple[str, bytes] | None:
-    """Returns the dialect and the body of a stored request, in its own dialect or in ``OTHER_SIDE``."""
+    """Returns the dialect and the body of a stored request, in its own dialect or in ``SHOWN_DIALECT``."""
     if request is None or not request.messages:
         return None
-    for known in (name, OTHER_SIDE):
+    for known in (name, SHOWN_DIALECT):
         if known in DIALECTS:
             try:
                 return known, msgspec.json.encode(dialect(known).build_request(request).body)
@@ -123,9 +123,9 @@ def _body(request: Request | None, name: str) -> tuple[str, bytes] | None:
 # --- commands
 
 
-def client_curl(gateway: Gateway, turn: TurnDetail, pieces: Sequence[Piece], base: str) -> str:
+def client_curl(gateway: Gateway, turn: TurnDetail, pieces: Sequence[RecordedPiece], base: str) -> str:
     """Returns the command that repeats the client's request to this gateway."""
-    given = next((piece.data for piece in pieces if piece.direction == GIVEN), None)
+    given = next((piece.data for piece in pieces if piece.direction == CLIENT_REQUEST), None)
     found = (turn.dialects["client"], given) if given is not None else _body(turn.request, turn.dialects["client"])
     if found is None:
         raise _not_stored(turn)
@@ -136,7 +136,7 @@ def client_curl(gateway: Gateway, turn: TurnDetail, pieces: Sequence[Piece], bas
     return curl(f"{base}{path_of(name, turn.model)}", headers, body)
 
 
-def upstream_curl(turn: TurnDetail, pieces: Sequence[Piece]) -> str:
+def upstream_curl(turn: TurnDetail, pieces: Sequence[RecordedPiece]) -> str:
     """Returns the command that repeats the last request to the upstream, with the user's own key."""
     sent = [piece for piece in pieces if piece.direction.startswith(ASKED)]
     if not sent:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, TypeAlias
 
 from ...errors import ConfigError
-from .call import ClientDisconnected, Deadline, check_length, query_value, too_large, too_slow
+from .call import CallDeadline, ClientDisconnected, check_length, query_value, too_large, too_slow
 from .http_call import HTTPCall
 from .reply import Reply, header_value, sent_status
 
@@ -24,7 +24,7 @@ CALL: Final = "streamglot.call"
 """The scope key under which the gateway's server puts the call."""
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int, deadline: Deadline) -> bytes:
+async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int, deadline: CallDeadline) -> bytes:
     """Reads the whole body of a request, within a size and a time."""
     check_length(headers, max_bytes)
     body = bytearray()
@@ -104,7 +104,7 @@ class ASGICall:
 
     # --- the request
 
-    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
+    async def body(self, max_bytes: int, deadline: CallDeadline) -> bytes:
         return await read_body(self._receive, self.headers, max_bytes, deadline)
 
     def watch(self, on_disconnect: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ class ClientDisconnected(Exception):
     """The client disconnected before it was answered."""
 
 
-class Deadline(Protocol):
+class CallDeadline(Protocol):
     """A time limit: a wait inside ``with`` that takes longer than ``seconds`` raises a TimeoutError."""
 
     seconds: float
@@ -48,7 +48,7 @@ class Call(Protocol):
 
     # --- the request
 
-    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
+    async def body(self, max_bytes: int, deadline: CallDeadline) -> bytes:
         """Reads the whole body, within a size and a time."""
 
     def watch(self, on_disconnect: Callable[[], None]) -> None:
@@ -110,7 +110,7 @@ class DetachedCall:
     def query(self, name: str) -> str:
         return self._call.query(name)
 
-    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
+    async def body(self, max_bytes: int, deadline: CallDeadline) -> bytes:
         return await self._call.body(max_bytes, deadline)
 
     def watch(self, on_disconnect: Callable[[], None]) -> None:

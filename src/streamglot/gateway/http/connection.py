@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 
 class ClientConnection(asyncio.Protocol):
+    """``expire`` must be called at ``deadline``. A ``reusable`` connection waits for its client."""
+
     __slots__ = ("_draining", "closing", "deadline", "paused", "server")
 
     def __init__(self, server: Server) -> None:
@@ -21,6 +23,19 @@ class ClientConnection(asyncio.Protocol):
         self.closing = False
         """Whether the connection is closed or closing, so that nothing more is written."""
         self._draining: list[asyncio.Future[None]] = []
+
+    @property
+    def reusable(self) -> bool:
+        raise NotImplementedError
+
+    def expire(self) -> None:
+        raise NotImplementedError
+
+    def shut_down(self) -> None:
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        raise NotImplementedError
 
     def pause_writing(self) -> None:
         self.paused = True

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import httptools
 
 from ...errors import RequestError, excerpt
-from .call import DONE, ClientDisconnected, Deadline, check_length, query_value, too_large, too_slow
+from .call import DONE, CallDeadline, ClientDisconnected, check_length, query_value, too_large, too_slow
 from .parser import ProtocolError, RequestHead
 from .reply import STATUS_LINES, Reply, error_reply, header_lines, sent_status
 
@@ -188,7 +188,7 @@ class HTTPCall:
     def task(self) -> asyncio.Task[object] | None:
         return self._task
 
-    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
+    async def body(self, max_bytes: int, deadline: CallDeadline) -> bytes:
         if not self.complete:
             check_length(self.headers, max_bytes)
             self._ask_for_more(max_bytes)

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final, Protocol
 
 from ..observe.memory import set_collector
+from .connection import ClientConnection
 from .http_call import HTTPCall
 from .protocol import HTTPProtocol
 from .reply import error_reply
@@ -28,18 +29,6 @@ SPARE_FILES: Final = 64
 REFUSED_CONNECTIONS: Final = 32
 """Connections above the limit that are open until they have been refused. The next ones wait in the listener's queue."""
 _STOP: Final = (signal.SIGTERM, signal.SIGINT)
-
-
-class Connection(Protocol):
-    """A client connection. ``expire`` must be called at ``deadline``. A ``reusable`` connection waits for its client."""
-
-    deadline: float
-
-    @property
-    def reusable(self) -> bool: ...
-    def expire(self) -> None: ...
-    def shut_down(self) -> None: ...
-    def abort(self) -> None: ...
 
 
 class Application(Protocol):
@@ -76,7 +65,7 @@ class Server:
 
     def __init__(self, application: Application, shutdown_seconds: float, max_connections: int = 0, parent: int = 0) -> None:
         self.application = application
-        self.connections: set[Connection] = set()
+        self.connections: set[ClientConnection] = set()
         self.tasks: set[asyncio.Task[object]] = set()
         self.started = False
         self.stopping = False

@@ -23,7 +23,7 @@ FIRST_TICKS: Final = 8
 """Ticks between two attempts (two seconds): the store is still writing what has just ended."""
 LONGEST_TICKS: Final = 240
 """Ticks (a minute). The pause doubles after each attempt that did not help, up to this."""
-USEFUL: Final = 0.9
+HELPED_SHARE: Final = 0.9
 """An attempt helped if at most this share of the memory is left."""
 ATTEMPTS: Final = 12
 """Attempts in a row that did not help, over about six minutes. After these the memory is considered to be in use."""
@@ -81,7 +81,7 @@ class Memory:
         self._give_back()
         left = self._resident()
         self._ticks, self._peak = 0, under_way
-        if left < size * USEFUL:
+        if left < size * HELPED_SHARE:
             self._pause, self._useless, self._under_way = FIRST_TICKS, 0, 0
             return
         self._pause = min(LONGEST_TICKS, self._pause * 2)

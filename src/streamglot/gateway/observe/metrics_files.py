@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 T = TypeVar("T")
-LIVING: Final = ".live"
+LIVE_SUFFIX: Final = ".live"
 DEAD: Final = "dead"
 NAMES: Final = 1000
 """Dead processes that are listed by name, because a reader may have read their files a moment ago."""
@@ -69,7 +69,7 @@ class MetricsFiles:
 
     def _open(self) -> None:
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        paths = [self._folder / f"{name}.{number}{LIVING}" for number in range(2)]
+        paths = [self._folder / f"{name}.{number}{LIVE_SUFFIX}" for number in range(2)]
         self._files = [os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600) for path in paths]
         self._name, self._owner = name, os.getpid()
 
@@ -92,14 +92,14 @@ class MetricsFiles:
             new.replace(self._folder / DEAD)
         except OSError:
             return
-        for path in self._folder.glob(f"{process}-*{LIVING}"):
+        for path in self._folder.glob(f"{process}-*{LIVE_SUFFIX}"):
             with suppress(OSError):
                 path.unlink()
 
     def _living(self, kind: type[T], prefix: str = "") -> dict[str, T]:
         """Returns the newest numbers of each process, by its name."""
         newest: dict[str, tuple[int, bytes]] = {}
-        for path in self._folder.glob(f"{prefix}*{LIVING}"):
+        for path in self._folder.glob(f"{prefix}*{LIVE_SUFFIX}"):
             name = path.name.partition(".")[0]
             read = _whole(path) if name != self._name else None
             if read is not None and (name not in newest or newest[name][0] < read[0]):

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ...json_types import JsonValue
 from ..json.schema import Schema
-from ..json.stream import JsonStream
+from ..json.stream import JsonChecker
 from ..needs import Needs, answer, delta
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
@@ -18,7 +18,7 @@ from ..verdicts import FORWARD, End, Forward, Refuse, Retry, Verdict
 
 
 class _State(Struct):
-    stream: JsonStream | None = None
+    stream: JsonChecker | None = None
     looked: bool = False
 
 
@@ -56,7 +56,7 @@ class JsonSchema(Policy, frozen=True):
         if not state.looked:
             state.looked = True
             schema = self._schema(context)
-            state.stream = None if schema is None else JsonStream(schema)
+            state.stream = None if schema is None else JsonChecker(schema)
         if state.stream is None:
             return FORWARD
         place = state.stream.feed(piece.text)

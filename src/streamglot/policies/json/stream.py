@@ -23,7 +23,7 @@ _SCALAR: Final = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][
 _VALUE, _KEY, _COLON, _NEXT = "a value", "a property name", "a colon", "a comma or the end"
 
 
-class JsonStream:
+class JsonChecker:
     """``feed`` returns the position of a fault in its text, or None; ``fault`` describes it."""
 
     def __init__(self, schema: Schema) -> None:
