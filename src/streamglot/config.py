@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from .config_checks import check_config
-from .errors import ConfigError
+from .errors import FOREIGN_ERRORS, ConfigError
 from .json_types import JsonObject, JsonValue
 from .tools.settings import ToolsConfig
 from .upstream.routes import Route
@@ -195,7 +195,7 @@ def load(
         return _load(path, environment, overrides or {})
     except ConfigError:
         raise
-    except Exception as error:
+    except FOREIGN_ERRORS as error:
         raise ConfigError(f"{path or 'the configuration'} cannot be used: {type(error).__name__}: {str(error)[:200]}") from None
 
 

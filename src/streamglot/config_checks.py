@@ -80,9 +80,20 @@ def _check_upstream(name: str, upstream: Upstream) -> None:
             raise ConfigError(f"upstreams.{name}.headers has {excerpt(field)}, which is not the name of an HTTP header")
         if _CONTROL.search(value):
             raise ConfigError(f"upstreams.{name}.headers.{field} has a line break or another control character; remove it")
-    if upstream.ca_file and not Path(upstream.ca_file).is_file():
-        raise ConfigError(f"upstreams.{name}.ca_file is {upstream.ca_file!r}, but there is no such file")
+    if upstream.ca_file:
+        _check_certificates(f"upstreams.{name}.ca_file", upstream.ca_file)
     find_format(upstream.inband)
+
+
+def _check_certificates(setting: str, file: str) -> None:
+    import ssl  # few upstreams have certificates of their own
+
+    if not Path(file).is_file():
+        raise ConfigError(f"{setting} is {file!r}, but there is no such file")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except OSError as error:
+        raise ConfigError(f"{setting} is {file!r}, which has no certificates in PEM form: {error.strerror or error}") from None
 
 
 def _fault_of_address(address: str) -> str:

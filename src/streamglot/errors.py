@@ -19,7 +19,7 @@ A message names the broken rule, an excerpt of the offending piece, and the next
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from .events import ErrorOrigin, StreamError
 from .json_types import JsonObject
@@ -38,6 +38,16 @@ def excerpt(piece: object) -> str:
         return f"{piece[:EXCERPT_CHARS]!r} … ({len(piece)} in all)"
     shown = repr(piece)
     return shown if len(shown) <= EXCERPT_CHARS else f"{shown[:EXCERPT_CHARS]} …"
+
+
+FOREIGN_ERRORS: Final = (Exception, SystemExit)
+"""What foreign code may raise: tools, policies, stages and modules that a configuration names. ``SystemExit`` in a task would end the
+process."""
+
+
+def foreign_exception(error: Exception | SystemExit) -> Exception:
+    """Returns the error as an exception that may be passed on: an attempt to end the process becomes a failure."""
+    return error if isinstance(error, Exception) else RuntimeError(f"it tried to end the process with the status {error.code}")
 
 
 class StreamglotError(Exception):

@@ -18,6 +18,8 @@ MAX_BLOCK_CHARS = 64 * 2**20
 """Characters of one text, one reasoning block, or the arguments of one call. Runaway reasoning has reached 2.5 GB elsewhere."""
 MAX_BLOCKS = 20_000
 """Blocks of one response: ten times the largest number of parallel calls ever seen."""
+MAX_CITATIONS = 20_000
+"""Citations of one answer: a hundred times what an answer of a search engine has. Each one is kept with the provider's own form."""
 MAX_CHOICES = 128
 """Answers to one request: the most that any provider allows."""
 MAX_HELD_BLOCKS = 4096
@@ -35,6 +37,7 @@ class Limits(Struct, frozen=True):
     response_bytes: int = MAX_RESPONSE_BYTES
     block_chars: int = MAX_BLOCK_CHARS
     blocks: int = MAX_BLOCKS
+    citations: int = MAX_CITATIONS
     choices: int = MAX_CHOICES
     held_blocks: int = MAX_HELD_BLOCKS
     held_chars: int = MAX_HELD_CHARS

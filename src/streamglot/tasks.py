@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from .errors import FOREIGN_ERRORS
 from .json_types import JsonValue
 
 WriteLine: TypeAlias = Callable[[Mapping[str, JsonValue]], None]
@@ -73,7 +74,7 @@ class TaskSupervisor:
         """Calls one step of a periodic task. If it raises, logs the error, so that the following steps still run."""
         try:
             step(*arguments)
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             self.report(name, error)
 
     def report(self, name: str, error: BaseException) -> None:
@@ -122,7 +123,7 @@ class TaskSupervisor:
     async def _once(self, name: str, work: Coroutine[object, object, object]) -> None:
         try:
             await work
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             self.report(name, error)
 
     async def _again(self, name: str, work: Callable[[], Coroutine[object, object, object]]) -> None:
@@ -135,7 +136,7 @@ class TaskSupervisor:
                 if _is_cancelled():
                     raise
                 self.report(name, error)  # something that the work waited for was cancelled, not the work itself
-            except Exception as error:
+            except FOREIGN_ERRORS as error:
                 self.report(name, error)
             else:
                 return

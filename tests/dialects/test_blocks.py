@@ -390,6 +390,7 @@ def test_cut_surrogates_are_joined_inside_a_block() -> None:
     [
         ("block_chars", 3, lambda blocks: [blocks.text("ab"), blocks.text("cd")]),
         ("blocks", 1, lambda blocks: [blocks.text("a"), blocks.reasoning("b")]),
+        ("citations", 2, lambda blocks: [blocks.put(Citation(str(number))) for number in range(3)]),
         ("held_blocks", 2, lambda blocks: [blocks.call(number, str(number), "f", "{") for number in range(3)]),
         ("held_chars", 3, lambda blocks: [blocks.call(0, "a", "f", "{"), blocks.text("abcd")]),
     ],

@@ -12,6 +12,7 @@ from cli.shell import Shell, text_answer
 from gateway.running import running
 from streamglot import Client, Upstream, collect
 from streamglot.config import load
+from streamglot.errors import ConfigError
 
 PLUGIN = """
 from pathlib import Path
@@ -89,6 +90,26 @@ def test_through_the_command_line(shell: Shell) -> None:
     done = shell.run("query", "-m", "talk", "hi")
     assert (done.returncode, done.stdout.strip()) == (0, b"HELLO WORLD"), done.stderr
     assert seen(shell) == "end HELLO WORLD hi please\n"
+
+
+def test_a_stage_that_ends_the_process_ends_only_its_request(shell: Shell) -> None:
+    (shell.home / "plugin_of_test.py").write_text("def leave(*_):\n    raise SystemExit(3)\n")
+    config = shell.home / "streamglot.toml"
+    config.write_text(config.read_text().replace("plugin_of_test:Shout", "plugin_of_test:leave").replace("observers = ", "# "))
+    with running(path=config, environment=shell.environment) as gateway:
+        for stream in (False, True):
+            body = {"model": "talk", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+            assert gateway.ask("/v1/chat/completions", body).status == 500
+        assert gateway.ask("/health").status == 200
+
+
+def test_an_observer_that_ends_the_process_is_refused(shell: Shell) -> None:
+    (shell.home / "plugin_of_test.py").write_text("def leave(*_):\n    raise SystemExit(3)\n")
+    loaded = load(shell.home / "streamglot.toml", shell.environment)
+    loaded.config.engine.stages, loaded.config.engine.observers = [], ["plugin_of_test:leave"]
+    refused = pytest.raises(ConfigError, match="plugin_of_test:leave cannot be created: SystemExit: 3")
+    with refused, Client(config=loaded, environment=shell.environment):
+        pass
 
 
 def test_a_stage_that_does_not_exist_is_refused_with_its_name(shell: Shell) -> None:

@@ -19,6 +19,31 @@ from gateway.upstream import Hang, HostileUpstream, Pause, Script, Until, head, 
 from streamglot.gateway import app
 from waiting import until
 
+# --- before the first text
+
+
+def test_keep_alives_before_the_first_event_are_not_held(gateway: Running, upstream: HostileUpstream) -> None:
+    comments = b": one of many\n\n" * 5_000
+    upstream.scripts["patient"] = streamed(comments, sse(text_chunk("Hello"), END, DONE))
+    answer = gateway.ask(path_of("openai_chat", "openai_chat/patient"), body_of("openai_chat", "openai_chat/patient"))
+    assert b"Hello" in answer.body
+    assert b"one of many" not in answer.body
+
+
+def test_an_answer_that_begins_with_many_other_events_is_sent_as_it_comes(
+    gateway: Running, upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamglot.engine.upstream_stream.PRELUDE_EVENTS", 10)
+    go_on = threading.Event()
+    numbers = [{"id": "x", "model": "m", "choices": [], "timings": {"number": number}} for number in range(20)]
+    upstream.scripts["talkative"] = streamed(sse(*numbers), Until(go_on), sse(text_chunk("Hello"), END, DONE))
+    with raw(gateway.port) as one:
+        one.post(path_of("openai_chat", "openai_chat/talkative"), body_of("openai_chat", "openai_chat/talkative"))
+        one.read_until(b'"number":1')
+        go_on.set()
+        one.read_until(b"Hello")
+
+
 # --- the client disconnects: the upstream request is cancelled long before any timeout
 
 

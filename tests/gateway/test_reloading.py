@@ -8,6 +8,7 @@ import pytest
 
 from gateway.running import running
 from streamglot.config import load
+from streamglot.errors import ConfigError
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.gateway.serve import _Supervisor, listen
 
@@ -44,6 +45,40 @@ def test_settings_that_need_a_restart_are_named_and_keep_their_values(tmp_path: 
         assert (after.server.port, after.server.max_connections) == (before.server.port, before.server.max_connections)
         assert (after.batches, after.valkey) == (before.batches, before.valkey)
         assert after.server.wait == 1.5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "[tools]\nenabled = ['*']\npython = ['exiting']",
+        "[tools]\nenabled = ['*']\npython = ['{folder}/exiting.py']",
+        "[[policies]]\nuse = 'exiting:Judge'",
+        "[engine]\nstages = ['exiting:make']",
+    ],
+)
+def test_a_module_that_ends_the_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "exiting.py").write_text("import sys\nsys.exit(3)\n")
+    path = tmp_path / "streamglot.toml"
+    path.write_text("[server]\ndiscover = false\n")
+    with running(path=path) as gateway:
+        path.write_text(f"[server]\ndiscover = false\n{change.format(folder=tmp_path)}\n")
+        gateway.gateway.reload()
+        assert gateway.lines[-1]["event"] == "reload_failed"
+        assert "SystemExit" in gateway.lines[-1]["message"]
+        assert gateway.ask("/health").status == 200
+    with listen("127.0.0.1", 0) as listener:
+        path.write_text("[server]\ndiscover = false\n")
+        supervisor = _Supervisor(load(path, {}), listener)
+        path.write_text(f"[server]\ndiscover = false\n{change.format(folder=tmp_path)}\n")
+        supervisor._reload()
+
+
+def test_certificates_are_read_before_a_configuration_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "streamglot.toml"
+    path.write_text(f'[upstreams.one]\nbase_url = "https://host/v1"\nca_file = "{path}"\n')
+    with pytest.raises(ConfigError, match="has no certificates in PEM form"):
+        load(path, {})
 
 
 def test_workers_that_start_later_have_the_same_database(tmp_path: Path) -> None:

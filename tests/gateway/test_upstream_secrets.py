@@ -237,6 +237,19 @@ def test_the_full_address_is_used_and_shown_without_secrets(upstream: HostileUps
     assert "token=secret%2Bof+the/query" in query
 
 
+def test_the_password_of_a_proxy_is_masked_in_answers(upstream: HostileUpstream) -> None:
+    upstream.scripts["proxied"] = lambda seen: streamed(sse(text_chunk(seen.headers["proxy-authorization"]), END, DONE))
+    proxy = f"http://someone:word-of-a-proxy-0123456789@127.0.0.1:{upstream.port}"
+    one = {"base_url": "http://provider.example/v1", "dialect": "openai_chat", "proxy": proxy}
+    with running({"upstreams": {"far": one}}) as gateway:
+        answer = gateway.ask(path_of("openai_chat", "far/proxied"), body_of("openai_chat", "far/proxied"))
+    assert answer.status == 200, answer.body
+    sent = upstream.requests("proxied")[-1].headers["proxy-authorization"].partition(" ")[2]
+    assert sent
+    assert sent.encode() not in answer.body
+    assert b"Basic ****" in answer.body
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/v1", "http://nowhere.invalid/v1", "http://127.0.0.1:99999/v1"])
 def test_an_unreachable_upstream_is_reported_without_secrets(address: str) -> None:
     for more in ({}, {"headers": {"host": "other"}}, {"proxy": with_secrets("http://127.0.0.1:1")}):

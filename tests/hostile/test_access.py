@@ -129,6 +129,16 @@ def test_pages_are_open_on_this_machine() -> None:
             assert get(gateway.port, path, "host: localhost").status == 200
 
 
+def test_pages_are_closed_to_other_names_of_this_machine() -> None:
+    """A web page that points its own name to this machine has no key."""
+    with running({"server": {"keys": KEYS}}) as gateway:
+        for path in ("/metrics", "/ready"):
+            assert get(gateway.port, path, "host: evil.example").code == "missing_api_key"
+            assert get(gateway.port, path, "host: evil.example", "authorization: Bearer sesame").status == 200
+    with running({"server": {"keys": KEYS, "allowed_hosts": ["gateway.example"]}}) as gateway:
+        assert get(gateway.port, "/metrics", "host: gateway.example").status == 200
+
+
 def test_pages_can_be_opened_and_closed() -> None:
     with running({"server": {"keys": KEYS, "host": "0.0.0.0", "public_paths": ["/metrics"]}}) as gateway:
         assert get(gateway.port, "/metrics", "host: x").status == 200

@@ -153,6 +153,22 @@ async def test_a_tool_that_fails_is_an_error_that_the_model_reads() -> None:
     assert events[-1] == StreamEnd("end")
 
 
+async def test_a_tool_that_ends_the_process_is_an_error_that_the_model_reads() -> None:
+    def plain() -> str:
+        raise SystemExit(3)
+
+    async def waits() -> str:
+        raise SystemExit("no more")
+
+    model = Model([calls(call("a", "plain"), call("b", "waits")), text("sorry")])
+    events = await events_of(exchange_of(model, executor_of(plain, waits)))
+    assert [(result.is_error, result.text) for result in model.results()] == [
+        (True, "The tool 'plain' ended with the exit status 3."),
+        (True, "The tool 'waits' ended with the exit status no more."),
+    ]
+    assert events[-1] == StreamEnd("end")
+
+
 async def test_a_tool_that_takes_too_long_is_cancelled() -> None:
     hangs, _, cancelled = hanging_tool()
     model = Model([calls(call("a", "hangs")), text("sorry")])

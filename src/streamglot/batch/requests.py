@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ..dialects import dialect
-from ..errors import RequestError, StreamglotError, excerpt
+from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
 from ..events import StreamError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Response
@@ -168,7 +168,7 @@ async def run_tool_call(
         ) from None
     except StreamglotError:
         raise
-    except Exception as error:
+    except FOREIGN_ERRORS as error:
         raise _tool_failed(tool.name, f"{type(error).__name__}: {error}") from None
     if output.is_error:
         raise _tool_failed(tool.name, output.text)

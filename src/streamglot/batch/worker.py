@@ -21,6 +21,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Struct
 
+from ..errors import FOREIGN_ERRORS
 from ..store.database import StoreUnavailable
 from ..tasks import TaskSupervisor, within
 from .background import BackgroundTraffic
@@ -259,7 +260,7 @@ class Worker:
         except asyncio.CancelledError:
             self._release(held)
             raise
-        except Exception as error:  # an internal error in one item must not stop the others
+        except FOREIGN_ERRORS as error:  # an internal error in one item must not stop the others
             self._tasks.report("batch item", error)
             message = "internal error of the gateway; its log has the details"
             fault = {"error": {"message": message, "type": "server_error", "code": None}}

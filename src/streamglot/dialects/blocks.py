@@ -101,6 +101,7 @@ class Blocks:
         self.unreadable: list[str] = []
         """The names of ended calls that cannot be run because their arguments are truncated or are not JSON."""
         self.count = 0
+        self._citations = 0
         self._emit = emit
         self._limits = limits
         self._call_prefix = call_prefix
@@ -154,6 +155,10 @@ class Blocks:
 
     def put(self, event: Citation | Media) -> None:
         """Adds a citation or a medium, inside the newest text or on its own."""
+        if type(event) is Citation:
+            self._citations += 1
+            if self._citations > self._limits.citations:
+                raise self._limits.exceeded("citations")
         tail = self._queue[-1] if self._queue else None
         if tail is None or (tail is self._queue[0] and type(tail.start) is TextStart):
             self._emit(event)
@@ -163,7 +168,7 @@ class Blocks:
             self._end_if_complete()
             if self._queue:
                 block = self.open(TextStart())
-                self.put(event)
+                self._hold(block, event, 0)
                 self.end(block)
             else:
                 self._emit(event)

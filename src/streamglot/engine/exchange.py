@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
-from ..errors import StreamglotError, UpstreamTimeout
+from ..errors import FOREIGN_ERRORS, StreamglotError, UpstreamTimeout
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request, Response, TokenCounts
@@ -181,7 +181,7 @@ class Exchange:
         for watch in self._watchers:
             try:
                 watch(events)
-            except Exception as error:
+            except FOREIGN_ERRORS as error:
                 self._watchers = [other for other in self._watchers if other is not watch]
                 self._log_fault(error)
         if events and type(events[-1]) in ENDS:
@@ -330,7 +330,7 @@ class Exchange:
         response = self.response() if self._collect is not None or self._response is not None else None
         try:
             self._estimate_usage(response)
-        except Exception as error:  # a turn that has begun always ends
+        except FOREIGN_ERRORS as error:  # a turn that has begun always ends
             self._log_fault(error)
         model = self.turn.model if self.turn is not None else ""
         seconds = self._pool.clock() - self.record.began
@@ -338,7 +338,7 @@ class Exchange:
         for observer in self._observers:
             try:
                 observer.finished(result)
-            except Exception as error:
+            except FOREIGN_ERRORS as error:
                 self._log_fault(error)
 
     async def drain(self) -> None:
@@ -385,12 +385,12 @@ class Exchange:
     def _tell(self, observer: Observer, hook: Callable[[Any], None], argument: object) -> None:  # Any: the type of the hook
         try:
             hook(argument)
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             if observer in self._observers:
                 self._observers.remove(observer)
             self._log_fault(error)
 
-    def _log_fault(self, error: Exception) -> None:
+    def _log_fault(self, error: BaseException) -> None:
         trace = "".join(traceback.format_exception(error))
         self._pool.log({"event": "observer_failed", "request_id": self.record.request_id, "trace": trace})
 

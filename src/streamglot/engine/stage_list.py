@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..config import Config
+from ..errors import FOREIGN_ERRORS, ConfigError
 from ..events import Usage
 from ..messages import TokenCounts
 from ..plugins import load_object
@@ -64,7 +65,16 @@ def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
 
 def build_observers(config: Config) -> list[Observer]:
     """Returns the observers that the configuration names. One instance watches all exchanges."""
-    return [load_object(reference, "engine.observers")() for reference in config.engine.observers]
+    return [_observer(reference) for reference in config.engine.observers]
+
+
+def _observer(reference: str) -> Observer:
+    made = load_object(reference, "engine.observers")
+    try:
+        observer: Observer = made()
+    except FOREIGN_ERRORS as error:
+        raise ConfigError(f"engine.observers: {reference} cannot be created: {type(error).__name__}: {error}") from None
+    return observer
 
 
 def _factory(reference: str) -> StageFactory:

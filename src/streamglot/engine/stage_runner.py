@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from ..errors import StreamglotError
+from ..errors import FOREIGN_ERRORS, StreamglotError, foreign_exception
 from ..events import Event, StreamEnd, StreamError
 from ..messages import Request, ToolResultPart
 from ..stages.stage import (
@@ -103,8 +103,8 @@ class StageRunner:
             for stage in self._stages[:until]:
                 outcome = stage.tool_result(result)
                 result = outcome if isinstance(outcome, ToolResultPart) else await self._drive(outcome)
-        except Exception as error:
-            return error
+        except FOREIGN_ERRORS as error:
+            return foreign_exception(error)
         return result
 
     async def _drive(self, hook: QuestionGenerator[Checked]) -> Checked:
@@ -123,8 +123,8 @@ class StageRunner:
         try:
             async with asyncio.timeout(question.seconds):
                 return await self._resolver.resolve(question)
-        except Exception as error:
-            return error
+        except FOREIGN_ERRORS as error:
+            return foreign_exception(error)
 
     # --- events
 

@@ -18,6 +18,8 @@ from .trace import AttemptTrace
 
 PRELUDE: Final = (StreamStart, KeepAlive, Usage, Extra)
 """Events without content. While only these have come, another upstream can still be tried."""
+PRELUDE_EVENTS: Final = 1_000
+"""Events without content that are held. After more of them the answer counts as begun, and they are sent as they come."""
 ENDS: Final = (StreamEnd, StreamError)
 NEXT_STEP: Final = {
     400: "change the request",
@@ -169,14 +171,16 @@ class UpstreamStream:
         """Reads up to the first meaningful event. Raises an error that comes before it, because nothing has left yet."""
         primed: list[Event] = []
         while (events := await self.read()) is not None:
-            primed += events
+            primed += [event for event in events if type(event) is not KeepAlive]  # no client waits for these yet
             for event in events:
                 if isinstance(event, StreamError):
                     raise _raised(event)
                 if not isinstance(event, PRELUDE):
                     self._primed = primed
                     return
-        self._primed = primed
+            if len(primed) > PRELUDE_EVENTS:
+                break
+        self._primed = primed or None
 
     def drain(self) -> Awaitable[None]:
         return self._answer.drain()

@@ -19,7 +19,7 @@ from ..engine.content_log import ContentLog
 from ..engine.limiter import ConcurrencyLimit
 from ..engine.observer import ExchangeResult, Observer
 from ..engine.pool import UpstreamPool
-from ..errors import ConfigError, StreamglotError
+from ..errors import FOREIGN_ERRORS, ConfigError, StreamglotError
 from ..tasks import TaskSupervisor, WriteLine
 from ..upstream.secrets import hide, hide_in
 from .auth import ratelimit
@@ -130,7 +130,7 @@ class Gateway:
             self._apply(loaded, starting=False)
         except ConfigError as error:
             self.log({"event": "reload_failed", "message": error.message})
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             self.log({"event": "reload_failed", "message": f"{type(error).__name__}: {error}"[:300]})
         else:
             self.log({"event": "reloaded", "path": str(loaded.path), **({"needs_restart": fixed} if fixed else {})})
@@ -316,10 +316,10 @@ class Gateway:
     def _endpoint(self, call: Call) -> tuple[Endpoint, str] | None:
         return endpoint_for(call.path, call.query) if call.method == "POST" else None
 
-    def is_public(self, path: str) -> bool:
-        """Returns whether this page can be read without a key."""
+    def is_public(self, path: str, host: str) -> bool:
+        """Returns whether this page can be read without a key, under this name of the host."""
         listed = self.server.public_paths
-        return path in listed if listed is not None else self.server.host in LOOPBACK
+        return path in listed if listed is not None else self.server.host in LOOPBACK and self._hosts.allows(host)
 
     def exchange(self, endpoint: Endpoint, call: Call, model_in_path: str) -> Coroutine[object, object, None]:
         return self.serve(RequestHandler(self, endpoint, call, model_in_path))

@@ -24,7 +24,7 @@ from ..engine.resumed import ResumedPool
 from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..engine.upstream_stream import ENDS
-from ..errors import RequestError, StreamglotError
+from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..json_types import JsonObject
 from ..messages import Request, Response
@@ -114,7 +114,7 @@ class RequestHandler:
             self._span.attach()
         try:
             await self._answer()
-        except Exception as error:  # an internal error, possibly while reporting another: the client still gets an answer
+        except FOREIGN_ERRORS as error:  # an internal error, possibly while reporting another: the client still gets an answer
             self._gateway.log_fault(self.record.request_id, error)
             await self._report_fault()
         finally:
@@ -152,7 +152,7 @@ class RequestHandler:
         """Answers after an internal error. If that fails too, cuts the connection."""
         try:
             await self._fail(StreamglotError("internal error of the gateway; its log has the details").as_event(), None)
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             self._gateway.log_fault(self.record.request_id, error)
             self._response.call.cut()
 

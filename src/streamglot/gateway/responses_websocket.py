@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from ..dialects import dialect
-from ..errors import RequestError, StreamglotError, excerpt
+from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
 from ..events import StreamEnd, StreamStart
 from ..json_types import JsonObject
 from .app import shutting_down
@@ -166,7 +166,7 @@ class ResponsesWebSocket:
                     await asyncio.create_task(self._respond(lane, fields))
                 except StreamglotError as error:
                     await self._refuse(error, lane.name)
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             self._gateway.log_fault("", error)
             self._socket.close(1011, "internal error of the gateway; its log has the details")
         finally:

@@ -16,7 +16,7 @@ from typing import Final
 from ..config import PARENT, LoadedConfig
 from ..engine.content_log import ContentLog
 from ..engine.pool import UpstreamPool
-from ..errors import ConfigError, StreamglotError
+from ..errors import FOREIGN_ERRORS, ConfigError, StreamglotError
 from . import shared_approvals
 from .app import Gateway
 from .auth import ratelimit
@@ -173,7 +173,7 @@ class _Supervisor:
         try:
             loaded, _ = load_again(self._loaded, os.environ)
             check_start(loaded, os.environ)
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             message = error.message if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"[:300]
             Log()({"event": "reload_failed", "process": "supervisor", "message": message})
         else:

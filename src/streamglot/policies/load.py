@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from ..errors import ConfigError, excerpt
+from ..errors import FOREIGN_ERRORS, ConfigError, excerpt
 from ..json_types import JsonObject, JsonValue
 from ..plugins import import_fault
 from .builtin import BUILT_IN
@@ -98,7 +98,7 @@ def _imported(name: str, place: str) -> object:
     module, _, attribute = name.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except FOREIGN_ERRORS as error:  # anything may happen while somebody else's module is imported
         raise ConfigError(f"{place}: {name} cannot be imported: {import_fault(error)}") from None
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from ..errors import ConfigError
+from ..errors import FOREIGN_ERRORS, ConfigError
 from ..json_types import JsonObject, JsonValue
 
 MAX_DEPTH: Final = 32
@@ -58,7 +58,7 @@ def arguments_type(function: Callable[..., object], skipped: frozenset[str] = fr
     name = getattr(function, "__name__", type(function).__name__)
     try:
         hints = get_type_hints(function, include_extras=True)
-    except Exception as error:  # a hint may name anything
+    except FOREIGN_ERRORS as error:  # a hint may name anything
         raise ConfigError(f"the type hints of the tool {name!r} cannot be read: {error}") from None
     fields: list[Any] = []  # Any: names, types and defaults, as ``defstruct`` takes them
     for parameter in inspect.signature(function).parameters.values():

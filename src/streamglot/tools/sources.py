@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from ..errors import ConfigError
+from ..errors import FOREIGN_ERRORS, ConfigError
 from ..json_types import JsonObject
 from ..plugins import import_fault
 from .settings import Executable
@@ -43,7 +43,7 @@ def python_tools(places: Iterable[str]) -> list[Tool]:
 def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:  # anything may happen while somebody else's module is imported
+    except FOREIGN_ERRORS as error:  # anything may happen while somebody else's module is imported
         raise ConfigError(f"tools.python: the module {name!r} cannot be imported: {import_fault(error)}") from None
 
 
@@ -56,7 +56,7 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses of the file look themselves up here
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # anything may happen while somebody else's file is run
+    except FOREIGN_ERRORS as error:  # anything may happen while somebody else's file is run
         del sys.modules[name]
         raise ConfigError(f"tools.python: {path} cannot be imported: {type(error).__name__}: {error}") from None
     return module
@@ -72,7 +72,7 @@ def entry_point_tools() -> list[Tool]:
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
             loaded: object = entry.load()
-        except Exception as error:  # anything may happen while somebody else's package is imported
+        except FOREIGN_ERRORS as error:  # anything may happen while somebody else's package is imported
             message = f"the entry point {entry.name!r} of {ENTRY_POINTS} cannot be loaded: {type(error).__name__}: {error}"
             raise ConfigError(message) from None
         found = _tools_of(loaded) if isinstance(loaded, ModuleType) else loaded if isinstance(loaded, (list, tuple)) else [loaded]

@@ -114,10 +114,13 @@ class FunctionTool(Tool):
     async def run(self, arguments: JsonObject) -> ToolOutput:
         made = convert(arguments, self._arguments)
         named = {name: getattr(made, name) for name in made.__struct_fields__}
-        if self._is_async:
-            return output_of(await self.function(**named))
-        returned = await asyncio.to_thread(partial(self.function, **named))
-        return output_of(await returned if inspect.isawaitable(returned) else returned)
+        try:
+            if self._is_async:
+                return output_of(await self.function(**named))
+            returned = await asyncio.to_thread(partial(self.function, **named))
+            return output_of(await returned if inspect.isawaitable(returned) else returned)
+        except SystemExit as error:  # it would end the process
+            raise ToolError(f"The tool {self.name!r} ended with the exit status {error.code}.") from None
 
 
 def output_of(returned: object) -> ToolOutput:

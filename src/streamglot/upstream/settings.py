@@ -116,13 +116,13 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
 
     def live_secrets(self) -> tuple[str, ...]:
         """The secrets that are masked in answers: those that no ordinary text contains."""
-        return _live_secrets(self.key, tuple(self.headers.items()), self.base_url)
+        return _live_secrets(self.key, tuple(self.headers.items()), self.base_url, self.proxy or "")
 
 
 @lru_cache(maxsize=256)
-def _live_secrets(key: str, headers: tuple[tuple[str, str], ...], base_url: str) -> tuple[str, ...]:
+def _live_secrets(key: str, headers: tuple[tuple[str, str], ...], base_url: str, proxy: str) -> tuple[str, ...]:
     """The cache is for the upstreams of a configuration: each request asks."""
-    found = Upstream(key=key, headers=dict(headers), base_url=base_url).secrets()
+    found = Upstream(key=key, headers=dict(headers), base_url=base_url, proxy=proxy or None).secrets()
     return tuple(dict.fromkeys(filter(is_unmistakable, found)))
 
 

@@ -33,7 +33,7 @@ from ...batch.requests import (
 from ...batch.runner import Outcome, RetryPolicy, run_all, with_retries
 from ...dialects import dialect
 from ...engine.upstream_request import retry_after_of
-from ...errors import RequestError, StreamglotError, excerpt
+from ...errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
 from ...framing import sse
 from ...json_types import JsonObject, JsonValue
 from ..auth.authenticator import Caller, anonymous
@@ -112,7 +112,7 @@ class BatchRun:
         """Runs one item. An internal error becomes the error of this item only."""
         try:
             outcome = await with_retries(lambda: self._final_when_stopping(item), RETRY)
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             self._gateway.log_fault(item_request_id(self._request_id, item), error)
             return failed(item, StreamglotError("internal error of the gateway; its log has the details").as_event())
         return succeeded(item, outcome.value) if outcome.error is None else failed(item, outcome.error)

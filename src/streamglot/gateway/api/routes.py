@@ -55,7 +55,7 @@ def pages(gateway: Gateway) -> Starlette:
 
     def admit_to_page(http: HttpRequest) -> None:
         """Admits a caller to a page about the gateway itself: everybody, or only callers with a key."""
-        if not gateway.is_public(http.url.path):
+        if not gateway.is_public(http.url.path, http.headers.get("host", "")):
             admit(http)
 
     def allowed(http: HttpRequest) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from msgspec import Struct, field, structs
 
-from ...errors import ConfigError
+from ...errors import FOREIGN_ERRORS, ConfigError
 from ..needs import Need, Needs
 from ..pieces import Kind, Piece
 from ..policy import Engine, JudgeContext, Policy
@@ -79,7 +79,7 @@ class Parallel(Policy, frozen=True):
             policy = member.policy
             try:
                 return _named(policy, await asyncio.wait_for(policy.decide(piece, own, engine), policy.deadline_seconds))
-            except Exception as error:
+            except FOREIGN_ERRORS as error:
                 return failure_verdict(policy.on_error, policy.name, error)
 
         pairs = self._members(context)
@@ -108,7 +108,7 @@ class Parallel(Policy, frozen=True):
                 verdict = judge_matches(lambda match: policy.judge(match, context), patterns, piece, lambda match, given: None)
             else:
                 verdict = policy.judge(piece, context)
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             return failure_verdict(policy.on_error, policy.name, error)
         return verdict if isinstance(verdict, Defer) else _named(policy, verdict)
 

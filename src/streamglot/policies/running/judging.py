@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ...errors import excerpt
+from ...errors import FOREIGN_ERRORS, excerpt, foreign_exception
 from ...events import Extra
 from ...stages.stage import ExchangeEnded, Question, Reply
 from ..approvals import Decision, SuspendedCall
@@ -47,8 +47,8 @@ class Judging:
         """The immediate verdict of the policy. A policy that fails refuses, unless its ``on_error`` says otherwise."""
         try:
             verdict = self.member.policy.judge(piece, self.context)
-        except Exception as error:
-            return self._failed_at_once(piece, error)
+        except FOREIGN_ERRORS as error:
+            return self._failed_at_once(piece, foreign_exception(error))
         if isinstance(verdict, Defer) or type(verdict) in SEVERITY:
             return verdict
         return self._failed_at_once(piece, TypeError(f"judge gave {excerpt(verdict)}, which is not a verdict"))

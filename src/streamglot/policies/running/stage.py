@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import structs
 
+from ...errors import FOREIGN_ERRORS, foreign_exception
 from ...events import BareEvent, Choice, Event, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
 from ...messages import Message, Request, TextPart, ToolResultPart
 from ...stages.stage import ExchangeContext, NextRequest, Output, Question, QuestionGenerator, Reply, Stage, StageFactory
@@ -98,8 +99,8 @@ class PolicyStage(Stage):
             while True:
                 try:
                     reply = resolve(question)
-                except Exception as error:
-                    reply = error
+                except FOREIGN_ERRORS as error:
+                    reply = foreign_exception(error)
                 question = steps.send(reply)
         except StopIteration as finished:
             changed: Request = finished.value
