@@ -54,8 +54,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     - ``max_connections``: client connections per worker; 0 means as many as the limit of open files allows.
     - ``origins``: origins of web pages that may use the gateway, in addition to this machine.
     - ``allowed_hosts``: host names, in addition to this machine's, of a gateway without keys; ``"*"`` allows any.
-    - ``public_paths``: which of ``/metrics`` and ``/ready`` need no key if keys are required. By default both on loopback, else
-      none.
+    - ``public_paths``: which of ``/metrics`` and ``/ready`` need no key if keys are required. By default both on loopback,
+      under the names of this machine and ``allowed_hosts``; else none.
     - ``log_content``: write requests and answers to the log, without what ``redact`` matches: patterns in RE2's syntax, which
       need the extra ``policies``.
     - ``batch_items``: requests of one call of ``/v1/batch``; ``batch_concurrent``: how many of them run at once.
