@@ -189,7 +189,7 @@ def test_a_batch_that_runs_is_joined(upstream: MockUpstream, tmp_path: Path, sto
     assert upstream.asked["once"] == 1
 
 
-def test_a_named_batch_goes_on_without_its_client_and_another_one_does_not(gateway: Running, upstream: MockUpstream) -> None:
+def test_a_named_batch_continues_without_its_client_and_another_one_does_not(gateway: Running, upstream: MockUpstream) -> None:
     upstream.hold = threading.Event()
     for body in ({"batch_id": "left", "requests": [chat(1, "named")]}, {"requests": [chat(n, f"un{n}") for n in range(40)]}):
         connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)

@@ -64,7 +64,7 @@ def test_answers_are_joined_to_the_rows_of_a_table(batch: Run, upstream: MockUps
     assert upstream.bodies[0]["temperature"] == 0.5
 
 
-def test_a_run_that_is_repeated_goes_on_and_retries_what_failed(batch: Run, upstream: MockUpstream, tmp_path: Path) -> None:
+def test_a_run_that_is_repeated_continues_and_retries_what_failed(batch: Run, upstream: MockUpstream, tmp_path: Path) -> None:
     upstream.fails = lambda prompt, times: 400 if prompt == "7" and times == 1 else 0
     table, out = numbered(20, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     arguments = (table, "--prompt", "{n}", "-o", out)
@@ -279,7 +279,7 @@ def start(*words: object) -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.usefixtures("batch")
-def test_a_run_that_is_stopped_goes_on(number: int, status: int, upstream: MockUpstream, tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_continues(number: int, status: int, upstream: MockUpstream, tmp_path: Path) -> None:
     """Only requests in flight are repeated."""
     upstream.hold = threading.Event()
     upstream.held = lambda prompt: int(prompt) >= 30

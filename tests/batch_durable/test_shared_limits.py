@@ -337,7 +337,7 @@ def test_two_workers_stay_within_a_limit_that_the_upstream_counts(postgres: Post
     assert len(stats["accepted"]) >= count / limit
 
 
-def test_two_workers_go_on_when_valkey_goes_away(postgres: Postgres, valkey_url: str, tmp_path: Path) -> None:
+def test_two_workers_continue_when_valkey_goes_away(postgres: Postgres, valkey_url: str, tmp_path: Path) -> None:
     count = 150
     tunnel = Tunnel(valkey_url.replace("redis://", "http://"))
     with mocked("50", "1.0") as upstream:

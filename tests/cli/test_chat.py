@@ -83,7 +83,7 @@ def test_calls_that_have_their_results_are_left_alone() -> None:
     assert again[-1].role == "tool"
 
 
-def test_a_chat_goes_on_after_a_call(shell: Shell) -> None:
+def test_a_chat_continues_after_a_call(shell: Shell) -> None:
     """Each request has a result for every earlier call; the saved file has only the messages."""
     function = {"name": "weather", "arguments": "{}"}
     shell.tape(

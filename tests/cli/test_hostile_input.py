@@ -92,7 +92,7 @@ def test_a_variable_or_file_of_settings_that_is_nested_too_deeply_is_refused(she
     assert refused(shell.run("config", "show", "--config", "deep.toml"), "deep.toml")
 
 
-def test_bytes_that_are_no_text_become_replacement_characters(shell: Shell) -> None:
+def test_bytes_that_are_not_text_become_replacement_characters(shell: Shell) -> None:
     shell.keeps()
     assert shell.run("query", "-m", "replay", "-s", BYTES, BYTES).stdout.decode() == f"You said: {READ}\n"
     assert texts(turns(shell)[0])[:2] == [f"system: {READ}", f"user: {READ}"]
@@ -132,7 +132,7 @@ def test_bytes_that_are_no_text_become_replacement_characters(shell: Shell) -> N
     ],
     ids=lambda arguments: ascii(" ".join(arguments)),
 )
-def test_bytes_that_are_no_text_are_refused_with_a_sentence(shell: Shell, arguments: list[str]) -> None:
+def test_bytes_that_are_not_text_are_refused_with_a_sentence(shell: Shell, arguments: list[str]) -> None:
     done = shell.keeps().run(*arguments)
     assert done.returncode in (0, 1, 2)
     assert b"Traceback" not in done.stderr
@@ -149,7 +149,7 @@ def test_the_name_of_an_attachment_may_be_no_text(tmp_path: Path) -> None:
     )
 
 
-def test_the_working_directory_may_be_no_text_or_gone(shell: Shell) -> None:
+def test_the_working_directory_may_not_be_text_or_not_exist(shell: Shell) -> None:
     shell.keeps()
     first, shell.home = shell.home, shell.home / BYTES
     shell.home.mkdir()

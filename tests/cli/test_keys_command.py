@@ -113,7 +113,7 @@ def test_invisible_model_patterns_are_refused(keeping: Shell) -> None:
         assert b"a pattern of models" in done.stderr
 
 
-def test_bytes_that_are_no_text_find_nothing(keeping: Shell) -> None:
+def test_bytes_that_are_not_text_find_nothing(keeping: Shell) -> None:
     keeping.run("query", "-m", "replay", "x")
     for command in (("logs", "show"), ("sessions", "show"), ("keys", "revoke")):
         done = keeping.run(*command, "turn_\udcff")

@@ -231,7 +231,7 @@ def test_a_program_without_a_settings_file_gets_text_to_paste(shell: Shell, clie
     assert f"paste what `streamglot setup {client}` shows" in words
 
 
-def test_links_line_ends_and_bytes_that_are_no_text(shell: Shell) -> None:
+def test_links_line_ends_and_bytes_that_are_not_text(shell: Shell) -> None:
     elsewhere = shell.home / "dotfiles"
     elsewhere.mkdir()
     (elsewhere / "aider").write_bytes(b"dark-mode: true\r\nmodel: x\r\n")
@@ -274,7 +274,7 @@ def test_the_next_step_is_printed_without_the_key(shell: Shell, client: str) -> 
     assert KEY not in words
 
 
-def test_the_name_of_a_variable_is_no_secret(shell: Shell) -> None:
+def test_the_name_of_a_variable_is_not_a_secret(shell: Shell) -> None:
     assert "model_providers.streamglot.env_key: STREAMGLOT_KEY" in write(shell, "codex")[1]
 
 

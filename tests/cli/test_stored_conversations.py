@@ -250,7 +250,7 @@ def test_the_store_is_loaded_when_the_question_is_on_its_way() -> None:
 # --- reply
 
 
-def test_reply_goes_on_with_the_last_conversation(shell: Shell) -> None:
+def test_reply_continues_with_the_last_conversation(shell: Shell) -> None:
     shell.tape("song", text_answer("la"))
     quietly(shell.run("query", "-m", "tape/song", "-s", "Sing.", "one"))
     done = shell.run("reply", "two", "words", stdin=b"and a file\n")

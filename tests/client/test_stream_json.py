@@ -223,7 +223,7 @@ def _random_cuts(text: str) -> list[str]:
     return [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
 
 
-def test_partial_json_that_is_no_json_reads_as_nothing() -> None:
+def test_partial_json_that_is_not_json_reads_as_nothing() -> None:
     for text in ("", " \n", "``", "```json\n", "hello", "[" * (MAX_DEPTH + 1), "]", "[tru"):
         partial = PartialJson()
         partial.feed(text)

@@ -316,7 +316,7 @@ def test_a_blocked_prompt() -> None:
     assert "candidates" in chunks(feedback, TextStart(), TextDelta("a"), TextEnd(), StreamEnd("end"))[-1]
 
 
-def test_usage_of_this_dialect_goes_on_as_it_came() -> None:
+def test_usage_of_this_dialect_is_passed_on_unchanged() -> None:
     raw = {"promptTokenCount": 3, "trafficType": "X"}
     assert write_usage(Usage(3, None, raw=raw)) == raw
     assert write_usage(Usage()) is None

@@ -144,7 +144,7 @@ def test_arguments_of_any_form(arguments: Any, text: str) -> None:
     assert ToolCallDelta(text) in read(lines(message_line(tool_calls=[call("f", arguments)]), last()))
 
 
-def test_arguments_with_bytes_that_are_no_text() -> None:
+def test_arguments_with_bytes_that_are_not_text() -> None:
     data = b'{"message":{"tool_calls":[{"function":{"name":"f","arguments":{"a":"\xff","b":"\\ud83d"}}}]},"done":true}\n'
     assert collect(read(data)).choices[0].stop_reason == "tool_calls"
 

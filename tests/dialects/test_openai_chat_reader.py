@@ -579,7 +579,7 @@ def test_wrong_types_cost_only_the_field_that_has_them() -> None:
     assert answer(frame(odd), chunk({"tool_calls": "none", "content": "b"}), chunk({}, "stop")).choices[0].text == "ab"
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_bytes_that_are_not_text() -> None:
     assert answer(b'data: {"choices":[{"delta":{"content":"a\xff"},"finish_reason":"stop"}]}\n\n').choices[0].text == "a�"
 
 

@@ -424,7 +424,7 @@ def test_prompts_of_every_form() -> None:
             parse({"prompt": wrong})
 
 
-def test_a_prompt_with_text_put_around_it_and_one_that_is_no_text() -> None:
+def test_a_prompt_with_text_put_around_it_and_one_that_is_not_text() -> None:
     request = parse({"prompt": "a"})
     request.messages.insert(0, Message("system", [TextPart("Rules. ")]))
     assert build(request).body == {"model": "", "prompt": "Rules. a"}

@@ -414,7 +414,7 @@ def test_build_tool_choice(choice: ToolChoice, expected: Any) -> None:
     assert build(Request(tools=tools, tool_choice=choice)).body["tool_choice"] == expected
 
 
-def test_our_own_approval_request_is_no_part_of_the_history() -> None:
+def test_our_own_approval_request_is_not_part_of_the_history() -> None:
     own = {"type": "mcp_approval_request", "id": "q", "server_label": "streamglot", "name": "rm", "arguments": "{}"}
     of_provider = {**own, "server_label": "files"}
     assert parts(user({"type": "input_text", "text": "a"}), own) == [[TextPart("a")]]

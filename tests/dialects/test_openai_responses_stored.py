@@ -42,7 +42,7 @@ def test_the_response_repeats_the_request_without_its_input() -> None:
     assert "instructions" not in STORED.repeated_fields(Request(), False)
 
 
-def test_a_system_message_of_the_input_is_no_instructions() -> None:
+def test_a_system_message_of_the_input_is_not_an_instruction() -> None:
     request = Request(messages=[Message("system", [TextPart("Be kind.")]), user("Hi")])
     assert "instructions" not in STORED.repeated_fields(request, False)
     assert [item["role"] for item in STORED.input_items(request, "resp_1", False)] == ["system", "user"]

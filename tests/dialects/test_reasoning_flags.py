@@ -25,7 +25,7 @@ CHAT = DIALECTS["openai_chat"]
         ({"type": "enabled", "budget_tokens": "many"}, Reasoning(enabled=True)),
     ],
 )
-def test_the_flag_thinking_is_read_and_goes_on_as_it_is(given: object, expected: Reasoning) -> None:
+def test_the_flag_thinking_is_read_and_is_passed_on_unchanged(given: object, expected: Reasoning) -> None:
     request = CHAT.parse_request({"model": "m", "messages": [], "thinking": given})
     expected.native = Echo("openai_chat", {"thinking": given})
     assert (request.reasoning, request.extra) == (expected, {})

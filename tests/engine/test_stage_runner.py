@@ -227,7 +227,7 @@ class Count(Stage):
         Count.built += 1
 
 
-async def test_a_stage_asks_for_another_turn_and_the_stages_before_it_are_built_anew() -> None:
+async def test_a_stage_asks_for_another_turn_and_the_stages_before_it_are_built_again() -> None:
     asked: list[str] = []
 
     async def open_turn(request: Request) -> Turn:
@@ -353,7 +353,7 @@ class Swallows(Stage):
         return [] if done else list(events)
 
 
-async def test_an_interruption_ends_the_stream_also_behind_a_stage_that_saw_the_end_of_its_turn() -> None:
+async def test_an_interruption_ends_the_stream_also_after_a_stage_that_saw_the_end_of_its_turn() -> None:
     class Waits(RunsATool):
         def answer(self, question: Question, reply: Any) -> list[Output]:
             return []

@@ -160,7 +160,7 @@ def test_the_marker_of_a_database_elsewhere_is_in_the_data_directory(tmp_path: P
 # --- keys that were revoked
 
 
-def test_after_the_only_key_was_revoked_the_answer_says_how_to_go_on(tmp_path: Path) -> None:
+def test_after_the_only_key_was_revoked_the_answer_says_how_to_continue(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url)
     revoke(url)

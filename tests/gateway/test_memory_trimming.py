@@ -48,7 +48,7 @@ def test_memory_is_returned_after_many_exchanges() -> None:
     assert process.tick(MAX_RUNNING - 1) == 1
 
 
-def test_memory_is_given_back_after_a_few_large_answers_while_others_go_on() -> None:
+def test_memory_is_given_back_after_a_few_large_answers_while_others_continue() -> None:
     process = Process()
     assert process.tick(4) == 0
     process.spare = GROWTH_BYTES

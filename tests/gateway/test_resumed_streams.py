@@ -47,7 +47,7 @@ def asked_as(kind: str, model: str) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_a_stream_goes_on_after_any_event(upstream: HostileUpstream, url: str, kind: str) -> None:
+def test_a_stream_continues_after_any_event(upstream: HostileUpstream, url: str, kind: str) -> None:
     upstream.scripts["long"] = text_script(*WORDS)
     with keeping(upstream, url) as gateway:
         path, body = asked_as(kind, "openai_chat/long")

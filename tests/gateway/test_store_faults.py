@@ -164,7 +164,7 @@ def test_a_full_disk_drops_content_and_counts_it(answering: HostileUpstream, tmp
     run(answering, tmp_path, f"sqlite:///{tmp_path}/s.db", full)
 
 
-def test_a_file_that_is_gone_for_ten_seconds(answering: HostileUpstream, tmp_path: Path) -> None:
+def test_a_file_that_is_missing_for_ten_seconds(answering: HostileUpstream, tmp_path: Path) -> None:
     @asynccontextmanager
     async def gone(_: Served) -> AsyncIterator[None]:
         (tmp_path / "here").rename(tmp_path / "there")
@@ -174,7 +174,7 @@ def test_a_file_that_is_gone_for_ten_seconds(answering: HostileUpstream, tmp_pat
     run(answering, tmp_path, f"sqlite:///{tmp_path}/here/s.db", gone, OUTAGE_SECONDS)
 
 
-def test_postgresql_is_gone_for_ten_seconds(answering: HostileUpstream, postgres: Postgres, tmp_path: Path) -> None:
+def test_postgresql_does_not_answer_for_ten_seconds(answering: HostileUpstream, postgres: Postgres, tmp_path: Path) -> None:
     if not postgres.own:
         pytest.skip("the configured server must not be stopped")
 

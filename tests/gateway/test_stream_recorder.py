@@ -150,7 +150,7 @@ def test_comments_wait_for_the_event_that_they_stand_before() -> None:
     assert buffer.chunks == [(1, 1, b": still here\n\ndata: 0\n\n")]
 
 
-def test_comments_behind_the_last_event_wait_for_the_next() -> None:
+def test_comments_after_the_last_event_wait_for_the_next() -> None:
     buffer = Noted()
     stream = kept(buffer)
     for data in (b"data: 0\n\n", b": still\n\n", b": here\n\n"):

@@ -336,7 +336,7 @@ def test_an_attempt_that_is_given_up_is_cancelled(telemetry: Telemetry) -> None:
     assert kinds == ["cancelled", "cancelled", "not_found"]
 
 
-def test_the_stream_goes_on_when_a_span_processor_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stream_continues_when_a_span_processor_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[Any] = []
     in_memory()
     tracing = Tracing({}, lines.append)

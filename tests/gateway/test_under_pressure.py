@@ -183,7 +183,7 @@ def test_a_damaged_file_is_not_ready(large: HostileUpstream, tmp_path: Path, sha
         assert gateway.ask("/turns").status == 503
 
 
-def test_a_file_that_is_gone_is_not_ready(large: HostileUpstream, tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_not_ready(large: HostileUpstream, tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     with keeping(large, f"sqlite:///{path}") as gateway:
         filled(gateway, path)

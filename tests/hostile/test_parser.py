@@ -127,7 +127,7 @@ def test_framing_is_counted_and_content_is_not() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1])
-def test_limits_hold_behind_an_offer_to_upgrade(cut: int) -> None:
+def test_limits_hold_after_an_offer_to_upgrade(cut: int) -> None:
     request = DIRECT.chunked(b"0\r\n" + b"x: y\r\n" * 2 * HEADERS, UPGRADES["h2c"])
     place = cut * (request.index(b"\r\n\r\n") + 4)
     assert refusal(request[:place], request[place:]) == (413, "framing_too_large")

@@ -56,7 +56,7 @@ def test_frames_joined_are_the_bytes_however_they_are_cut(recording: Recording) 
 
 
 @pytest.mark.parametrize("lines", [b"a\r\n\r\nb\r\n\r\n", b"a\n\nb", b"a\r\rb\r\r", b"a\n\r\nb\n\n\n", b"\r\n\r", b"\n\n\n\n"])
-def test_frames_of_any_line_end_are_cut_behind_blank_lines(lines: bytes) -> None:
+def test_frames_of_any_line_end_are_cut_after_blank_lines(lines: bytes) -> None:
     assert b"".join(every_cut(lambda: cutter_for("openai_chat", b"d"), lines)) == lines
 
 
@@ -276,7 +276,7 @@ def test_events_can_be_pasted_too() -> None:
     assert of_pieces(Inspection(broken.dialect), broken.pieces).kinds() == ["stream_start", "stream_error"]
 
 
-def test_a_line_of_a_recording_that_is_no_event_is_shown_as_an_error() -> None:
+def test_a_line_of_a_recording_that_is_not_an_event_is_shown_as_an_error() -> None:
     lines = [encode(StreamStart("a", "m")), b"{}", b'{"type": "nonsense"}', b"\xff", b'{"type":' + b"[" * 100_000]
     pieces = [RecordedPiece(0.0, "events", line) for line in lines]
     found = of_pieces(Inspection("openai_chat", "anthropic", has_events=True), pieces)
@@ -314,7 +314,7 @@ def _said(events: list[Event]) -> tuple[str, str, list[str], str]:
     return text, thought, calls, last.reason if isinstance(last, StreamEnd) else type(last).__name__
 
 
-def test_a_page_stream_that_breaks_off_or_is_no_json_ends_with_an_error() -> None:
+def test_a_page_stream_that_breaks_off_or_is_not_json_ends_with_an_error() -> None:
     start = b'data: {"type":"RUN_STARTED","runId":"r"}\n\ndata: {"type":"TEXT_MESSAGE_CONTENT","delta":"hi"}\n\n'
     cut = every_cut(ClientReader, start)
     assert [type(event).__name__ for event in cut] == ["StreamStart", "TextStart", "TextDelta", "TextEnd", "StreamError"]

@@ -31,7 +31,7 @@ def forecast(city: str) -> str:
     return f"sunny in {city}"
 
 
-def test_it_calls_a_tool_and_goes_on_with_its_result(model: Upstream) -> None:
+def test_it_calls_a_tool_and_continues_with_its_result(model: Upstream) -> None:
     config = LoadedConfig(Config(tools=ToolsConfig(limits=LIMITS)))
     with streamglot.Client(upstreams=[model], tools=[forecast], config=config) as client:
         events = list(client.stream(model="local", messages=QUESTION, max_tokens=60, temperature=0))

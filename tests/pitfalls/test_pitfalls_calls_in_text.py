@@ -120,7 +120,7 @@ def test_both_calls_and_the_text_around_them_arrive_without_markup(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_text_between_and_behind_calls_is_kept(notations: Running, upstream: HostileUpstream, client: str) -> None:
+def test_text_between_and_after_calls_is_kept(notations: Running, upstream: HostileUpstream, client: str) -> None:
     one, two = (f'<tool_call>{{"name": "weather", "arguments": {{"city": "{city}"}}}}</tool_call>' for city in ("Paris", "Rome"))
     for size in (1, 10_000):
         body = spoken(f"First. {one} Between. {two} Behind.", size)

@@ -313,7 +313,7 @@ def test_an_answer_ends_at_a_number_of_calls() -> None:
         policy("max_output")
 
 
-def test_an_empty_delta_is_no_second_call() -> None:
+def test_an_empty_delta_is_not_a_second_call() -> None:
     events = stream(call("a", "", "{}", ""), call("b", ""), call("c"), reason="tool_calls")
     assert normal(run(events, policy("max_output", tool_calls=2))) == stream(call("a", "{}"), call("b"), reason="length")
 

@@ -91,7 +91,7 @@ def test_calls_are_judged_at_the_same_time_and_leave_in_order() -> None:
     asyncio.run(scenario())
 
 
-def test_text_before_a_held_call_has_left_and_keep_alives_go_on() -> None:
+def test_text_before_a_held_call_has_left_and_keep_alives_continue() -> None:
     async def scenario() -> None:
         gates("one")
         driver = Driver(Gated())
@@ -198,7 +198,7 @@ def test_more_calls_than_may_be_judged_at_once_are_refused() -> None:
     asyncio.run(scenario())
 
 
-def test_sentences_are_judged_while_the_text_goes_on() -> None:
+def test_sentences_are_judged_while_the_text_continues() -> None:
     async def scenario() -> None:
         gates("Two.")
         VERDICTS["Three."] = refuse("[…]")
@@ -469,7 +469,7 @@ def test_the_usage_of_both_turns_of_a_retry_is_added(unit: str) -> None:
     asyncio.run(scenario())
 
 
-def test_no_retry_behind_a_call_that_was_released_or_without_a_request() -> None:
+def test_no_retry_after_a_call_that_was_released_or_without_a_request() -> None:
     async def scenario() -> None:
         VERDICTS["two"] = retry("Otherwise.", message="[no]")
         for events, request in ((CALLS, REQUEST), (stream(call("two", "{}")), None)):

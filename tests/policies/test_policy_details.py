@@ -105,7 +105,7 @@ def test_an_answer_of_a_pattern_policy_that_defers_is_awaited_as_a_whole() -> No
     assert "withheld" in text_of(run(stream(text("x")), Later(), resolve=failing))
 
 
-def test_policies_behind_one_that_holds_everything_see_the_rest() -> None:
+def test_policies_after_one_that_holds_everything_see_the_rest() -> None:
     both = load_policies(
         [
             {"use": "json_schema", "schema": {"type": "array"}, "on_violation": "refuse", "message": "no"},
@@ -115,7 +115,7 @@ def test_policies_behind_one_that_holds_everything_see_the_rest() -> None:
     assert text_of(run(stream(text("{}")), *both)) == "[word]"
 
 
-def test_events_behind_an_end_are_not_fed_to_a_chain_that_is_done() -> None:
+def test_events_after_an_end_are_not_fed_to_a_chain_that_is_done() -> None:
     stage = policy_stage([Callbacks(on_block_complete=lambda piece: None)])(ExchangeContext())
     assert stage is not None
     events = stream(text("a"))
@@ -162,7 +162,7 @@ def test_a_match_that_spans_old_and_new_text_of_many_deltas() -> None:
     assert normal(run(stream(text(*pieces)), policy)) == normal(stream(text("a [k] bk4 c k5")))
 
 
-def test_a_server_call_is_no_reason_to_wait_for_results() -> None:
+def test_a_server_call_is_not_a_reason_to_wait_for_results() -> None:
     events: list[Event] = [ToolCallStart("s", "search", "server"), *call("x")[-1:]]
     (policy,) = load_policies([{"use": "deny_tools", "tools": ["search"], "message": ""}])
     assert run(stream(events, text("a")), policy) == stream(text("a"))

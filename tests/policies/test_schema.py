@@ -111,7 +111,7 @@ def test_schemas_that_are_refused(schema: Any, rule: str) -> None:
         Schema(schema)
 
 
-def test_schemas_of_clients_may_say_more() -> None:
+def test_schemas_of_clients_may_have_more() -> None:
     assert Schema({"type": "object", "unevaluatedProperties": False}, strict=False).fault({}) == ""
 
 

@@ -69,7 +69,7 @@ def test_every_kind_of_event_is_shown() -> None:
     assert "error: m" in "\n".join(side_by_side(try_policies([(0.0, [StreamError("c", "m")])], [])))
 
 
-def test_nothing_is_shown_behind_an_early_end_and_repeats_are_counted() -> None:
+def test_nothing_is_shown_after_an_early_end_and_repeats_are_counted() -> None:
     trial = try_policies(timed(stream(text("abc", "def"))), load_policies([{"use": "max_output", "chars": 2}]))
     assert trial.after[-1] == StreamEnd("length")
     assert next(summary(trial)) == "nothing was held"

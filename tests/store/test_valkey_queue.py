@@ -85,7 +85,7 @@ async def test_heartbeats_do_not_fill_the_queue_while_the_server_does_not_answer
 
 
 @asynchronous
-async def test_a_silent_server_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_server_counts_as_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     logged: list[Any] = []

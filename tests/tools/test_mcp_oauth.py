@@ -109,7 +109,7 @@ def _secrets(file: TokenFile) -> list[str]:
 
 @pytest.mark.parametrize("client_id", ["", "by-hand", "timeless"])
 @pytest.mark.parametrize("expired", ["by the clock", "by the server"])
-async def test_an_expired_token_is_refreshed_and_the_call_goes_on(url: str, client_id: str, expired: str) -> None:
+async def test_an_expired_token_is_refreshed_and_the_call_continues(url: str, client_id: str, expired: str) -> None:
     """``timeless``: the server does not say when its tokens expire."""
     oauth, file = McpOAuth(client_id=client_id), TokenFile("person", url)
     await login("person", url, oauth, _browse)

@@ -67,7 +67,7 @@ def results(events: list[Event]) -> list[ToolResult]:
     return [event for event in events if isinstance(event, ToolResult)]
 
 
-async def test_two_calls_of_one_turn_are_run_and_the_model_goes_on_with_both_results() -> None:
+async def test_two_calls_of_one_turn_are_run_and_the_model_continues_with_both_results() -> None:
     model = Model(
         [
             calls(call("a", "weather", '{"city":"Paris"}'), call("b", "weather", '{"city":"Rome"}')),

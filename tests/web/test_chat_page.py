@@ -134,7 +134,7 @@ def test_an_error_inside_the_answer_keeps_what_came(watched: Watched, upstream: 
 
 
 @pytest.mark.parametrize("store_is_ahead", [True, False])
-def test_a_reload_goes_on_with_the_stream(watched: Watched, upstream: HostileUpstream, store_is_ahead: bool) -> None:
+def test_a_reload_continues_with_the_stream(watched: Watched, upstream: HostileUpstream, store_is_ahead: bool) -> None:
     """Character by character, whether the page was reloaded before or after its session was known."""
     gate = threading.Event()
     name = f"lab-reload-{store_is_ahead}"
