@@ -113,10 +113,13 @@ class CallReader:
             raise
 
     def decoded(self) -> Wait:
-        """Reads a JSON string that contains the arguments, and passes them on."""
-        yield from decoded_string(self.source, self.arguments)
-        if self._pending is None:
-            self.source.checkpoint()
+        """Reads a JSON string that contains the arguments, and passes them on. If they break, the error knows what was not passed
+        on; the record of the source would depend on the split."""
+        try:
+            yield from decoded_string(self.source, self.arguments)
+        finally:
+            if self.started:
+                self.source.checkpoint()
 
     def end(self) -> None:
         self._begin()
