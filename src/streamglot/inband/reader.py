@@ -41,7 +41,7 @@ class CallReader:
         self.calls = True
         self.whole_calls = False
         self.raw = False
-        """The current message of a channel format is a call, and calls are switched off: its end is text too."""
+        """The current message of a channel format is a call that became text: its end is text too."""
         self.at_start = False
         """A message of a channel format has ended: markers that count only at the beginning of the answer count again."""
         self.rendered = False
