@@ -162,7 +162,7 @@ class Writer:
             case "text":
                 return as_text(value)
             case "python":
-                return repr(value)
+                return as_python(value, self._choose)
             case "brace":
                 return as_braces(value, QUOTES[self._format])
             case "tags":
@@ -172,6 +172,25 @@ class Writer:
 
 def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def as_python(value: Any, choose: Choose) -> str:
+    """A literal of Python; strings in every way that Python has."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {as_python(part, choose)}" for key, part in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(as_python(part, choose) for part in value) + "]"
+    if not isinstance(value, str):
+        return repr(value)
+    style = choose(4)
+    if style < 2:
+        quote = "\"'"[style]
+        text = value.replace("\\", "\\\\").replace(quote * 3, f"\\{quote}" * 3)
+        text = f"{text[:-1]}\\{quote}" if text.endswith(quote) else text
+        return quote * 3 + text + quote * 3
+    middle = choose(len(value) + 1)
+    gap = (" ", "\n  ", "")[choose(3 if middle else 2)]
+    return repr(value) if style == 2 else repr(value[:middle]) + gap + repr(value[middle:])
 
 
 def as_braces(value: Any, quote: str) -> str:

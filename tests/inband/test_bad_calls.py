@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inband.readings import READ, WEATHER, put_together, read_all_ways
+from inband.readings import READ, WEATHER, outcome, put_together, read, read_all_ways, run
 from streamglot import PerChoice
 from streamglot.errors import ToolCallParseError
 from streamglot.events import (
@@ -25,6 +25,7 @@ from streamglot.events import (
 )
 from streamglot.grammar import check
 from streamglot.inband import inband, parse_text
+from streamglot.inband.scan import MAX_TRAIL_CHARS
 
 HALF = 'Ok. <tool_call>{"name": "get_weather", "arguments": {"city": "Pa</tool_call>'
 LIMITED = {"name": "read", "parameters": {"properties": {"filePath": {"type": "string"}, "limit": {"type": "integer"}}}}
@@ -206,3 +207,50 @@ def test_nothing_follows_the_error_of_a_single_choice() -> None:
     assert isinstance(found[-1], StreamError)
     assert box.feed(Choice(1, TextStart())) == []
     assert box.close() == []
+
+
+@pytest.mark.parametrize(
+    ("format", "before", "behind"),
+    [
+        ("hermes", '<tool_call>{"name": "get_weather", "arguments": ', "}</tool_call>"),
+        ("xlam", '[TOOL_CALLS][{"name": "get_weather", "arguments": ', "}]"),
+        ("mistral", "[TOOL_CALLS]get_weather[ARGS]", ""),
+        ("kimi_k2", "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    ("string", "given", "left"),
+    [
+        (r'"{\"city\": \"Paris\", junk}"', '{"city": "Paris", ', 'junk}"'),
+        (r'"{\"city\": \"Paris\", \"days\": 12a}"', '{"city": "Paris", "days": ', '12a}"'),
+        (r'"{\"city\": \"Pa\nris\"} \"a\" \\ b\n"', '{"city": "Pa\\nris"}', r' \"a\" \\ b\n"'),
+        (r'"{\"city\": \"Paris\""', '{"city": "Paris"', '"'),
+        ('"junk"', "", 'junk"'),
+    ],
+)
+def test_the_rest_of_arguments_that_break_in_a_string_is_text(
+    format: str, before: str, behind: str, string: str, given: str, left: str
+) -> None:
+    found = read_all_ways(f"So: {before}{string}{behind} Well.", format, bad_call="incomplete")
+    assert (found["calls"], found["complete"]) == ([["get_weather", given]], [False])
+    assert found["text"].removesuffix(" Well.").removesuffix("</tool_call>") == f"So: {left}{behind}".removesuffix("</tool_call>")
+    assert outcome(f"So: {before}{string}{behind} Well.", format, bad_call="text")[1:] == ([], [])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 500])
+def test_the_error_of_arguments_in_a_string_does_not_depend_on_the_split(size: int) -> None:
+    text = r'<tool_call>{"name": "get_weather", "arguments": "{\"city\": \"Paris\", junk \"a\"}"}</tool_call>'
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    (error,) = [
+        event
+        for event in run(inband("hermes", [WEATHER]), [*map(TextDelta, pieces), StreamEnd("end")])
+        if isinstance(event, StreamError)
+    ]
+    assert "a key begins with 'j' (format hermes, in the call of 'get_weather')" in error.message
+
+
+def test_a_string_after_the_arguments_may_be_too_long_to_wait_for() -> None:
+    text = '<tool_call>{"name": "get_weather", "arguments": "{} ' + "x" * (MAX_TRAIL_CHARS + 10) + '"}</tool_call>'
+    found = read(text, "hermes", [WEATHER], starts_in_reasoning=False)
+    assert (found["calls"], found["complete"]) == ([["get_weather", "{}"]], [False])
+    assert found["text"].removesuffix("</tool_call>") == text[text.index(" x") :].removesuffix("</tool_call>")

@@ -15,10 +15,11 @@ ATEM = (
     '<atem:function_calls>\n<atem:invoke name="get_weather">\n<atem:parameter name="city">Paris</atem:parameter>\n'
     "</atem:invoke>\n</atem:function_calls>"
 )
-K3_CALL = (
-    '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>'
-    '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
-)
+OTHER_CALL = '<|channel|>commentary to=functions.other <|constrain|>json<|message|>{"a": 1}<|call|>'
+K3_ARGUMENT = '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
+K3_ONE = f'<|open|>call tool="get_weather" index="1"<|sep|>{K3_ARGUMENT}<|close|>call<|sep|>'
+K3_CALL = f"<|open|>tools<|sep|>{K3_ONE}<|close|>tools<|sep|>"
+K3_NAMELESS = K3_ONE.replace("tool=", "tol=")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,15 @@ K3_CALL = (
         ("harmony", " commentary on it", "", " commentary on it", []),
         ("harmony", "analysis", "", "analysis", []),
         ("harmony", "Yes.<|start|>assist", "", "Yes.", []),
+        ("harmony", "Yes.<|channel|> fin", "", "Yes.", []),
+        ("harmony", "Yes. <|channel|> Zzz", "", "Yes. <|channel|> Zzz", []),
+        ("harmony", "Yes. <|start|>word", "", "Yes. <|start|>word", []),
+        # a call of an undeclared tool is text, from its header to its end
+        ("harmony", f"{OTHER_CALL}<|start|>assistant<|channel|>final<|message|>Yes.<|return|>", "", f"{OTHER_CALL}Yes.", []),
+        ("harmony", f"{OTHER_CALL.removesuffix('<|call|>')}<|start|>assistant<|channel|>final<|message|>Yes.<|return|>", "",
+         f"{OTHER_CALL.removesuffix('<|call|>')}Yes.", []),
+        ("harmony", f"{OTHER_CALL}{HARMONY_CALL}", "", OTHER_CALL, [PARIS]),
+        ("harmony", OTHER_CALL.replace("commentary", "analysis"), '{"a": 1}', "", []),
         ("harmony", "Yes.<|start|>assistant<|channe", "", "Yes.", []),
         # markup in a message to the user is not a call
         ("muse_glimmer", f"<|start|>assistant to=user<|message|>Like this: {ATEM} So.<|eot|>", "", f"Like this: {ATEM} So.", []),
@@ -85,6 +95,10 @@ K3_CALL = (
         ("kimi_k3", "Yes.<|open|>resp", "", "Yes.", []),
         ("kimi_k3", "Yes.<|open|>words", "", "Yes.<|open|>words", []),
         ("kimi_k3", "<|open|>response and more<|sep|>Yes.", "", "<|open|>response and more<|sep|>Yes.", []),
+        # what belongs to no call is text
+        ("kimi_k3", f"{K3_ARGUMENT} So.", "", f"{K3_ARGUMENT} So.", []),
+        ("kimi_k3", f"Yes.<|open|>tools<|sep|>{K3_NAMELESS}<|close|>tools<|sep|>", "", f"Yes.{K3_NAMELESS}", []),
+        ("kimi_k3", f"{K3_NAMELESS}{K3_CALL}<|close|>call<|sep|>", "", K3_NAMELESS, [PARIS]),
         ("inkling", '<|message_model|>f<|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Yes.<|end_message|>',
          "Hm.", "Yes.", []),
         ("inkling", "<|content_text|>A <|message_model|> opens it.<|end_message|>", "", "A <|message_model|> opens it.", []),
@@ -147,6 +161,13 @@ def test_calls_that_are_not_wanted_are_text(format: str, text: str, left: str) -
     found = read_all_ways(text, format, [WEATHER], calls=False)
     assert (found["text"], found["calls"]) == (left, [])
     assert found["reasoning"] in ("", "Hm.")
+
+
+def test_a_broken_call_is_text_with_the_headers_of_its_arguments() -> None:
+    text = K3_ONE.replace("key=", "kei=")
+    assert outcome(text, "kimi_k3", bad_call="text") == (text, [], [])
+    left = text[text.index("<|open|>argument") :]
+    assert outcome(text, "kimi_k3") == (left, [("get_weather", "")], [False])
 
 
 @pytest.mark.parametrize(

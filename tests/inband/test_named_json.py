@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from inband.readings import READ, WEATHER, outcome, read_all_ways
+from streamglot.events import StreamEnd, TextDelta, ToolCallEnd
+from streamglot.inband import inband
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 KIMI = "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>"
@@ -78,8 +80,25 @@ def test_text_that_is_not_a_call(format: str, text: str, left: str) -> None:
 def test_a_name_alone_is_a_call_where_the_tool_needs_no_arguments(text: str) -> None:
     assert outcome(text, "mistral", [READ, WEATHER]) == ("", [("read", "{}")], [True])
     assert outcome(f"{text}[TOOL_CALLS]read[ARGS]{{}}", "mistral", [READ])[1:] == ([("read", "{}")] * 2, [True, True])
+    assert outcome(f"{text}</s>", "mistral", [READ]) == ("", [("read", "{}")], [True])
     text = text.replace("read", "get_weather")
     assert outcome(text, "mistral", [READ, WEATHER]) == ("", [("get_weather", "")], [False])
+    assert outcome(f"{text}</s>", "mistral", [READ, WEATHER]) == ("", [("get_weather", "")], [False])
+
+
+@pytest.mark.parametrize("text", ["[TOOL_CALLS]read[ARGS]", "[TOOL_CALLS]read[CALL_ID]abc[ARGS]\n"])
+def test_arguments_may_be_missing_after_their_mark_where_the_tool_needs_none(text: str) -> None:
+    for end in ("", "</s>", "<|im_end|>"):
+        assert outcome(text + end, "mistral", [READ]) == ("", [("read", "{}")], [True])
+        assert outcome(text + text + end, "mistral", [READ]) == ("", [("read", "{}")] * 2, [True, True])
+        written = text.replace("read", "get_weather") + end
+        assert outcome(written, "mistral", [WEATHER]) == ("", [("get_weather", "")], [False])
+
+
+def test_a_name_that_was_cut_off_before_its_arguments_is_incomplete() -> None:
+    box = inband("mistral", [READ])
+    events = [*box.feed(TextDelta("[TOOL_CALLS]read[ARGS]")), *box.feed(StreamEnd("length"))]
+    assert ToolCallEnd(None, False) in events
 
 
 def test_an_id_is_one_word() -> None:

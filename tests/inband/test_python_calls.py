@@ -48,6 +48,21 @@ def test_ways_to_write_a_call(format: str, text: str) -> None:
         ("{'k': 'it's'}", {"k": "it's"}),
         ("-1.5e3", -1500.0),
         ("''", ""),
+        ('"""import os\nprint("hi")\n"""', 'import os\nprint("hi")\n'),
+        ("'''a = \"x\"'''", 'a = "x"'),
+        ('"""""" ', ""),
+        ('"""a\\"""b\\""""', 'a"""b"'),
+        ('"""a"" b"""', 'a"" b'),
+        ('"a" "b"', "ab"),
+        ("'a'\n  \"b\"'''c'''", "abc"),
+        ('"a""b"', "ab"),
+        ('"a"""', "a"),
+        ('"" "b"', "b"),
+        ('"say "hi""', 'say "hi"'),
+        ('""Paris""', '"Paris"'),
+        ("['a' 'b', '''c''', {'k': 'd' 'e'}]", ["ab", "c", {"k": "de"}]),
+        ("{'''k''': 1}", {"k": 1}),
+        ("'a' if' b'", "a' if' b"),
     ],
 )  # fmt: skip
 def test_literals(text: str, value: Any) -> None:
@@ -55,6 +70,72 @@ def test_literals(text: str, value: Any) -> None:
         found = read_all_ways(written, "lfm2")
         assert arguments(found)[0][1]["city"] == value
         assert found["complete"] == [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"a" + "b"',
+        '"a" + b',
+        '"a" % 1',
+        '"a" * 3',
+        '"a".upper()',
+        '"a"[0]',
+        '"a" if b else "c"',
+        '"a" f"b"',
+        '"a" rb"b"',
+        '"a" "b" c"',
+        '"a" "b" + "c"',
+        '"""def f():\n  """doc"""\n  pass"""',
+        '"""a""""',
+        '"""a',
+        '"a" "b',
+        "['a' + 'b']",
+    ],
+)
+def test_a_string_that_is_no_literal_makes_no_call(text: str) -> None:
+    written = LFM.format(f"[get_weather(city={text})]")
+    assert outcome(written, "lfm2") == (written, [], [])
+    written = LFM.format(f"[get_weather(days=1, city={text}")
+    left, calls, whole = outcome(written, "lfm2")
+    assert (left, calls, whole) == (written, [], [])
+
+
+def test_a_long_string_that_is_no_literal_ends_an_incomplete_call() -> None:
+    long = "x" * 600
+    left, calls, whole = outcome(LFM.format(f'[get_weather(city="{long}" + "b")]'), "lfm2")
+    assert (left, whole) == ('" + "b")]', [False])
+    assert calls == [("get_weather", f'{{"city": "{long}')]
+    left, calls, whole = outcome(LFM.format(f"[get_weather(city=\"{long}\" 'b')]"), "lfm2")
+    assert (left, calls, whole) == ("", [("get_weather", f'{{"city": "{long}b"}}')], [True])
+
+
+@pytest.mark.parametrize(
+    ("written", "members"),
+    [
+        ("'Paris', 2", {"city": "Paris", "days": 2}),
+        ("'Paris', -2", {"city": "Paris", "days": -2}),
+        ("'Paris', .5", {"city": "Paris", "days": 0.5}),
+        ("'Paris', 'two'", {"city": "Paris", "days": "two"}),
+        ("'Paris' , None", {"city": "Paris", "days": None}),
+        ("'Paris', [1]", {"city": "Paris", "days": [1]}),
+        ('"""Paris""", 2', {"city": "Paris", "days": 2}),
+        ("'Par' 'is', 2", {"city": "Paris", "days": 2}),
+        ("'Paris', days=2", {"city": "Paris", "days": 2}),
+        ("'Paris', Nonesuch'", {"city": "Paris', Nonesuch"}),
+    ],
+)
+def test_arguments_by_position(written: str, members: dict[str, Any]) -> None:
+    found = read_all_ways(LFM.format(f"[get_weather({written})]"), "lfm2")
+    assert (arguments(found), found["complete"], found["text"]) == ([("get_weather", members)], [True], "")
+
+
+@pytest.mark.parametrize(
+    "inside", ["city='Paris', 2", "days=2, 'Paris'", "'Paris', city='Rome'", "city='a', city='b'", "1, 2, 3"]
+)
+def test_arguments_whose_names_are_not_clear_make_no_call(inside: str) -> None:
+    text = LFM.format(f"[get_weather({inside})]")
+    assert outcome(text, "lfm2") == (text, [], [])
 
 
 @pytest.mark.parametrize(

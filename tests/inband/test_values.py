@@ -85,6 +85,11 @@ def test_without_a_type_the_notation_decides() -> None:
     assert written(" ", set(), "json") == '" "'
     assert typed("x", frozenset()) == '"x"'
     assert parsed(" ") is None
+    assert parsed("'Paris'") == '"Paris"'
+    for text in ('"foo" OR "bar"', '"foo" "bar"', "'it's'"):
+        assert parsed(text) is None
+        assert json.loads(typed(text, frozenset(), "json")) == text
+    assert parsed("{'k': 'it's'}") == '{"k": "it\'s"}'
 
 
 @pytest.mark.parametrize(

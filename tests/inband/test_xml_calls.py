@@ -198,7 +198,7 @@ def test_markup_of_another_version_is_text() -> None:
     ],
 )
 def test_a_tag_with_something_else_in_it_breaks_the_call(inside: str) -> None:
-    left, calls, whole = outcome(FUNCTION.format(inside), "qwen3_coder")
+    left, calls, whole = outcome("<tool_call>" + FUNCTION.format(inside), "qwen3_coder")
     if whole == [False]:
         assert (left, calls) == (inside, [("get_weather", "")])
     else:
@@ -206,10 +206,30 @@ def test_a_tag_with_something_else_in_it_breaks_the_call(inside: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("format", "tag"),
+    [
+        ("qwen3_coder", "<function=get_weather>"),
+        ("step3p5", '<function name="get_weather">'),
+        ("seed_oss", "<function=get_weather>"),
+        ("minimax_m2", '<invoke name="get_weather">'),
+        ("deepseek_v32", '<｜DSML｜invoke name="get_weather">'),
+    ],
+)
+def test_a_sentence_may_mention_the_tag_of_a_call(format: str, tag: str) -> None:
+    end = FORMATS[format].engines[0].closers[-1]
+    for text in (f"The tag {tag} is known.", f"The tag {tag} ends with {end}, you know.", f"{tag}\nWell.", f"So {tag}"):
+        assert outcome(text, format) == (text, [], [])
+        found = read_all_ways(text + FORMATS[format].think.closers[0] + "Hi", format, starts_in_reasoning=True)
+        assert (found["reasoning"], found["text"], found["calls"]) == (text, "Hi", [])
+    call = FORMATS[format].example.partition("\n")[2].rpartition("\n")[0]
+    assert outcome(f"{call}\n{tag} is known.", format) == (f"\n{tag} is known.", [PARIS], [True])
+
+
+@pytest.mark.parametrize(
     ("format", "text", "written", "left"),
     [
-        ("qwen3_coder", "<function=get_weather>", "", ""),
-        ("qwen3_coder", "<function=get_weather>words</function>", "", "words"),
+        ("qwen3_coder", "<tool_call><function=get_weather>", "", ""),
+        ("qwen3_coder", "<tool_call><function=get_weather>words</function>", "", "words"),
         ("qwen3_coder", "<function=get_weather><parameter=city>Par", '{"city": "Par', ""),
         ("glm4x", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Par", '{"city": "Par', ""),
         ("glm4x", "<tool_call>get_weather<arg_key>city</arg_key>words", "", "words"),

@@ -12,8 +12,9 @@ A grammar is a list of rules ``name = expression ;``. In an expression
 
 ``ws`` is optional white space, ``name`` the name of the tool, ``id`` the id of the call and ``number`` its position, ``key`` the
 name of a parameter, ``type`` the JSON type of its value and ``string`` whether that is a string. Values are written as ``text``
-(a string as it is, everything else as JSON), ``json``, ``python``, ``brace`` (bare keys, tokens for quotes) or ``tags`` (an
-object of tags). ``object`` is all arguments as a JSON object, ``encoded`` the same inside a JSON string.
+(a string as it is, everything else as JSON), ``json``, ``python`` (a literal, whose strings may have one or three quotes on each
+side, or be several adjacent ones), ``brace`` (bare keys, tokens for quotes) or ``tags`` (an object of tags). ``object`` is all
+arguments as a JSON object, ``encoded`` the same inside a JSON string.
 
 The first rule is the start symbol: all calls of an answer, without the text around them.
 """

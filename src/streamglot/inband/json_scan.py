@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from .json_strings import JSON, Notation, inside_string, quoted, unescaped
-from .scan import Cut, Malformed, Sink, Source, Wait
+from .json_strings import JSON, Notation, escaped, inside_string, quoted, unescaped
+from .scan import Malformed, Sink, Source, Wait
 
 MAX_DEPTH = 512
 """Maximum nesting of one value: deeper is an attack, and would overflow the clients' parsers."""
@@ -209,9 +209,9 @@ def _word(source: Source, end: str, out: list[str], sink: Sink) -> Generator[Non
 
 def decoded_string(source: Source, arguments: Sink) -> Wait:
     """Reads a JSON string, at whose quote the source stands, and passes on the JSON *in* it: arguments that a model wrote as a
-    string."""
+    string. If they break, ``rest`` of the error is the rest of the string, with its escapes and its closing quote."""
     held = ""
-    rest = ""
+    rest: list[str] = []
     inner = Source()
     steps = value(inner, arguments)
     done = False
@@ -219,12 +219,11 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
 
     def sink(piece: str) -> None:
         # An error is raised at the end of the string, so that the splits of the string do not matter.
-        nonlocal done, failed, rest
-        inner.push(piece)
+        nonlocal done, failed
         if failed is not None:
-            rest += inner.text
-            inner.skip(len(inner.text))
+            rest.append(piece)
             return
+        inner.push(piece)
         try:
             if not done:
                 done = next(steps, True) is True
@@ -232,8 +231,7 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
                 raise Malformed("text after the arguments")
         except Malformed as reason:
             failed = reason
-            rest = (reason.rest or "") + inner.text[inner.at :]
-            inner.skip(len(inner.text))
+            rest.extend((reason.rest or "", inner.text[inner.at :]))
 
     def note(part: str) -> None:
         # Escapes arrive complete; the first half of a surrogate pair waits for the second.
@@ -246,11 +244,11 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
 
     source.skip(source.at + 1)
     out: list[str] = []
-    cut: Cut | None = None
+    broken: Malformed | None = None
     try:
         yield from inside_string(source, out, note, JSON, '"', None)
-    except Cut as reason:
-        cut = reason
+    except Malformed as reason:
+        broken = reason
     sink(unescaped(held + "".join(out)))
     inner.closed = True
     if failed is None and not done:
@@ -258,8 +256,9 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
             next(steps, None)
         except Malformed as reason:
             failed = reason
-            rest = (reason.rest or "") + inner.text[inner.at :]
-    broken = cut or failed
+            rest.extend((reason.rest or "", inner.text[inner.at :]))
+    end = '"' if broken is None else ""
+    broken = broken or failed
     if broken is not None:
-        broken.rest = rest
+        broken.rest = escaped("".join(rest)) + end
         raise broken

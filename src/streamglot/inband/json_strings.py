@@ -3,6 +3,9 @@
 A ``Notation`` says which quotes there are and how a backslash is read. Models make mistakes: control characters and unknown
 escapes are escaped, and an unescaped quote inside a Python string does not end it unless something follows that could follow an
 end.
+
+Python strings may have three quotes, and adjacent ones are one string, as in Python. What is Python, but not a literal (``"a" +
+"b"``), is malformed: its value is not known.
 """
 
 from __future__ import annotations
@@ -35,18 +38,21 @@ _PYTHON_ESCAPES = {
 
 
 class Notation(Struct, frozen=True):
-    """How values are written. ``quotes`` open and close a string; ``escapes`` says how a backslash is read in it. ``end``: the
-    marker after the whole, which may stand where a bracket was omitted."""
+    """How values are written. ``quotes`` open and close a string; ``escapes`` says how a backslash is read in it. ``exact``: a
+    string that is the whole value ends at its first closing quote, also in Python. ``end``: the marker after the whole, which may
+    stand where a bracket was omitted."""
 
     quotes: tuple[str, ...] = ('"',)
     escapes: str = "json"
     bare_keys: bool = False
     bare_strings: bool = False
+    exact: bool = False
     end: str = ""
 
 
 JSON = Notation()
-PYTHON = Notation(quotes=('"', "'"), escapes="python")
+PYTHON = Notation(quotes=('"""', "'''", '"', "'"), escapes="python")
+PYTHON_LITERAL = Notation(quotes=PYTHON.quotes, escapes="python", exact=True)
 
 LOOK_CHARS = 256
 """Characters after a quote that are examined to decide whether it ends its string."""
@@ -77,17 +83,17 @@ def _as_escape(found: re.Match[str]) -> str:
 
 def inside_string(source: Source, out: list[str], sink: Sink, notation: Notation, quote: str, nested: bool | None) -> Wait:
     """Reads the inside of a string and its closing quote. ``nested`` is None for a key."""
-    if len(quote) > 1:
+    python = _PythonString(quote, notation, nested) if notation.escapes == "python" else None
+    if python is None and len(quote) > 1:
         yield from _token_string(source, out, sink, quote, (":",) if nested is None else (",", "}", "]", notation.end))
         return
-    python = notation.escapes == "python"
-    stop = _JSON_STOP if quote == '"' else _PYTHON_STOP
+    stop = _STOPS[quote[0]]
     while True:
         text = source.text
         found = stop.search(text, source.at)
         end = len(text) if found is None else found.start()
         if end > source.at:
-            out.append(text[source.at : end].replace('"', '\\"') if python else text[source.at : end])
+            out.append(text[source.at : end].replace('"', '\\"') if python is not None else text[source.at : end])
             source.skip(end)
         if found is None:
             if source.closed:
@@ -98,39 +104,107 @@ def inside_string(source: Source, out: list[str], sink: Sink, notation: Notation
             yield
             continue
         char = found[0]
-        if char == quote:
-            if python and nested is not None:
-                ends = yield from _ends_string(source, nested)
-                if not ends:
-                    source.skip(source.at + 1)
-                    out.append(escaped(char))
-                    continue
-            source.skip(source.at + 1)
-            return
+        if char == quote[0]:
+            if python is None:
+                source.skip(source.at + 1)
+                return
+            role = yield from python.role_of_quote(source)
+            if role == "end":
+                source.skip(source.at + len(quote))
+                return
+            if role == "text":
+                source.skip(source.at + 1)
+                out.append(escaped(char))
+            else:
+                quote = yield from python.next_string(source)
+                stop = _STOPS[quote[0]]
+            continue
         source.skip(source.at + 1)
         if char != "\\":
             out.append(escaped(char))
-        elif python:
+        elif python is not None:
             out.append(escaped((yield from _python_escape(source))))
         else:
             out.append((yield from _json_escape(source)))
 
 
-_PYTHON_STOP = re.compile(r"['\\\x00-\x1f]")
+_STOPS = {'"': re.compile(r'["\\\x00-\x1f]'), "'": re.compile(r"['\\\x00-\x1f]")}
 _AFTER_ARGUMENT = re.compile(
     r"\s*(?:(?P<sure>\)\s*[,\]<;]|\)[ \t]*\n|,\s*[A-Za-z_]\w{0,63}\s*=|,\s*\))"
     r"|(?P<open>$|\)\s*$|,\s*$|,\s*[A-Za-z_]\w{0,63}\s*$))"
 )
 _AFTER_MEMBER = re.compile(r"\s*(?:(?P<sure>[\]}:)]|,\s*[\"'\[{(\w+\-\]}.])|(?P<open>$|,\s*$))")
-
-
+_NEXT_LITERAL = re.compile(r"\s*,\s*(?:(?P<sure>[\"'\[{]|[+-]?\.?\d|(?:True|False|None)\b.)|(?P<open>[+-]?\.?$))", re.S)
+"""An argument without a name."""
+_NEXT_STRING = re.compile(r"\s*[\"']|\s+[rRbBuUfF]{1,2}[\"']")
+"""A string directly after another one. Without a space, a letter before the quote is a quoted word."""
+_OPERATOR = re.compile(r"\s*[+*%]\s*[\w\"'(\[]|\.[A-Za-z_]\w{0,63}\(|\[|\s+if\s")
+"""Something that computes with the string."""
+_CONTINUES = re.compile(
+    rf"(?P<sure>{_NEXT_STRING.pattern}|{_OPERATOR.pattern})"
+    r"|(?P<open>\s*$|\s+[rRbBuUfF]{1,2}$|\s*[+*%]\s*$|\.(?:[A-Za-z_]\w{0,63})?$|\s+if?$)"
+)
 _NEXT_KEY = re.compile(r"\s*(?:(?P<sure>\w{1,64}\s*:)|(?P<open>\w{0,64}\s*$))")
 """A key without the comma before it."""
 
 
-def _ends_string(source: Source, nested: bool) -> Generator[None, None, bool]:
-    """Whether the quote here ends the string. Models omit the escapes of quotes; what follows decides."""
-    return (yield from _follows(source, 1, _AFTER_MEMBER if nested else _AFTER_ARGUMENT))
+class _PythonString:
+    """Decides what the quotes in a Python string mean. Models omit the escapes of quotes; what follows a quote decides. A string
+    is *loose* after an unescaped quote that is text: the rules of Python do not apply to it any more. A string with three quotes,
+    or after another string, is never loose: it ends by the rules of Python."""
+
+    __slots__ = ("_after", "_joined", "_loose", "_quote", "_quotes")
+
+    def __init__(self, quote: str, notation: Notation, nested: bool | None) -> None:
+        self._quote = quote
+        self._quotes = notation.quotes
+        self._after: re.Pattern[str] | None = _AFTER_MEMBER if nested else _AFTER_ARGUMENT
+        if nested is None or (notation.exact and not nested):
+            self._after = None
+        self._loose = False
+        self._joined = False
+
+    def role_of_quote(self, source: Source) -> Generator[None, None, str]:
+        """What the quote at the current position is: "end", "text", or "join" for an end after which another string follows."""
+        quote = self._quote
+        size = len(quote)
+        if size > 1 and not (yield from source.follows((quote,))):
+            return "text"
+        if self._after is None:
+            return "end"
+        certain = size > 1 or self._joined
+        if not certain:
+            if (yield from _follows(source, 1, self._after)):
+                return "end"
+            if self._loose:
+                return "text"
+            if (yield from _follows(source, 1, _NEXT_LITERAL)):
+                return "end"
+        if certain or not (yield from self._is_one_more(source, self._after)):
+            if (yield from _follows(source, size, _CONTINUES)):
+                if _NEXT_STRING.match(source.text, source.at + size) is None:
+                    raise Malformed("an argument is an expression")
+                return "join"
+            if certain:
+                return "end"
+        self._loose = True
+        return "text"
+
+    def _is_one_more(self, source: Source, after: re.Pattern[str]) -> Generator[None, None, bool]:
+        """Whether two quotes end the string, and the first is text: ``"say "hi""``."""
+        if not (yield from source.follows((self._quote * 2,))) or (yield from source.follows((self._quote * 3,))):
+            return False
+        return (yield from _follows(source, 2, after))
+
+    def next_string(self, source: Source) -> Generator[None, None, str]:
+        """Reads up to the inside of the string that follows; returns its quote."""
+        source.skip(source.at + len(self._quote))
+        yield from source.spaces()
+        self._quote = yield from source.literal(self._quotes)
+        if not self._quote:
+            raise Malformed("a string has a prefix")
+        self._joined = True
+        return self._quote
 
 
 def _follows(source: Source, offset: int, pattern: re.Pattern[str]) -> Generator[None, None, bool]:

@@ -41,7 +41,7 @@ class CallReader:
         self.calls = True
         self.whole_calls = False
         self.raw = False
-        """The current message of a channel format is a call, and calls are switched off: its end is text too."""
+        """The current message of a channel format is a call that became text: its end is text too."""
         self.at_start = False
         """A message of a channel format has ended: markers that count only at the beginning of the answer count again."""
         self.rendered = False
@@ -113,10 +113,13 @@ class CallReader:
             raise
 
     def decoded(self) -> Wait:
-        """Reads a JSON string that contains the arguments, and passes them on."""
-        yield from decoded_string(self.source, self.arguments)
-        if self._pending is None:
-            self.source.checkpoint()
+        """Reads a JSON string that contains the arguments, and passes them on. If they break, the error knows what was not passed
+        on; the record of the source would depend on the split."""
+        try:
+            yield from decoded_string(self.source, self.arguments)
+        finally:
+            if self.started:
+                self.source.checkpoint()
 
     def end(self) -> None:
         self._begin()

@@ -14,7 +14,7 @@ import json
 from collections.abc import Generator
 
 from .json_scan import NUMBER, value, word_as_json
-from .json_strings import JSON, PYTHON, Notation, escaped, quoted
+from .json_strings import JSON, PYTHON, PYTHON_LITERAL, Notation, escaped, quoted
 from .scan import MAX_TRAIL_CHARS, Malformed, Sink, Source, Wait
 
 HOLD_CHARS = 4096
@@ -51,7 +51,7 @@ def parsed(text: str) -> str | None:
     stripped = text.strip()
     if not stripped:
         return None
-    written = _whole(stripped, JSON) or _whole(stripped, PYTHON)
+    written = _whole(stripped, JSON) or _whole(stripped, PYTHON_LITERAL)
     if written is None and '\\"' in stripped:
         try:
             written = _whole(str(json.loads(f'"{stripped}"')), JSON)

@@ -23,10 +23,18 @@ _HEADER = re.compile(
 """A header, its white space folded to single spaces."""
 _HALF_TOKEN = re.compile(r"<[^>]*$")
 _FIRST_WORD = re.compile(r"\w+")
+_NO_WORDS = re.compile(r"<\|\w+\|>|to=\S*")
+_HEADER_WORDS = ("assistant", "analysis", "commentary", "final", "json", "code")
 
 
 def _is_header(text: str) -> bool:
     return _HEADER.fullmatch(re.sub(r"\s+", " ", text)) is not None
+
+
+def _is_known(header: str) -> bool:
+    """Whether the last word of a header that was cut off is the beginning of a role or of a channel."""
+    words = _FIRST_WORD.findall(_NO_WORDS.sub(" ", header))
+    return not words or any(word.startswith(words[-1]) for word in _HEADER_WORDS)
 
 
 class Channels(Engine):
@@ -70,7 +78,7 @@ class Channels(Engine):
             reader.to_user = False
             if reader.raw:
                 reader.raw = False
-                raise Malformed("the end of a call that is not wanted")
+                reader.text(opener)
             reader.at_start = True
             return
         try:
@@ -80,7 +88,7 @@ class Channels(Engine):
             found = _RECIPIENT.search(header)
             if opener in self.start_openers or (found is not None and self._is_tool(found[1])):
                 raise
-            if not _is_header(header):
+            if not _is_header(header) or not _is_known(header):
                 raise Unrelated("not a header") from None
             return
         header = opener + header
@@ -92,6 +100,7 @@ class Channels(Engine):
 
     def body(self, reader: CallReader, header: str) -> Wait:
         """Reads what follows a header, by its recipient and its channel."""
+        reader.raw = False
         found = _RECIPIENT.search(header)
         recipient = found[1] if found is not None else ""
         channels = _CHANNEL.findall(header) or _FIRST_WORD.findall(header)[:1]
@@ -122,6 +131,10 @@ class Channels(Engine):
             return
         if name is None or not is_json:
             reader.mode = "reasoning" if thinks else "text"
+            if is_json and not thinks:
+                # A call of an undeclared tool is text, with its header.
+                reader.raw = True
+                reader.text("".join(source.trail or ()))
             return
         reader.start(name)
         if not (yield from json_arguments(reader)):
@@ -284,12 +297,24 @@ class Elements(Engine):
             raise Malformed("calls are not wanted")
         if element not in _ELEMENTS:
             raise Malformed(f"{element[:40]!r} is no element")
-        if opener == self._close:
+        if element == "argument" and opener == self._open:
+            reader.raw = True
+        if reader.raw and (element == "argument" or (element == "call" and opener == self._close)):
+            # It belongs to a call that became text.
+            reader.raw = element == "argument"
+            reader.mode = "text"
+            reader.text("".join(source.trail or ()))
+        elif opener == self._close:
             reader.mode = "text"
         elif element == "think":
             reader.mode = "reasoning"
         elif element == "call":
-            yield from self._call(reader, header)
+            reader.raw = False
+            try:
+                yield from self._call(reader, header)
+            except Malformed:
+                reader.raw = not reader.started
+                raise
         else:
             reader.mode = "text"
 

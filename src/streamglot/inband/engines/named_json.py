@@ -141,16 +141,19 @@ class TaggedJson(Engine):
 class PrefixedJson(Engine):
     """One marker with two grammars, both repeated with the marker and without an end::
 
-    calls = opener (array | name ["[CALL_ID]" id] [["[ARGS]"] object])
+        calls = opener (array | name ["[CALL_ID]" id] [["[ARGS]"] [object]])
+
+    ``end`` is the token at the end of the message. A server may leave it in the text.
     """
 
-    def __init__(self, opener: str, call_id: str, arguments: str, *, special: bool = False) -> None:
+    def __init__(self, opener: str, call_id: str, arguments: str, *, special: bool = False, end: str = "</s>") -> None:
         self.openers = (opener,)
         self.special = special
         self._opener = opener
         self._call_id = call_id
         self._arguments = arguments
-        self._marks = Markers((call_id, arguments, opener, "{"))
+        self._after_call = (opener, end)
+        self._marks = Markers((call_id, arguments, opener, end, "{"))
         self._array = JsonCalls(opener)
 
     def read(self, reader: CallReader, opener: str) -> Wait:
@@ -176,8 +179,8 @@ class PrefixedJson(Engine):
         reader.start(name, call_id)
         if mark != self._arguments:
             source.give_back(mark)
-        if mark in ("", self._opener):
-            if reader.declared.needs_arguments(name):
+        if (yield from source.ahead(self._after_call)):
+            if source.cut or reader.declared.needs_arguments(name):
                 raise Cut("a call has no arguments")
         elif not (yield from json_arguments(reader)):
             raise Malformed("the arguments are not JSON")

@@ -97,23 +97,28 @@ class PythonCalls(Engine):
         name = reader.name(written.strip())
         reader.start(name, hold=True)
         names = list(reader.declared.properties(name))
-        count = 0
+        given: set[str] = set()
+        named = False
         while not (yield from source.spaced((")",))):
-            if count and not (yield from source.spaced((",",))):
+            if given and not (yield from source.spaced((",",))):
                 raise Malformed("arguments without a comma")
-            if count and (yield from source.spaced((")",))):
+            if given and (yield from source.spaced((")",))):
                 break
             key = yield from self._key(reader)
-            if not key:
-                if count >= len(names):
-                    raise Malformed("an argument has no name")
-                key = names[count]
-            reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
+            if key:
+                named = True
+            elif named or len(given) >= len(names):
+                raise Malformed("an argument has no name")
+            else:
+                key = names[len(given)]
+            if key in given:
+                raise Malformed(f"{key[:40]!r} is given twice")
+            reader.arguments((", " if given else "{") + quoted(key) + ": ")
+            given.add(key)
             if (yield from source.spaces()) in (",", ")"):
                 raise Malformed("an argument has no value")
             yield from reader.value(PYTHON)
-            count += 1
-        if count:
+        if given:
             reader.arguments("}")
         reader.end()
 

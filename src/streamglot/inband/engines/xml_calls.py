@@ -106,7 +106,7 @@ class XmlCalls(Engine):
     def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         begun = opener in self._call and opener not in self._section
-        first = not begun
+        inside = first = not begun
         while True:
             if not begun:
                 if first and (yield from self._json_body(reader)):
@@ -117,6 +117,7 @@ class XmlCalls(Engine):
                 if mark in self._section_end:
                     return
                 if mark in self._section and mark not in self._call:
+                    inside = True
                     continue
                 if not mark:
                     if first:
@@ -124,7 +125,7 @@ class XmlCalls(Engine):
                     return
             begun = first = False
             if not self._pairs or not (yield from self._json_body(reader)):
-                yield from self._one(reader)
+                yield from self._one(reader, inside)
 
     def _json_body(self, reader: CallReader) -> Generator[None, None, bool]:
         """Some models write a JSON call instead of tags."""
@@ -134,7 +135,9 @@ class XmlCalls(Engine):
         yield from reader.source.spaced((*self._section_end, *self._call_end))
         return True
 
-    def _one(self, reader: CallReader) -> Wait:
+    def _one(self, reader: CallReader, inside: bool) -> Wait:
+        """One call after its opener. ``inside``: a section is open. Outside of it, prose may mention the tag of a call, which is
+        certain only when a parameter follows."""
         source = reader.source
         header, mark = yield from source.upto(self._name_end)
         written = header.strip().removesuffix("\\n") if self._pairs else head_of(header)[0]
@@ -144,7 +147,7 @@ class XmlCalls(Engine):
         if mark == "=":
             written, _, key = written.partition(" ")
         name = reader.name(written)
-        reader.start(name, hold=self._pairs is not None or self._only_declared)
+        reader.start(name, hold=not inside or self._pairs is not None or self._only_declared)
         given: set[str] = set()
         if self._pairs and mark not in self._call_end and (yield from self._bare_arguments(reader, name, mark, key.strip())):
             return
@@ -235,6 +238,8 @@ class XmlCalls(Engine):
             found = _STRING_ATTRIBUTE.search(rest)
             if found is not None:
                 untyped = "string" if found[1].lower() == "true" else "json"
+            if not self._only_declared:
+                reader.commit()
         key = key.strip()
         if self._only_declared and key in given:
             raise Malformed(f"{key[:40]!r} is given twice")
