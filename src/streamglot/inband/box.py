@@ -163,10 +163,8 @@ class InBand:
             and parser.first.search(text) is None
         ):
             # Prose without anything that could begin a marker: the common case, and the fast one.
-            if emitter.open == "text":
-                parser.prose_went_by(text[-1])
-                return [event]
-            return [ReasoningDelta(text)]
+            parser.prose.went_by(text)
+            return [event] if emitter.open == "text" else [ReasoningDelta(text)]
         try:
             parser.push(text)
         except _Failed as failure:
