@@ -6,8 +6,8 @@ changed; where one begins, the text before it ends.
 An incomplete call never ends as a success. ``bad_call`` says what to do with a call that cannot be parsed:
 
 - ``"incomplete"``: a call that has started ends with ``complete=False``. The rest of its markup is text, and the stream ends with
-  the error ``tool_call_parse_error`` instead of its own end. The same error follows a text that ends inside a call. Markup that
-  never became a call is text, and not an error.
+  the error ``tool_call_parse_error`` instead of its own end. The same error follows a text that ends inside a call: after the
+  name of a declared tool, or inside JSON. Other markup that never became a call is text, and not an error.
 - ``"text"``: every call is held until it is complete, so a call that breaks is text, as the model wrote it.
 - ``"error"``: the first markup that is not a call ends the stream with ``tool_call_parse_error`` at once.
 

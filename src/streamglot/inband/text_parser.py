@@ -1,6 +1,7 @@
 """Reads the text of one answer: prose, reasoning and calls, separated by the markers of a format.
 
-Prose is emitted as it arrives. Inside a code fence nothing is a marker. A call that turns out not to be one becomes text again,
+Prose is emitted as it arrives. Inside a code fence nothing is a marker. A word of the notation is dropped only where it can be
+structure; elsewhere the text mentions it, and it is text. A call that turns out not to be one becomes text again,
 and so does its closing tag; the text after its opener is read once more, unless it was long: every character is read a bounded
 number of times.
 """
