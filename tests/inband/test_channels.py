@@ -148,8 +148,8 @@ def test_types_in_attributes_and_calls_without_arguments() -> None:
 @pytest.mark.parametrize(
     ("format", "text", "left"),
     [
-        ("harmony", HARMONY_CALL, HARMONY_CALL.replace("<|constrain|>", "")),
-        ("harmony", f"<|channel|>analysis<|message|>Hm.<|end|>{HARMONY_CALL}", HARMONY_CALL.replace("<|constrain|>", "")),
+        ("harmony", HARMONY_CALL, HARMONY_CALL),
+        ("harmony", f"<|channel|>analysis<|message|>Hm.<|end|>{HARMONY_CALL}", HARMONY_CALL),
         ("muse_glimmer", f"to=self<|message|>Hm.<|eom|><|start|>assistant to=get_weather<|message|>{ATEM}<|eot|>",
          f"<|start|>assistant to=get_weather<|message|>{ATEM}<|eot|>"),
         ("kimi_k3", f"<|open|>think<|sep|>Hm.<|close|>think<|sep|>{K3_CALL}", K3_CALL),

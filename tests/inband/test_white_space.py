@@ -32,8 +32,9 @@ def test_white_space_around_a_call(format: str) -> None:
 @pytest.mark.parametrize("format", WITH_THINKING)
 def test_white_space_around_reasoning(format: str) -> None:
     think = FORMATS[format].think
+    opener = next(word for word in think.openers if not word[0].isalpha())
     for before, behind in product(GAPS, GAPS):
-        text = f"One{before}{think.openers[0]}I look.{think.closers[0]}{behind}Two."
+        text = f"One{before}{opener}I look.{think.closers[0]}{behind}Two."
         found = read_all_ways(text, format, starts_in_reasoning=False)
         assert (found["text"], found["reasoning"]) == (f"One{before}{behind}Two.", "I look.")
 

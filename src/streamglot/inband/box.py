@@ -6,8 +6,8 @@ changed; where one begins, the text before it ends.
 An incomplete call never ends as a success. ``bad_call`` says what to do with a call that cannot be parsed:
 
 - ``"incomplete"``: a call that has started ends with ``complete=False``. The rest of its markup is text, and the stream ends with
-  the error ``tool_call_parse_error`` instead of its own end. The same error follows a text that ends inside a call. Markup that
-  never became a call is text, and not an error.
+  the error ``tool_call_parse_error`` instead of its own end. The same error follows a text that ends inside a call: after the
+  name of a declared tool, or inside JSON. Other markup that never became a call is text, and not an error.
 - ``"text"``: every call is held until it is complete, so a call that breaks is text, as the model wrote it.
 - ``"error"``: the first markup that is not a call ends the stream with ``tool_call_parse_error`` at once.
 
@@ -163,10 +163,8 @@ class InBand:
             and parser.first.search(text) is None
         ):
             # Prose without anything that could begin a marker: the common case, and the fast one.
-            if emitter.open == "text":
-                parser.prose_went_by(text[-1])
-                return [event]
-            return [ReasoningDelta(text)]
+            parser.prose.went_by(text)
+            return [event] if emitter.open == "text" else [ReasoningDelta(text)]
         try:
             parser.push(text)
         except _Failed as failure:

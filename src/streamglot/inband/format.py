@@ -9,7 +9,7 @@ from .think import TAGS, Think
 
 
 class Format(Struct, frozen=True):
-    """``drop``: tokens and tags that only wrap the answer. ``example``: an answer with a call.
+    """``drop``: tokens and tags that only wrap the answer; in the middle of it they are text. ``example``: an answer with a call.
 
     ``untouched``: the text is passed on unchanged. ``any_name``: undeclared tools may be called too, because the tokens of the
     notation cannot mean anything else: the code that runs the tools can tell the model that there is no such tool, a reader of

@@ -49,10 +49,13 @@ _KIMI = SectionCalls(
 _COHERE = JsonCalls("<|START_ACTION|>", end=("<|END_ACTION|>",), array=True, keys=("tool_name", "parameters", "tool_call_id"))
 _COHERE_DROP = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<co>")
 _COHERE_THINK = Think(("<|START_THINKING|>",), ("<|END_THINKING|>",), prefilled=True)
-_CITATION = SkipTo("</co", ">", r"[:\s\d\[\],]*")
+_CITATION = SkipTo("</co", ">", r"[:\s\d\[\],]*", span="<co>")
 _GRANITE_THINK = Think(
-    ("Here is my thought process:", "Here's my thought process:", "Here is my thought process", "<think>"),
-    ("Here is my response:", "Here's my response:", "Here is my response", "</think>"),
+    (
+        *("Here is my thought process:", "Here's my thought process:"),
+        *("Here is my thought process\n", "Here's my thought process\n", "<think>"),
+    ),
+    ("Here is my response:", "Here's my response:", "Here is my response\n", "Here's my response\n", "</think>"),
 )
 _CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
 _ROWS = (

@@ -27,8 +27,8 @@ SPECIAL_TOKENS = (
     "<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>", "<|eom_id|>", "<end_of_turn>", "<|end_of_role|>",
     "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<BOS_TOKEN>", "<EOS_TOKEN>",
 )  # fmt: skip
-"""Tokens that a server should have removed: never part of an answer, in any format. Inside a notation they count as white
-space."""
+"""Tokens that a server should have removed. Inside a notation they count as white space; in the text they are dropped where
+they can be structure."""
 
 _TOKENS = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
 _LONGEST_TOKEN = max(map(len, SPECIAL_TOKENS))

@@ -1,6 +1,7 @@
 """Reads the text of one answer: prose, reasoning and calls, separated by the markers of a format.
 
-Prose is emitted as it arrives. Inside a code fence nothing is a marker. A call that turns out not to be one becomes text again,
+Prose is emitted as it arrives. Inside a code fence nothing is a marker. A word of the notation is dropped only where it can be
+structure; elsewhere the text mentions it, and it is text. A call that turns out not to be one becomes text again,
 and so does its closing tag; the text after its opener is read once more, unless it was long: every character is read a bounded
 number of times.
 """
@@ -8,42 +9,32 @@ number of times.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
 
 from .declared import Declared
 from .emitter import Emitter
 from .engines.engine import Engine
 from .format import Format
+from .mentions import MAX_QUOTED_MARKERS, QUOTES, closers_of, is_glued, is_half_call, is_inserted, is_mention, is_phrase, is_token
+from .probe import call_begins
+from .prose import FENCES, Prose
 from .reader import CallReader
-from .scan import SPECIAL_TOKENS, Malformed, Markers, Source, Unrelated, Wait, markers_of
+from .scan import MAX_SPACE_CHARS, SPECIAL_TOKENS, Malformed, Source, Unrelated, Wait, markers_of
 
 REREAD_CHARS = 2048
 """Characters after a failed opener that are searched for calls once more."""
 
-MAX_OWED = 1024
-"""Openers that became text and wait for their closers."""
-
-_QUOTES = {"`": "`", "'": "'", '"': '"', "“": "”", "‘": "’", "(": ")"}
 _Read = Callable[[CallReader, str], Wait]
-_FENCES = ("```", "~~~")
-_FENCE_MARKERS = {fence: Markers((fence,)) for fence in _FENCES}
-
-
-class _Certain(Exception):
-    """A probe has found that a call begins here."""
-
-
-class _Probe(Emitter):
-    def start_call(self, name: str, call_id: str) -> None:  # noqa: ARG002  # only the start matters
-        raise _Certain
 
 
 class _Mode:
-    """The markers that apply while the text is of one kind."""
+    """The markers that apply while the text is of one kind. ``droppable``: those that are dropped at the end of the answer."""
 
-    def __init__(self, engines: dict[str, Engine], words: tuple[str, ...]) -> None:
+    def __init__(self, engines: dict[str, Engine], words: tuple[str, ...], droppable: tuple[str, ...]) -> None:
         self.engines = engines
         self.markers = markers_of((*engines, *words))
+        self.droppable = droppable
 
 
 class TextParser:
@@ -75,24 +66,37 @@ class TextParser:
         self._calls = calls
         self._reasoning = reasoning
         self._failed = failed
-        self._owed: list[tuple[str, ...]] = []
-        """For each opener that became text: its closers, which are text too."""
-        self._line_blank = True
+        self.prose = Prose(emitter, self.reader)
+        self._spans: Counter[str] = Counter()
+        """Words that were dropped, and wait for the marker that ends what they began."""
+        self._due: Counter[str] = Counter()
+        """The closers of calls that broke: as many of each belong to these calls."""
+        self._leaks = False
+        """The server passes on special tokens: the answer began with one."""
         self._begins = begins_in_reasoning and reasoning
         think = format.think
         self._openers = frozenset(think.openers) if reasoning else frozenset()
         self._closers = frozenset(think.closers) if reasoning else frozenset()
         self._drop = frozenset() if format.untouched else frozenset((*format.drop, *SPECIAL_TOKENS))
-        self._last = ""
         self._labels = tuple(word + end for word in think.label for end in ("\n", "\r\n", *think.closers))
         openers = {word: engine for engine in format.engines for word in engine.openers_for(declared)}
         structure = {word: engine for word, engine in openers.items() if engine.structure}
         self._stray = frozenset(word for engine in format.engines for word in engine.closers) if calls else frozenset()
+        self._span_words = frozenset(engine.span for engine in format.engines if engine.span)
+        self._closers_of = closers_of((*self._drop, *self._stray))
         tags = (*self._openers, *self._closers)
+        droppable = tuple(self._drop - self._span_words)
+        closers = tuple(word for word in self._closers if not is_phrase(word))
         self._modes = {
-            "text": _Mode(openers if calls else structure, (*tags, *self._drop, *self._stray, *_FENCES)),
+            "text": _Mode(
+                openers if calls else structure,
+                (*tags, *self._drop, *self._stray, *self._closers_of, *FENCES),
+                (*droppable, *self._stray, *closers),
+            ),
             "reasoning": _Mode(
-                {word: engine for word, engine in openers.items() if engine.in_reasoning != "no"}, (*tags, *self._drop)
+                {word: engine for word, engine in openers.items() if engine.in_reasoning != "no"},
+                (*tags, *self._drop),
+                droppable,
             ),
         }
         self._steps: Wait = self._run()
@@ -128,26 +132,11 @@ class TextParser:
             mode = self._modes[self.reader.mode]
             self.first = mode.markers.first
             self.idle = True
-            sink = self._text if self.reader.mode == "text" else self._emitter.reasoning
-            marker = yield from self.source.stream(mode.markers, sink)
+            marker = yield from self.source.stream(mode.markers, self.prose.put)
             self.idle = False
             if not marker:
                 return
             yield from self._act(marker, mode)
-
-    def _text(self, piece: str) -> None:
-        self._last = piece[-1:]
-        end = piece.rfind("\n") + 1
-        if end:
-            self._line_blank = not piece[end:].strip()
-        elif piece.strip():
-            self._line_blank = False
-        self._emitter.text(piece)
-
-    def prose_went_by(self, last: str) -> None:
-        """Prose that ended with this visible character was passed on without the parser."""
-        self._line_blank = False
-        self._last = last
 
     def _beginning(self) -> Wait:
         """Handles markers that count only at the beginning of the answer."""
@@ -173,47 +162,150 @@ class TextParser:
     def _act(self, marker: str, mode: _Mode) -> Wait:
         inside = self.reader.mode == "reasoning"
         engine = mode.engines.get(marker)
-        quote = _QUOTES.get(self._last, "") if not inside and self._emitter.open == "text" else ""
-        if quote and (yield from self.source.peek()) == quote:
-            # The text mentions the marker.
-            self._text(marker)
-        elif engine is not None and self.reader.to_user and not engine.structure:
-            self._text(marker)
-        elif engine is not None:
-            if inside and not self._calls and not engine.structure:
+        if (yield from self._is_quoted(marker, mode)):
+            return
+        if engine is not None:
+            if (yield from self._is_text(engine, marker)):
+                self.prose.put(marker)
+            elif inside and not self._calls and not engine.structure:
                 yield from self._call_begins(engine, marker)
             else:
                 yield from self._engine(engine, marker)
         elif marker in self._closers and inside:
             self._emitter.end_reasoning()
             self.reader.mode = "text"
+            self.prose.interrupted()
         elif marker in self._openers:
-            if inside:
-                if self._emitter.open == "reasoning":
-                    self._emitter.reasoning(marker)
-            else:
-                self._emitter.start_reasoning()
-                self.reader.mode = "reasoning"
-            yield from self._label()
+            yield from self._thought_begins(marker)
         elif marker in self._closers:
-            stray = self._format.think.stray
-            if stray == "keep" or (stray == "start" and self._emitter.open == "text") or self._is_owed(marker):
-                self._text(marker)
-            else:
-                self._emitter.skip_lead()
+            yield from self._stray_closer(marker, mode)
         elif marker in self._stray:
-            if not inside and (self.reader.to_user or self._is_owed(marker)):
-                self._text(marker)
-        elif marker not in self._drop:
-            yield from self._fence(marker)
-        elif quote:
-            self._text(marker)
+            if self.reader.to_user or self.prose.is_owed(marker):
+                self.prose.text(marker)
+            elif self._due[marker] > 0:
+                self._due[marker] -= 1
+            elif self.prose.place == "structure":
+                self.prose.interrupted()
+            else:
+                yield from self._drop_at_end(marker, mode)
+        elif marker in self._drop:
+            yield from self._drop_word(marker, mode)
+        elif marker in self._closers_of:
+            self.prose.text(marker)
+            self.prose.owe(self._closers_of[marker])
+        else:
+            yield from self.prose.fence(self.source, marker)
 
-    def _is_owed(self, marker: str) -> bool:
-        if self._owed and marker in self._owed[-1]:
-            self._owed.pop()
+    def _is_quoted(self, marker: str, mode: _Mode) -> Generator[None, None, bool]:
+        """Whether the text mentions the marker: quotes enclose it, alone or with the markers that follow. Then it is text."""
+        quote = QUOTES.get(self.prose.last, "")
+        if not quote or (self.reader.mode == "reasoning" and marker in self._closers and not self.prose.quote_opens):
+            return False
+        run = [marker]
+        while (yield from self.source.peek()) != quote:
+            word = "" if len(run) == MAX_QUOTED_MARKERS else (yield from self.source.literal(mode.markers.words))
+            if not word:
+                self.source.give_back("".join(run[1:]))
+                return False
+            run.append(word)
+        self.prose.put("".join(run))
+        return True
+
+    def _is_text(self, engine: Engine, marker: str) -> Generator[None, None, bool]:
+        """Whether this opener cannot count here."""
+        if self.reader.to_user and not engine.structure:
             return True
-        return False
+        if engine.span:
+            self._spans[engine.span] -= 1
+            if self._spans[engine.span] < 0:
+                self._spans[engine.span] = 0
+                return True
+        if self.prose.place != "text":
+            return False
+        following = yield from self.source.peek()
+        if not following or not is_mention(self.prose.last, following):
+            return False
+        if marker in engine.ends:
+            return not (yield from self.source.ahead(engine.openers))
+        # Nothing in any notation begins with the end of a sentence, and no name with a space.
+        return marker.endswith("=") or not following.isspace()
+
+    def _thought_begins(self, marker: str) -> Wait:
+        """Handles an opening tag of the reasoning."""
+        if self.reader.mode == "reasoning":
+            if self._emitter.open == "reasoning":
+                self.prose.put(marker)
+        elif self.prose.place == "text" and (yield from self._mentions_thought(marker)):
+            self.prose.text(marker)
+            self.prose.owe(*self._closers)
+            return
+        else:
+            self._emitter.start_reasoning()
+            self.reader.mode = "reasoning"
+            self.prose.interrupted()
+        yield from self._label()
+
+    def _mentions_thought(self, marker: str) -> Generator[None, None, bool]:
+        """Whether a sentence mentions this opening tag, alone or with the closing tag."""
+        if is_phrase(marker) or is_mention(self.prose.last, (yield from self.source.peek())):
+            return True
+        return is_mention(self.prose.last, " ") and (yield from self.source.follows(tuple(self._closers)))
+
+    def _stray_closer(self, marker: str, mode: _Mode) -> Wait:
+        """Handles a closing tag of the reasoning in the text."""
+        stray = self._format.think.stray
+        if stray == "keep" or self.prose.is_owed(marker):
+            self.prose.text(marker)
+        elif self.prose.place != "text":
+            self._emitter.skip_lead()
+            self.prose.interrupted()
+        elif stray == "start" or is_phrase(marker):
+            self.prose.text(marker)
+        elif not is_glued(self.prose.last, (yield from self.source.peek())):
+            yield from self._drop_at_end(marker, mode)
+
+    def _drop_word(self, marker: str, mode: _Mode) -> Wait:
+        """Handles a word that wraps the answer, or a special token. It is dropped only where it can be that."""
+        if self.prose.is_owed(marker):
+            self.prose.put(marker)
+        elif marker in self._span_words:
+            following = yield from self.source.peek()
+            if following.isspace() or is_mention(" ", following):
+                self.prose.put(marker)
+            else:
+                self._spans[marker] += 1
+        elif self.prose.place != "text":
+            self._leaks = self._leaks or marker in SPECIAL_TOKENS
+            self.prose.interrupted()
+        else:
+            following = yield from self.source.peek()
+            if marker in SPECIAL_TOKENS:
+                dropped = self._leaks and not self.prose.last.isspace() and (following.isspace() or following in ("", "<"))
+            else:
+                dropped = self.reader.mode == "reasoning" and is_token(marker) and is_inserted(self.prose.last, following)
+            if not dropped:
+                yield from self._drop_at_end(marker, mode)
+
+    def _drop_at_end(self, marker: str, mode: _Mode) -> Wait:
+        """Drops a word after which the text ends, or a call or a header begins. Otherwise it is text. Other words that may be
+        dropped can stand between."""
+        run = ""
+        wanted = self._calls and not self.reader.to_user
+        engines = {word: engine for word, engine in mode.engines.items() if wanted or engine.structure}
+        while len(run) <= MAX_SPACE_CHARS:
+            space, word = yield from self.source.behind_space((*mode.droppable, *engines))
+            if word in engines:
+                yield from self._engine(engines[word], word, None, marker + run + space)
+                return
+            if not word:
+                if (yield from self.source.ahead(())):
+                    self.prose.interrupted()
+                    return
+                break
+            run += space + word
+        self.prose.put(marker + run)
+        if marker in self._closers_of:
+            self.prose.owe(self._closers_of[marker])
 
     def _label(self) -> Wait:
         """The word after an opening tag that is not reasoning. A closing tag after it is read as such."""
@@ -225,32 +317,12 @@ class TextParser:
     def _give_closer_back(self, label: str) -> None:
         self.source.give_back(next((closer for closer in self._closers if label.endswith(closer)), ""))
 
-    def _fence(self, fence: str) -> Wait:
-        """A code fence: everything up to its end is text."""
-        opens = self._line_blank
-        size = 3 + (yield from self.source.run(fence[0]))
-        self._text(fence[0] * size)
-        if opens:
-            yield from self._fence_body(fence, size)
-
-    def _fence_body(self, fence: str, size: int) -> Wait:
-        while True:
-            if not (yield from self.source.stream(_FENCE_MARKERS[fence], self._text)):
-                return
-            closes = self._line_blank
-            run = 3 + (yield from self.source.run(fence[0]))
-            self._text(fence[0] * run)
-            if closes and run >= size:
-                return
-
     # --- calls
 
-    def _engine(self, engine: Engine, opener: str, read: _Read | None = None, space: str = "") -> Wait:
+    def _engine(self, engine: Engine, opener: str, read: _Read | None = None, lead: str = "") -> Wait:
+        """Reads a call or a header. ``lead``: what was read before the opener and is text if nothing of that kind follows."""
         source, reader = self.source, self.reader
         inside = reader.mode == "reasoning"
-        if inside and engine.in_reasoning == "marker" and not engine.special:
-            self._emitter.end_reasoning()
-            reader.mode = "text"
         before = self._emitter.found
         source.record(opener)
         try:
@@ -258,70 +330,71 @@ class TextParser:
         except Malformed as reason:
             started = reader.started
             reader.abandon()
-            if space and not started and self._emitter.found == before:
-                self._text(space)
+            if lead and not started and self._emitter.found == before:
+                self.prose.put(lead)
             self._malformed(reason, engine, opener, started, self._emitter.found > before)
             if opener.startswith("```") and self._emitter.found == before:
-                yield from self._fence_body("```", 3)
+                yield from self.prose.fence_body(source, "```", 3)
         else:
-            source.forget()
-        if self._emitter.found > before:
-            self._line_blank = True
-            if reader.mode == "reasoning" and engine.in_reasoning == "call":
-                reader.mode = "text"
+            trail = source.rewind()
+            if self._emitter.found == before and self.prose.place == "text" and engine.closers and trail.endswith(engine.closers):
+                # The text mentions an opener and its closer.
+                self.prose.put(lead + trail)
+            elif trail or self._emitter.found > before:
+                if inside and engine.structure and self._emitter.open == "reasoning":
+                    self._emitter.end_reasoning()
+                self.prose.interrupted()
+        if self._emitter.found > before and reader.mode == "reasoning":
+            reader.mode = "text"
 
     def _malformed(self, reason: Malformed, engine: Engine, opener: str, started: bool, any_call: bool) -> None:
         source = self.source
         trail = source.rewind()
-        at_end = source.closed and source.at >= len(source.text)
-        doubtful = engine.weak or opener in engine.start_openers or self.reader.mode == "reasoning"
-        if started or not (doubtful or (engine.structure and not at_end)):
-            self._failed(reason, trail, started or (at_end and bool(trail.removeprefix(opener).strip())))
-        if self.reader.mode == "reasoning" and any_call:
-            self.reader.mode = "text"
-        if started:
-            # The part that was delivered belongs to the broken call; the rest of what was read, and what follows, is text.
-            self._put_back(trail if reason.rest is None else reason.rest)
-            return
-        if any_call:
-            self._put_back(trail)
-            return
         rest = trail[len(opener) :] if trail.startswith(opener) else trail
-        if not engine.special:
-            if engine.closers and len(self._owed) < MAX_OWED and not isinstance(reason, Unrelated):
-                self._owed.append(engine.closers)
-            if self.reader.mode == "reasoning":
-                self._emitter.reasoning(opener)
-            elif opener:
-                self._text(opener)
+        at_end = source.closed and source.at >= len(source.text)
+        doubtful = engine.weak or opener in engine.start_openers or isinstance(reason, Unrelated)
+        half = started or (at_end and is_half_call(rest, self._declared))
+        if started or (not doubtful and (half or not (engine.structure or self.reader.mode == "reasoning"))):
+            self._failed(reason, trail, half)
+        if started or any_call:
+            # The part that was delivered belongs to the call; the rest of what was read, and what follows, is text.
+            self._due.update(engine.closers if started else ())
+            self.prose.interrupted()
+            self.reader.mode = "text"
+            self._put_back(trail if reason.rest is None or not started else reason.rest)
+            return
+        if at_end and self._ends_thought(engine, rest):
+            self.reader.mode = "text"
+        if not engine.special or self.prose.place == "text" or self.reader.whole_calls:
+            if not isinstance(reason, Unrelated):
+                self.prose.owe(*engine.closers)
+            if opener:
+                self.prose.put(opener)
         self._put_back(rest)
+
+    def _ends_thought(self, engine: Engine, rest: str) -> bool:
+        """Whether an opener that no call follows has ended the reasoning: the answer ends with it, and the reasoning was never
+        closed."""
+        if engine.in_reasoning != "marker" or engine.structure or is_mention(self.prose.last, rest[:1]):
+            return False
+        return not any(closer in rest for closer in self._closers)
 
     def _put_back(self, rest: str) -> None:
         if len(rest) <= REREAD_CHARS:
             self.source.give_back(rest)
-        elif self.reader.mode == "reasoning":
-            self._emitter.reasoning(rest)
         else:
-            self._text(rest)
+            self.prose.put(rest)
 
     def _call_begins(self, engine: Engine, opener: str) -> Wait:
         """Used if calls are switched off: checks whether a call would end the reasoning here. If so, the rest is text."""
         source = self.source
-        certain = engine.in_reasoning == "marker"
+        certain = engine.in_reasoning == "marker" and not is_mention(self.prose.last, (yield from source.peek()))
         source.record(opener)
         if not certain:
-            probe = CallReader(source, _Probe(), self._declared)
-            try:
-                yield from engine.read(probe, opener)
-            except _Certain:
-                certain = True
-            except Malformed:
-                certain = False
+            certain = yield from call_begins(engine, source, self._declared, opener)
         rest = source.rewind()[len(opener) :]
         if certain:
             self._emitter.end_reasoning()
             self.reader.mode = "text"
-            self._text(opener)
-        else:
-            self._emitter.reasoning(opener)
+        self.prose.put(opener)
         source.give_back(rest)

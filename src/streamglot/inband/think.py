@@ -17,7 +17,8 @@ class Think(Struct, frozen=True):
     """``starts``: the default if it is not known whether the template wrote the opening tag. ``prefilled``: whether the
     template writes it when reasoning is switched on. ``label``: a word after the opening tag that is not reasoning, if it
     stands on a line of its own or alone; if the opening tag was dropped, the label opens the reasoning at the beginning of the
-    answer. ``stray``: what to do with a closing tag in the text: drop it, drop it at the beginning only, or keep it.
+    answer. ``stray``: what to do with a closing tag in the text: drop it where a template may have written it, drop it at the
+    beginning only, or keep it. A tag of plain words opens the reasoning at the beginning of the answer only.
     ``prepend``: the reasoning stays in the text, with this tag before it."""
 
     openers: tuple[str, ...] = ("<think>",)

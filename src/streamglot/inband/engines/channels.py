@@ -65,7 +65,7 @@ class Channels(Engine):
         self.openers = (*starts, *ends)
         self.start_openers = ("to=",)
         self.message = message
-        self._ends = ends
+        self._ends = self.ends = ends
         self._end = Markers(ends)
         self._header_end = Markers((message, "{"))
         self._reasoning = reasoning
@@ -207,9 +207,18 @@ class SkipTo(Engine):
     structure = True
 
     def __init__(
-        self, opener: str, end: str, inside: str, *, keep: bool = False, call: str = "", closers: tuple[str, ...] = ()
+        self,
+        opener: str,
+        end: str,
+        inside: str,
+        *,
+        keep: bool = False,
+        call: str = "",
+        closers: tuple[str, ...] = (),
+        span: str = "",
     ) -> None:
         self.openers = (opener,)
+        self.span = span
         self._end = Markers((end,))
         self._inside = re.compile(inside)
         self._keep = keep

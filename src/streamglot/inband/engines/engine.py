@@ -33,13 +33,14 @@ def dumped(item: object) -> str:
 
 
 class Engine:
-    """``openers`` begin a call in the text; ``closers`` are dropped if they stand alone.
+    """``openers`` begin a call in the text; ``closers`` are dropped directly after a call, and at the end of the answer.
 
-    ``in_reasoning``: "no" (markup in the reasoning is not a call), "call" (a call ends the reasoning) or "marker" (the opener
-    alone ends it). ``weak``: prose may contain the opener. ``special``: the opener is a special token that never belongs to the
-    text, so it is dropped even if no call follows. ``start_openers`` count only at the beginning of the answer; "" means that the
+    ``in_reasoning``: "no" (markup in the reasoning is not a call), "call" (a call ends the reasoning) or "marker" (what the
+    opener begins ends it). ``weak``: prose may contain the opener. ``special``: the opener is a special token; at the beginning of
+    the answer it is dropped even if no call follows. ``start_openers`` count only at the beginning of the answer; "" means that the
     prompt itself ends with the opener. ``structure``: the engine separates text and reasoning, so it works even if calls are
-    switched off.
+    switched off. ``ends``: openers that end a message. ``span``: the drop word that must stand before the opener, as its opening
+    tag.
     """
 
     openers: tuple[str, ...] = ()
@@ -49,6 +50,8 @@ class Engine:
     special: bool = False
     structure: bool = False
     start_openers: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    span: str = ""
 
     def openers_for(self, declared: Declared) -> tuple[str, ...]:
         return self.openers
