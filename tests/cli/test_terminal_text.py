@@ -17,6 +17,7 @@ from streamglot.cli.output.cost import cost
 from streamglot.cli.output.markdown import MarkdownPrinter, split_blocks
 from streamglot.cli.output.terminal import neutral
 from streamglot.cli.output.text_output import PlainPrinter
+from streamglot.cli.output.wrapping import WordWrap, wrapped
 from streamglot.events import ReasoningDelta, ReasoningEnd, ReasoningStart, StepEnd, ToolCallDelta, ToolCallStart
 from streamglot.messages import TokenCounts
 
@@ -228,3 +229,46 @@ def test_a_slow_answer_leaves_every_block_once_on_the_screen(shell: Shell, comma
     assert slow == fast
     assert [line.strip()[:11] for line in slow[:3]] == ["Title", "", "First words"]
     assert slow[-5:] == ["Second end.", "", " • one", " • two", ""]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "shown"),
+    [
+        (11, "one two three", "one two\nthree"),
+        (14, "one two three", "one two three"),
+        (11, "  one two three", "  one two\n  three"),
+        (11, "one\n\ntwo three four\n", "one\n\ntwo three\nfour\n"),
+        (11, "see https://long.example/path now", "see\nhttps://long.example/path now"),
+        (11, "a  b      c d", "a  b\nc d"),
+        (9, "\u4f60\u597d\u4e16\u754c\u4f60\u597d", "\u4f60\u597d\u4e16\u754c\n\u4f60\u597d"),
+        (11, "a\tbc de", "a\tbc\nde"),
+        (10, "e\u0301a e\u0301a e\u0301aab", "e\u0301a e\u0301a\ne\u0301aab"),
+        (1, "a b", "a\nb"),
+    ],
+)
+def test_lines_are_wrapped_between_words(columns: int, text: str, shown: str) -> None:
+    assert wrapped(text, columns) == shown
+
+
+@given(st.text(alphabet="ab \n\t\u4f60"), st.integers(1, 12))
+def test_wrapped_lines_do_not_depend_on_their_pieces(text: str, columns: int) -> None:
+    box = WordWrap(columns)
+    assert "".join(map(box.feed, text)) + box.close() == wrapped(text, columns)
+    assert wrapped(text, columns).split() == text.split() or "\u4f60" in text
+
+
+def test_reasoning_is_wrapped_at_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("NO_COLOR", "1")
+    for err, shown in ((Tty(), "The thoughts of the\nmodel.\n"), (io.StringIO(), "The thoughts of the model.\n")):
+        printer = PlainPrinter(io.StringIO(), err)
+        for word in ("The thou", "ghts of", " the mo", "del."):
+            printer.feed(ReasoningDelta(word))
+        printer.feed(ReasoningEnd())
+        printer.close()
+        assert err.getvalue() == shown
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
