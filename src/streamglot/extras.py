@@ -13,6 +13,7 @@ EXTRAS: Final = {
     "alembic": "store",
     "sqlalchemy": "store",
     "click": "cli",
+    "markdown_it": "cli",
     "prompt_toolkit": "cli",
     "rich": "cli",
     "prometheus_client": "server",

@@ -150,6 +150,8 @@ class Shell:
 class Terminal:
     def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
         self.seen = b""
+        self.everything = b""
+        """All output so far; ``until`` removes nothing from it."""
         self.process = process
         self.master = master
 
@@ -189,6 +191,7 @@ class Terminal:
         except OSError:  # the other side is closed
             return False
         self.seen += data
+        self.everything += data
         self._answer(data)
         return bool(data)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import termios
 
 import pytest
@@ -122,7 +123,7 @@ def test_an_unserved_model_is_refused_and_the_old_one_stays(shell: Shell) -> Non
         b"nosuch",
         b"streamglot",
         b"nosuch",
-        b"unknown tokens in, unknown out; cost",
+        b"5 tokens in, 1 out (estimated); cost",
         b"model song",
     ]
 
@@ -283,3 +284,63 @@ def test_a_chat_works_at_a_terminal(shell: Shell) -> None:
     history = shell.home / ".local" / "state" / "streamglot" / "history"
     assert "hello **you**" in history.read_text()
     assert history.stat().st_mode & 0o077 == 0
+
+
+def test_every_line_of_a_chat_is_wrapped_between_words(shell: Shell) -> None:
+    question = "a question of many words that does not fit into a line of this terminal"
+    shell.keeps().run("query", "-m", "replay", question)
+    with shell.terminal(
+        "chat", "--continue", "-m", "nosuch", COLUMNS="40", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]'
+    ) as terminal:
+        terminal.until(prompt("replay"))
+        terminal.type("/attach nothing-of-this-name-is-in-this-directory.txt\r")
+        terminal.until(b"cannot be read", prompt("replay"))
+        terminal.type("/system Some words that follow each other until the line is full.\r")
+        terminal.until(b"system message: ", prompt("replay"))
+        terminal.type("\x04")
+        assert terminal.end() == 0
+    greeting, *_ = terminal.everything.split(prompt("replay"))
+    lines = [*re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", greeting).decode().split("\r\n")]
+    assert max(map(len, lines)) < 40
+    shown = " ".join(line.strip() for line in lines)
+    for words in ("no upstream serves the model 'nosuch'", "/help lists the commands, Ctrl-D leaves", f"user: {question}"):
+        assert words in shown
+    assert b"system message: Some words that follow\r\neach other until the line is full." in terminal.everything
+    assert b"\r\nnothing-of-this-name-is-in-this-directory.txt" in terminal.everything
+
+
+def test_an_unserved_model_is_reported_when_the_chat_starts(shell: Shell) -> None:
+    shell.tape("song", text_answer("la"))
+    with shell.terminal("chat", "-m", "nosuch", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
+        terminal.until(b"no model is named: /model NAME", prompt(""))
+        terminal.type("/model nosuch\r")
+        terminal.until(b"no upstream serves", prompt(""))
+        terminal.type("\x04")
+        assert terminal.end() == 0
+    errors = re.findall(rb"\x1b\[31m(.*?)\x1b\[0m", terminal.everything, re.DOTALL)
+    assert errors[0].startswith(b"streamglot: no upstream serves the model 'nosuch'; upstreams: ")
+    assert errors == [errors[0]] * 2
+
+
+def test_a_model_that_is_not_listed_is_accepted_when_the_chat_starts(shell: Shell) -> None:
+    shell.tape("unlisted", text_answer("la"))
+    with shell.terminal("chat", "-m", "tape/unlisted", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
+        terminal.until(b"model tape/unlisted; ", prompt("tape/unlisted"))
+        terminal.type("\x04")
+        assert terminal.end() == 0
+    assert b"no upstream" not in terminal.everything
+
+
+def test_the_usage_of_a_stopped_answer_is_estimated(shell: Shell) -> None:
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
+    with shell.terminal("chat", "-m", "slow") as terminal:
+        terminal.until(prompt("slow"))
+        terminal.type("a question of some words\r")
+        terminal.until(b"first")
+        terminal.type("\x03")
+        terminal.until(b"stopped", prompt("slow"))
+        terminal.type("/usage\r")
+        terminal.until(b"; cost: unknown", prompt("slow"))
+        terminal.type("\x04")
+        assert terminal.end() == 0
+    assert re.search(rb"[1-9]\d* tokens in, [1-9]\d* out \(estimated\); cost: unknown", terminal.everything)

@@ -214,7 +214,7 @@ def test_built_tool_choices(choice: ToolChoice | None, parallel: bool | None, wa
         (Reasoning("high"), None, {"type": "enabled", "budget_tokens": 16_384}, DEFAULT_MAX_TOKENS + 16_384),
         (Reasoning(enabled=True), 20_000, {"type": "enabled", "budget_tokens": 8192}, 20_000),
         (Reasoning(budget_tokens=5, summary="auto"), 2000, {"type": "enabled", "budget_tokens": 1024}, 2000),
-        (Reasoning(budget_tokens=5000), 3000, {"type": "enabled", "budget_tokens": 2999}, 3000),
+        (Reasoning(budget_tokens=5000), 3000, {"type": "enabled", "budget_tokens": 1500}, 3000),
         (Reasoning("low"), 1024, None, 1024),
     ],
 )

@@ -755,10 +755,15 @@ def test_reasoning_is_expressed_as_the_model_requires(model: str, reasoning: Rea
 def test_reasoning_that_a_model_does_not_support() -> None:
     assert CONVERSE.build_request(Request("x", reasoning=Reasoning(effort="high"))).body["outputConfig"] == {"effort": "high"}
     assert CONVERSE.build_request(Request("x", reasoning=Reasoning(budget_tokens=9))).dropped == ["reasoning"]
-    body = CONVERSE.build_request(Request("claude", reasoning=Reasoning(budget_tokens=2000), max_tokens=500)).body
-    assert body["inferenceConfig"] == {"maxTokens": 2500}
-    body = CONVERSE.build_request(Request("claude", reasoning=Reasoning(budget_tokens=2000), max_tokens=5000)).body
-    assert body["inferenceConfig"] == {"maxTokens": 5000}
+
+
+def test_a_budget_of_this_dialect_is_not_changed() -> None:
+    more = {"thinking": {"type": "enabled", "budget_tokens": 10}}
+    request = CONVERSE.parse_request(
+        {"modelId": "claude", "additionalModelRequestFields": more, "inferenceConfig": {"maxTokens": 5}}
+    )
+    body = CONVERSE.build_request(request).body
+    assert (body["additionalModelRequestFields"], body["inferenceConfig"]) == (more, {"maxTokens": 5})
 
 
 def test_reasoning_and_output_are_parsed() -> None:

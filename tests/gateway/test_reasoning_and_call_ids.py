@@ -120,8 +120,11 @@ TAGGED = sse(text_chunk("<think>One."), text_chunk("</think>"), text_chunk("Two.
     [
         ({}, "", "<think>One.</think>Two."),
         ({"thinking": False}, "", "<think>One.</think>Two."),
-        ({"thinking": {"type": "enabled"}}, "", "<think>One.</think>Two."),
+        ({"thinking": {"type": "disabled"}}, "", "<think>One.</think>Two."),
+        ({"thinking": {"type": "adaptive"}}, "", "<think>One.</think>Two."),
         ({"thinking": True}, "One.", "Two."),
+        ({"thinking": {"type": "enabled"}}, "One.", "Two."),
+        ({"thinking": {"type": "enabled", "budget_tokens": 500}}, "One.", "Two."),
     ],
 )
 def test_the_flag_thinking_finds_reasoning_of_a_model_that_no_profile_knows(
@@ -149,7 +152,7 @@ def test_the_flag_thinking_reaches_upstreams_of_other_dialects(
 ) -> None:
     upstream.scripts["switched"] = streamed(b"")
     for sent_by_client, expected in ((True, on), (False, off)):
-        body = {**body_of("openai_chat", f"{upstream_name}/switched"), "max_tokens": 9000, "thinking": sent_by_client}
+        body = {**body_of("openai_chat", f"{upstream_name}/switched"), "max_tokens": 20_000, "thinking": sent_by_client}
         gateway.ask(path_of("openai_chat", ""), body)
         assert upstream.requests("switched")[-1].body[field] == expected
 

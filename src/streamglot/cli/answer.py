@@ -11,11 +11,11 @@ from ..client import Client, Stream
 from ..engine.background_recorder import BackgroundRecorder
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError
-from ..messages import Request, Response
+from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
 from .exit_status import INTERRUPTED, Ended
 from .output.cost import usage_line
-from .output.terminal import is_terminal, neutral, print_error
+from .output.terminal import is_terminal, print_error, print_status
 from .output.text_output import PlainPrinter
 from .tool_options import Approval
 
@@ -53,11 +53,20 @@ class DisplayOptions(Struct, kw_only=True):
 
 
 class Answered(Struct):
-    """The answer, its upstream and the exit status: 0, 1 after an error, 130 after Ctrl-C, 128 + N after signal N."""
+    """The answer, its upstream and the exit status: 0, 1 after an error, 130 after Ctrl-C, 128 + N after signal N. ``estimated``
+    has the token counts if the upstream did not report all of them, for example because the answer was stopped."""
 
     response: Response
     status: int
     upstream: str
+    estimated: TokenCounts | None = None
+
+    def usage_line(self, model: str) -> str:
+        """Returns tokens and cost. ``model`` is the one that was asked, for an answer that does not name its own."""
+        model = self.response.model or model
+        if self.estimated is not None:
+            return usage_line(self.estimated, model, self.upstream, estimated=True)
+        return usage_line(self.response.usage, model, self.upstream)
 
 
 def answer(client: Client, request: Request, display: DisplayOptions, recorder: BackgroundRecorder) -> Answered:
@@ -81,12 +90,12 @@ def answer(client: Client, request: Request, display: DisplayOptions, recorder: 
     if printer.error is not None:
         print_error(printer.error.message)
         status = 1
+    answered = Answered(response, status, stream.upstream, stream.record.estimated)
     if display.usage:
-        model = response.model or request.model
-        print(neutral(usage_line(response.usage, model, stream.upstream)), file=sys.stderr, flush=True)
+        print_status(answered.usage_line(request.model))
     if stream.dropped:
         print_error(f"upstream {stream.upstream!r} cannot express: {', '.join(stream.dropped)}")
-    return Answered(response, status, stream.upstream)
+    return answered
 
 
 def _show(stream: Stream, printer: Printer, box: Collect) -> int:

@@ -13,6 +13,7 @@ from ..dialects.custom_tools import CustomCalls, as_function, with_functions_onl
 from ..errors import Unsupported
 from ..events import Event
 from ..inband import Format, as_prompt, find_format, inband
+from ..json_types import JsonValue
 from ..messages import Request
 from ..stages import PerChoice, UniqueCallIds
 from ..upstream import Upstream
@@ -43,17 +44,22 @@ def thinking_of(request: Request, dialect: str) -> bool | None:
     for word in ("enable_thinking", "thinking"):
         if isinstance(template, dict) and isinstance(template.get(word), bool):
             return bool(template[word])
-    if _thinking_is_switched_on(request, dialect):
+    if _thinking_flag(request, dialect) is True:
         return True
     reasoning = request.reasoning
     off = reasoning is not None and (reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0)
     return False if off else None
 
 
-def _thinking_is_switched_on(request: Request, dialect: str) -> bool:
-    """Whether the client sends ``thinking: true`` and the upstream gets it unchanged."""
+def _thinking_flag(request: Request, dialect: str) -> JsonValue:
+    """Returns the client's ``thinking`` if the upstream gets it unchanged, else None."""
     own = request.reasoning.native if request.reasoning is not None else None
-    return own is not None and own.provider == dialect and own.data.get("thinking") is True
+    return own.data.get("thinking") if own is not None and own.provider == dialect else None
+
+
+def _enables_thinking(flag: JsonValue) -> bool:
+    """Whether the client sends ``thinking: true``, or the object that says the same."""
+    return flag is True or (isinstance(flag, dict) and flag.get("type") == "enabled")
 
 
 class Pipeline:
@@ -69,7 +75,7 @@ class Pipeline:
         self._boxes: list[PerChoice] = []
         emulated = emulated_tools(upstream, request)
         found, guessed = format_of(upstream.inband, model), upstream.inband == "auto"
-        if found is None and guessed and _thinking_is_switched_on(request, upstream.dialect):
+        if found is None and guessed and _enables_thinking(_thinking_flag(request, upstream.dialect)):
             found = format_of(TAGS_ALONE, "")
         calls = bool(request.tools) or not guessed
         ids = UniqueCallIds(call_prefix)

@@ -198,6 +198,12 @@ class UpstreamPool:
     async def first_candidate(self, model: str) -> Candidate:
         return (await self.candidates(model))[0]
 
+    def check(self, model: str) -> None:
+        """Raises the error of a request whose model no upstream serves."""
+        if not self._serving:
+            self._check_name(self.routes.named(model))
+        self.routes.check(model)
+
     async def candidates(self, model: str) -> list[Candidate]:
         """Returns the upstreams for a model, best first. The local model is started on first use."""
         if not self._serving:

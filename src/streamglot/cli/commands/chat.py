@@ -18,8 +18,7 @@ from ...errors import ConfigError, StreamglotError
 from ...messages import Message, Request
 from ..answer import Answered, DisplayOptions, answer
 from ..exit_status import FAILED, INTERRUPTED, Ended, stoppable
-from ..output.cost import usage_line
-from ..output.terminal import is_terminal, neutral, print_error
+from ..output.terminal import is_terminal, print_error, print_status
 from ..own_turns import turn_recorder
 from ..question import Question, attached
 from .chat_input import FENCE, piped_messages, typed_messages
@@ -64,7 +63,7 @@ class Chat:
         self._last: Answered | None = None
         self.status = 0
         self._commands: dict[str, Callable[[str], None]] = {
-            "help": lambda _: self._print_status(help_text(shutil.get_terminal_size().columns)),
+            "help": lambda _: print_status(help_text(shutil.get_terminal_size().columns)),
             "model": self._model,
             "system": self._system,
             "attach": self._attach,
@@ -90,17 +89,26 @@ class Chat:
         """The model for the next question; empty if none is named."""
         return self._client.pool.routes.named(self._question.model)
 
+    def refuse_unserved_model(self) -> None:
+        """Reports a model that no upstream serves, as /model does. The chat then has the default model, or none."""
+        try:
+            if self._question.model:
+                self._client.pool.check(self._question.model)
+        except StreamglotError as error:
+            print_error(error.message)
+            self._question.model = ""
+
     def print_banner(self) -> None:
-        self._print_status(
+        print_status(
             f"{f'model {self.model}' if self.model else 'no model is named: /model NAME'}; /help lists the commands, Ctrl-D leaves"
         )
 
     def print_last_messages(self) -> None:
         """Shows how a resumed conversation ended."""
         last = next((place for place, message in reversed([*enumerate(self._messages)]) if message.role == "user"), 0)
-        self._print_status(f"resumed after {len(self._messages)} messages; the last of them:")
+        print_status(f"resumed after {len(self._messages)} messages; the last of them:")
         for message in self._messages[last:]:
-            self._print_status(textwrap.indent(f"{message.role}: {message.text}".rstrip(), "  "))
+            print_status(textwrap.indent(f"{message.role}: {message.text}".rstrip(), "  "))
 
     def take(self, text: str) -> bool:
         """Handles one line or message of the user. Returns False at the end of the conversation."""
@@ -149,29 +157,26 @@ class Chat:
 
     # --- commands
 
-    def _print_status(self, text: str) -> None:
-        print(neutral(text), file=sys.stderr, flush=True)
-
     def _model(self, name: str) -> None:
         if name:
-            self._client.pool.routes.find(name, lambda: 0.0)  # refuses a model that no upstream serves; the old one stays
+            self._client.pool.check(name)  # refuses a model that no upstream serves; the old one stays
             self._question.model = name
-        self._print_status(f"model {self.model}" if self.model else "no model is named: /model NAME")
+        print_status(f"model {self.model}" if self.model else "no model is named: /model NAME")
 
     def _system(self, text: str) -> None:
         if text == CLEAR:
             self._question.system = ""
-            self._print_status("the system message is removed")
+            print_status("the system message is removed")
             return
         self._question.system = text or self._question.system
-        self._print_status(f"system message: {self._question.system}" if self._question.system else "there is no system message")
+        print_status(f"system message: {self._question.system}" if self._question.system else "there is no system message")
 
     def _attach(self, name: str) -> None:
         if not name:
             raise ConfigError("/attach needs the name of a file, or an address: /attach FILE")
         attached(name)  # refuses a file that cannot be read at once
         self._question.attachments.append(name)
-        self._print_status(f"{name} is sent with the next message")
+        print_status(f"{name} is sent with the next message")
 
     def _retry(self, _: str) -> None:
         while self._messages and self._messages[-1].role != "user":
@@ -184,12 +189,12 @@ class Chat:
         count = len(self._messages)
         self._messages.clear()
         self._recorder.new_conversation()
-        self._print_status(f"{count} messages are forgotten; the next question starts a new conversation")
+        print_status(f"{count} messages are forgotten; the next question starts a new conversation")
 
     def _usage(self, _: str) -> None:
         if self._last is None:
             raise ConfigError("nothing was asked yet: send a message first")
-        self._print_status(usage_line(self._last.response.usage, self._last.response.model or self.model, self._last.upstream))
+        print_status(self._last.usage_line(self.model))
 
     def _save(self, name: str) -> None:
         if not name:
@@ -199,7 +204,7 @@ class Chat:
             path.write_bytes(msgspec.json.format(msgspec.json.encode(self._messages)) + b"\n")
         except OSError as error:
             raise ConfigError(f"{name} cannot be written: {error.strerror or error}") from None
-        self._print_status(f"{len(self._messages)} messages are saved in {path}")
+        print_status(f"{len(self._messages)} messages are saved in {path}")
 
 
 def help_text(columns: int) -> str:
@@ -226,9 +231,12 @@ def run(question: Question, display: DisplayOptions, keeps: bool, resume: str | 
             recorder.resume(session, past.upstream, answers)
         with client:
             chat = Chat(client, recorder, structs.replace(question), display)
+            if at_terminal:  # lines of a pipe must not go to another model than the named one
+                chat.refuse_unserved_model()
             if past is not None:
                 chat.resume(past)
             if at_terminal:
+                chat.refuse_unserved_model()  # the model of the resumed conversation
                 chat.print_banner()
                 if past is not None:
                     chat.print_last_messages()

@@ -1,4 +1,4 @@
-"""The cost of an answer: the upstream's token counts, and the price if a built-in table has it."""
+"""The cost of an answer: the token counts, and the price if a built-in table has it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ...upstream.prices import price
 UNKNOWN = "unknown"
 
 
-def usage_line(usage: TokenCounts, model: str, upstream: str) -> str:
-    return f"{tokens(usage)}; cost: {cost(usage, model, upstream)}"
+def usage_line(usage: TokenCounts, model: str, upstream: str, *, estimated: bool = False) -> str:
+    return f"{tokens(usage)}{' (estimated)' if estimated else ''}; cost: {cost(usage, model, upstream)}"
 
 
 def tokens(usage: TokenCounts) -> str:

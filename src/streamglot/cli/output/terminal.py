@@ -10,6 +10,7 @@ from typing import Any, Final, TextIO
 
 from ...characters import neutral as neutral
 from ...characters import one_line as one_line
+from .wrapping import columns_of, wrapped
 
 try:
     import termios
@@ -42,11 +43,21 @@ def is_terminal(file: TextIO) -> bool:
         return False
 
 
+def readable(text: str, file: TextIO) -> str:
+    """Returns the text without control characters, and for a terminal wrapped between words."""
+    return wrapped(neutral(text), columns_of(file)) if is_terminal(file) else neutral(text)
+
+
+def print_status(text: str) -> None:
+    """Prints text on standard error, beside the answer on standard output."""
+    print(readable(text, sys.stderr), file=sys.stderr, flush=True)
+
+
 def print_error(message: str) -> None:
-    """Prints a line on standard error without control characters. A failure to write is ignored: it cannot be reported."""
+    """Prints an error on standard error. A failure to write is ignored: it cannot be reported."""
     start, end = (RED, RESET) if coloured(sys.stderr) else ("", "")
     with suppress(OSError):
-        print(f"{start}streamglot: {neutral(message)}{end}", file=sys.stderr, flush=True)
+        print(f"{start}{readable(f'streamglot: {message}', sys.stderr)}{end}", file=sys.stderr, flush=True)
 
 
 class EchoOff:

@@ -20,7 +20,8 @@ from ...events import (
     ToolCallStart,
     ToolResult,
 )
-from .terminal import CYAN, DIM, RESET, coloured, is_terminal, neutral
+from .terminal import CYAN, DIM, RESET, coloured, is_terminal, neutral, readable
+from .wrapping import WordWrap, columns_of
 
 
 class PlainPrinter:
@@ -36,6 +37,7 @@ class PlainPrinter:
         self._bright = (CYAN, RESET) if coloured(out) else ("", "")
         self._at_start = True
         self._thinking = False
+        self._wrap: WordWrap | None = None
 
     def feed(self, event: Event) -> None:
         match event:
@@ -99,18 +101,21 @@ class PlainPrinter:
             if not self._thinking:
                 self.line_start()
                 self._thinking = True
+                self._wrap = WordWrap(columns_of(self.err)) if is_terminal(self.err) else None
                 self.err.write(self._dim[0])
-            self.err.write(neutral(text))
+            plain = neutral(text)
+            self.err.write(self._wrap.feed(plain) if self._wrap is not None else plain)
             self.err.flush()
 
     def thought(self) -> None:
         if self._thinking:
             self._thinking = False
-            self.err.write(f"{self._dim[1]}\n")
+            rest = self._wrap.close() if self._wrap is not None else ""
+            self.err.write(f"{rest}{self._dim[1]}\n")
             self.err.flush()
 
     def remark(self, text: str) -> None:
         self.thought()
         self.line_start()
-        self.err.write(f"{self._dim[0]}{neutral(text)}{self._dim[1]}\n")
+        self.err.write(f"{self._dim[0]}{readable(text, self.err)}{self._dim[1]}\n")
         self.err.flush()

@@ -6,8 +6,7 @@ upstream takes the other, this table converts:
     effort   minimal    low  medium    high  xhigh    max
     budget      1024   2048    8192  16,384  32,768  65,536
 
-A budget becomes the smallest word whose budget is not below it. The API accepts no budget under 1024, and the budget must be less
-than ``max_tokens``.
+A budget becomes the smallest word whose budget is not below it. ``fit_budget`` makes it fit into ``max_tokens``.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Final
 from ...json_types import JsonObject
 from ...messages import EFFORTS, Built, Effort, Reasoning, Request
 from ..fields import Fields
+from ..thinking_budget import fit_budget
 from .wire import DIALECT
 
 BUDGET_OF: Final[dict[Effort, int]] = {
@@ -27,8 +27,6 @@ BUDGET_OF: Final[dict[Effort, int]] = {
     "xhigh": 32_768,
     "max": 65_536,
 }
-MIN_BUDGET: Final = 1024
-"""The smallest budget that the API accepts, in tokens."""
 API_EFFORTS: Final = EFFORTS[2:]
 """The efforts that this API knows: all but "none" and "minimal"."""
 
@@ -90,7 +88,8 @@ def build_reasoning(request: Request, built: Built, adaptive: bool) -> None:
     elif adaptive:
         _give_effort(built, reasoning.effort or (effort_for(budget) if budget is not None else None))
     else:
-        thinking = _with_budget(request, built, BUDGET_OF[reasoning.effort or "medium"] if budget is None else budget)
+        wanted = BUDGET_OF[reasoning.effort or "medium"] if budget is None else budget
+        thinking = _with_budget(request, built, wanted, given=budget is not None)
         if own:
             _give_effort(built, reasoning.effort)
     if thinking is None:
@@ -100,16 +99,16 @@ def build_reasoning(request: Request, built: Built, adaptive: bool) -> None:
     built.body["thinking"] = thinking
 
 
-def _with_budget(request: Request, built: Built, budget: int) -> JsonObject | None:
+def _with_budget(request: Request, built: Built, budget: int, *, given: bool) -> JsonObject | None:
     if request.dialect == DIALECT:
         return {"type": "enabled", "budget_tokens": budget}
-    budget = max(budget, MIN_BUDGET)
-    if request.max_tokens is None:
-        built.body["max_tokens"] += budget
-    elif request.max_tokens <= MIN_BUDGET:
+    fitted = fit_budget(budget, request.max_tokens, given=given)
+    if fitted is None:
         built.dropped.append("reasoning")
         return None
-    return {"type": "enabled", "budget_tokens": min(budget, built.body["max_tokens"] - 1)}
+    if request.max_tokens is None:
+        built.body["max_tokens"] += fitted  # our own default is for the answer alone
+    return {"type": "enabled", "budget_tokens": fitted}
 
 
 def _give_effort(built: Built, effort: Effort | None) -> None:

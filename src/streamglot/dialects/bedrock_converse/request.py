@@ -15,6 +15,7 @@ from ...json_types import JsonObject
 from ...messages import EFFORTS, Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
+from ..thinking_budget import fit_budget
 from .history import History, parse_content, parse_messages
 from .wire import DIALECT
 
@@ -31,7 +32,6 @@ API_EFFORTS: Final = EFFORTS[2:]
 """The efforts that this API knows: all but "none" and "minimal"."""
 BUDGETS: Final = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 32_768}
 """Thinking tokens for an effort, if the model takes a number."""
-_LEAST_BUDGET: Final = 1024
 _METADATA_ENTRIES: Final = 16
 
 
@@ -181,10 +181,13 @@ def _build_reasoning(request: Request, more: JsonObject, built: Built) -> None:
         if off:
             more["thinking"] = {"type": "disabled"}
             return
-        budget = max(reasoning.budget_tokens or BUDGETS[effort], _LEAST_BUDGET)
-        more["thinking"] = {"type": "enabled", "budget_tokens": budget}
-        if request.max_tokens is not None and request.max_tokens <= budget:
-            built.body.setdefault("inferenceConfig", {})["maxTokens"] = request.max_tokens + budget
+        budget = reasoning.budget_tokens
+        if budget is None or request.dialect != DIALECT:
+            budget = fit_budget(budget or BUDGETS[effort], request.max_tokens, given=budget is not None)
+        if budget is None:
+            built.dropped.append("reasoning")
+        else:
+            more["thinking"] = {"type": "enabled", "budget_tokens": budget}
     elif "nova" in request.model:
         word = "low" if effort == "minimal" else "high" if effort in ("xhigh", "max") else effort
         more["reasoningConfig"] = {"type": "disabled"} if off else {"type": "enabled", "maxReasoningEffort": word}
@@ -213,9 +216,8 @@ def _build_parameters(request: Request, more: JsonObject, built: Built) -> None:
         built.body["requestMetadata"] = notes
     elif notes:
         built.dropped.append("metadata")
-    config = {**given.body, **built.body.get("inferenceConfig", {})}
-    if config:
-        built.body["inferenceConfig"] = config
+    if given.body:
+        built.body["inferenceConfig"] = given.body
 
 
 def _parse_output(fields: Fields, request: Request) -> None:
