@@ -144,8 +144,14 @@ After.
 
  • after the rule
 
+<div> </div>
+
 Last.
 """
+
+
+def test_html_is_shown_as_text() -> None:
+    assert rendered("Use <b>bold</b> and\n\n<details>\nmore\n</details>\n") == "Use <b>bold</b> and\n\n<details> more </details>\n"
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, len(WHOLE)])

@@ -28,8 +28,10 @@ IDLE_FACTOR: Final = 4
 """The pause after a redraw is at least this many times as long as the redraw took. A long unfinished block, such as a list of a
 thousand items, then takes at most a fifth of the time."""
 FENCES: Final = ("```", "~~~")
-_PARSER: Final = MarkdownIt().enable("table").disable("inline")
-"""Finds the same blocks as rich's own parser. It does not read the text inside of them."""
+_PARSER: Final = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+"""HTML is text: rich's own parser would read it as such and then show nothing of it."""
+_BLOCK_PARSER: Final = MarkdownIt("commonmark", {"html": False}).enable("table").disable("inline")
+"""Finds the same blocks, and does not read the text inside of them."""
 _CLOSED_BY_BLANK_LINE: Final = ("paragraph_close", "blockquote_close", "table_close")
 _CLOSED_AT_ONCE: Final = ("heading_close", "hr")
 
@@ -144,8 +146,8 @@ class MarkdownPrinter(PlainPrinter):
     def _rendered(self, source: str) -> list[Line]:
         """Returns the lines of some blocks, after the gap that separates them from the block before. The list is empty if there
         is nothing to see."""
-        markdown = Markdown(source, hyperlinks=False, code_theme="ansi_dark")  # the user sees the address of a link too
-        markdown.parsed = [token for token in markdown.parsed if not _is_invisible(token)]
+        markdown = Markdown("", hyperlinks=False, code_theme="ansi_dark")  # the user sees the address of a link too
+        markdown.parsed = [token for token in _PARSER.parse(source) if not _is_invisible(token)]
         lines: list[Line] = []
         for line in self._console.render_lines(markdown, pad=False):
             if _text(line) or (lines and _text(lines[-1])):  # rich writes two empty lines between a rule and a list
@@ -161,7 +163,7 @@ class MarkdownPrinter(PlainPrinter):
 def split_blocks(source: str) -> tuple[str, str]:
     """Splits between the blocks that no later text can change and the rest. An unfinished last line belongs to the rest."""
     complete = source[: source.rfind("\n") + 1]
-    blocks = [token for token in _PARSER.parse(complete) if token.level == 0]
+    blocks = [token for token in _BLOCK_PARSER.parse(complete) if token.level == 0]
     if not blocks:
         return "", source
     last = blocks[-1]
@@ -178,8 +180,8 @@ def split_blocks(source: str) -> tuple[str, str]:
 
 
 def _is_invisible(token: Token) -> bool:
-    """Rich shows nothing of HTML and of empty code, but the empty lines around it."""
-    return token.type == "html_block" or (token.type in ("fence", "code_block") and not token.content.strip())
+    """Rich shows nothing of empty code, but the empty lines around it."""
+    return token.type in ("fence", "code_block") and not token.content.strip()
 
 
 def _text(line: Line) -> str:
