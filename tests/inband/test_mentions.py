@@ -214,3 +214,15 @@ def test_a_thought_that_ends_with_an_opener_has_ended() -> None:
     assert read_at_every_split("Hm.<tool_call>tool call", "glm4x", None) == expected("<tool_call>tool call", "Hm.")
     assert read_at_every_split("Hm. <tool_call> tag", "glm4x", None) == expected("", "Hm. <tool_call> tag")
     assert read_at_every_split("A <tool_call> tag", "glm4x", None, calls=False) == expected("", "A <tool_call> tag")
+
+
+def test_markup_of_another_notation_is_text() -> None:
+    text = "It was <｜DSML｜tool_calls>\n<｜DSML｜invoke>\n</｜DSML｜tool_calls> before."
+    assert read_at_every_split(text, "deepseek_v32", (WEATHER,)) == expected(text)
+
+
+def test_an_empty_call_in_a_thought_does_not_end_it() -> None:
+    thought = "Then <tool_call></tool_call> is empty."
+    for name, calls in (("qwen3_coder", True), ("qwen3_coder", False), ("glm4x", True)):
+        found = read_at_every_split(f"{thought}</think>Hi", name, (WEATHER,), starts_in_reasoning=True, calls=calls)
+        assert found == expected("Hi", thought)
