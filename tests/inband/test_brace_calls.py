@@ -105,3 +105,18 @@ def test_lists_and_objects_are_written_in_the_notation() -> None:
 def test_a_value_may_hold_the_quote(value: str) -> None:
     text = FORMATS["gemma4"].write([Call("f", json.dumps({"a": value, "b": [{"k": value}]}))])
     assert arguments(read_all_ways(text, "gemma4", None)) == [("f", {"a": value, "b": [{"k": value}]})]
+
+
+@pytest.mark.parametrize("format", ["gemma4", "functiongemma"])
+def test_a_missing_value_is_never_invented(format: str) -> None:
+    head, end = {
+        "gemma4": ("<|tool_call>call:f", "<tool_call|>"),
+        "functiongemma": ("<start_function_call>call:f", "<end_function_call>"),
+    }[format]
+    kinds: dict[str, Any] = {"n": "integer", "b": "boolean", "o": "object", "s": "string", "m": ["integer", "null"]}
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {key: {"type": kind} for key, kind in kinds.items()}}}
+    for key in ("n", "b", "o"):
+        for text in (f"{head}{{s:x,{key}:}}{end}", f"{head}{{s:x,{key}: ,s:y}}{end}"):
+            assert outcome(text, format, [tool])[2] == [False]
+            assert outcome(text, format, [tool], bad_call="text") == (text, [], [])
+    assert outcome(f"{head}{{m:,s:}}{end}", format, [tool]) == ("", [("f", '{"m": null, "s": ""}')], [True])

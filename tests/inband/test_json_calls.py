@@ -199,3 +199,26 @@ def test_half_a_pair_can_be_sent_on(format: str, text: str) -> None:
     assert found["calls"][0][1].encode() == b'{"city": "\\ud83c!"}'
     assert found["ids"][0].encode()
     assert found["complete"] == [True]
+
+
+BRACE_MISSING = '{"name": "get_weather", "arguments": {"city": "Paris"}'
+
+
+@pytest.mark.parametrize(
+    ("format", "opener", "end"),
+    [
+        ("hermes", "<tool_call>", "</tool_call>"),
+        ("hermes", "<tool_call>\n", "\n</tool_call>"),
+        ("internlm2", "<|action_start|><|plugin|>", "<|action_end|>"),
+        ("qwen3_coder", "<tool_call>", "</tool_call>"),
+        ("glm4x", "<tool_call>", "</tool_call>"),
+        ("lfm2", "<|tool_call_start|>", "<|tool_call_end|>"),
+    ],
+)
+def test_the_last_brace_may_be_missing_before_the_marker_at_the_end(format: str, opener: str, end: str) -> None:
+    paris = ("get_weather", '{"city": "Paris"}')
+    assert outcome(f"{opener}{BRACE_MISSING}{end} So.", format) == (" So.", [paris], [True])
+    broken = outcome(f"{opener}{BRACE_MISSING} x{end} So.", format)
+    assert broken[1:] == ([paris], [False]), "something else stands where the brace is missing"
+    half = BRACE_MISSING.removesuffix("}")
+    assert outcome(f"{opener}{half}{end} So.", format)[2] == [False], "the arguments are not whole"

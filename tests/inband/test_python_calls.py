@@ -227,6 +227,27 @@ def test_code_for_an_interpreter(text: str, left: str, calls: list[Any]) -> None
     assert (found[0].strip(), *found[1:]) == (left, calls, [True])
 
 
+@pytest.mark.parametrize("format", ["llama3_json", "functionary_v31"])
+def test_a_sentence_may_mention_the_marker_of_code(format: str) -> None:
+    for text in (
+        "The <|python_tag|> mark.",
+        "The mark <|python_tag|>, so.",
+        "It is <|python_tag|>",
+        "A (<|python_tag|>) b",
+        "<|python_tag|>",
+    ):
+        assert outcome(text, format, [PYTHON]) == (text, [], [])
+    for text in (
+        "<|python_tag|> x",
+        "<|python_tag|>\nx",
+        "Look.\n<|python_tag|> x",
+        "Look.<|python_tag|>x",
+        "Look. <|python_tag|>x",
+    ):
+        left, calls, whole = outcome(text, format, [PYTHON])
+        assert (left, calls, whole) == (text.partition("<")[0].rstrip(), [("python", '{"code": "x"}')], [True])
+
+
 def test_code_that_was_cut_is_not_run() -> None:
     box = inband("functionary_v31", [PYTHON])
     events = [*box.feed(TextDelta("<|python_tag|>rm -rf /tmp")), *box.feed(StreamEnd("length"))]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from inband.readings import READ, WEATHER, arguments, outcome, read_all_ways
-from streamglot.events import StreamEnd, TextDelta, ToolCallEnd
+from streamglot.events import StreamEnd, TextDelta, ToolCallDelta, ToolCallEnd
 from streamglot.inband import FORMATS, inband
 from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.xml_calls import WAIT_CHARS
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 CODER = "<tool_call>\n{}\n</tool_call>"
@@ -279,3 +280,44 @@ def test_a_section_of_characters_is_one_only_where_the_notation_has_them() -> No
     for value in ("<b>", "</param></function>", "a]]>b<c", "<![CDATA[x]]>"):
         found = read_all_ways(FORMATS["minicpm5"].write([Call("f", json.dumps({"a": value}))]), "minicpm5", None)
         assert arguments(found) == [("f", {"a": value})]
+
+
+GLM = "<tool_call>get_weather<arg_key>city</arg_key><arg_value>{}"
+
+
+@pytest.mark.parametrize(
+    ("format", "head", "end"),
+    [
+        ("glm4x", GLM.format(""), "</tool_call>"),
+        ("qwen3_coder", "<function=get_weather><parameter=city>", "</function>"),
+        ("minimax_m2", '<invoke name="get_weather"><parameter name="city">', "</invoke>"),
+    ],
+)
+def test_a_value_without_its_closing_tag_ends_with_the_call_also_if_text_follows(format: str, head: str, end: str) -> None:
+    for tail in (" So.", " So. Well,\nand more.", f" The {end} tag.", "x" * WAIT_CHARS):
+        left, calls, whole = outcome(f"{head}Paris{end}{tail}", format)
+        assert (left.replace(end, ""), calls, whole) == (tail.replace(end, ""), [PARIS], [True])
+    long = "x" * (WAIT_CHARS + 1)
+    assert outcome(f"{head}Paris{end}{long}", format) == ("", [("get_weather", f'{{"city": "Paris{end}{long}')], [False])
+    assert outcome(f"{head}Paris{end} So. {head}Rome{end}", format) == (
+        " So.",
+        [PARIS, ("get_weather", '{"city": "Rome"}')],
+        [True, True],
+    )
+
+
+def test_a_value_may_contain_the_end_of_a_call_before_text() -> None:
+    for value in ("a</tool_call> b", "</tool_call>", "a</tool_call> b</tool_call>c", f"</tool_call>{'x' * 5000}</tool_call> y"):
+        found = read_all_ways(GLM.format(f"{value}</arg_value></tool_call> So."), "glm4x", starts_in_reasoning=False)
+        assert (arguments(found), found["complete"], found["text"]) == ([("get_weather", {"city": value})], [True], " So.")
+    text = GLM.format("a</tool_call> b\n<arg_key>days</arg_key><arg_value>2</arg_value></tool_call>")
+    assert arguments(read_all_ways(text, "glm4x", starts_in_reasoning=False)) == [
+        ("get_weather", {"city": "a</tool_call> b", "days": 2})
+    ]
+
+
+def test_a_value_that_was_cut_off_after_the_end_of_a_call_is_incomplete() -> None:
+    box = inband("glm4x", [WEATHER], starts_in_reasoning=False)
+    events = [*box.feed(TextDelta(GLM.format("a</tool_call> b"))), *box.feed(StreamEnd("length"))]
+    assert ToolCallEnd(None, False) in events
+    assert "".join(event.args for event in events if isinstance(event, ToolCallDelta)) == '{"city": "a</tool_call> b'

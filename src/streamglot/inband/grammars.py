@@ -46,7 +46,9 @@ def _marked(opener: str, end: str, *, array: bool = False) -> str:
     """JSON calls between two markers: one in each pair, or an array of all."""
     if array:
         return f"calls = {opener} ws '[' ws {{ call / ws ',' ws }} ws ']' ws {end} ;" + _JSON_CALL
-    return f"calls = {{ block / ws }} ;\nblock = {opener} ws call ws {end} ;" + _JSON_CALL
+    # The marker at the end shows that the last brace is missing.
+    call = _JSON_CALL.replace("ws '}'", "ws ~'}'") if end else _JSON_CALL
+    return f"calls = {{ block / ws }} ;\nblock = {opener} ws call ws {end} ;" + call
 
 
 def _tagged(section: str, call: str, parameter: str, value: str = "text") -> str:

@@ -55,6 +55,11 @@ class CallReader:
         self._held: list[str] = []
         self._held_size = 0
 
+    @property
+    def on_new_line(self) -> bool:
+        """Whether no text stands on the current line: text that passed by, not text that the current engine has read."""
+        return self._emitter.open != "text" or "\n" in self._emitter.space
+
     def name(self, written: str) -> str:
         """The declared tool of this name. Raises Malformed if there is none, unless the format allows any name."""
         name = self.declared.resolve(written)

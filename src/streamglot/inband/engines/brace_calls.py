@@ -96,6 +96,11 @@ class BraceCalls(Engine):
             return
         word, mark = yield from source.upto(_BARE_END, MAX_WORD_CHARS)
         source.give_back(mark)
-        writer = ValueWriter(reader.arguments, reader.declared.types(name, key), "json", False)
+        types = reader.declared.types(name, key)
+        if not word.strip() and types and "string" not in types:
+            if "null" not in types:
+                raise Malformed(f"{key[:40]!r} has no value")
+            word = "null"
+        writer = ValueWriter(reader.arguments, types, "json", False)
         writer.feed(word.strip())
         writer.close()

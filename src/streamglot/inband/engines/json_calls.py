@@ -165,9 +165,16 @@ class JsonCalls(Engine):
                 continue
             if (yield from source.spaced(("}",))):
                 return
-            if (yield from source.spaces()) == "" and state.arguments and state.name and not source.cut:
+            if state.arguments and state.name and (yield from self._ends_without_brace(reader)):
                 return
             raise Malformed("a call does not end")
+
+    def _ends_without_brace(self, reader: CallReader) -> Generator[None, None, bool]:
+        """Whether the text or the marker after the calls ends a call whose last brace is missing: its arguments are whole."""
+        source = reader.source
+        if (yield from source.spaces()) == "":
+            return not source.cut
+        return bool(self._end) and (yield from source.ahead(self._end))
 
     def _member(self, reader: CallReader, state: _State, held: list[str], key: str, following: str) -> Wait:
         source = reader.source

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..json_strings import PYTHON, quoted
 from ..reader import CallReader
-from ..scan import Cut, Malformed, Markers, Wait
+from ..scan import Cut, Malformed, Markers, Unrelated, Wait
 from .engine import Call, Engine
 from .json_calls import INTERPRETERS, JsonCalls, raw_arguments
 
@@ -38,7 +38,7 @@ class PythonCalls(Engine):
         self.in_reasoning = in_reasoning
         self._end = end
         self._brackets = brackets
-        self._json = JsonCalls() if json else None
+        self._json = JsonCalls(end=end) if json else None
         self._bare = bare
 
     def read(self, reader: CallReader, opener: str) -> Wait:
@@ -143,6 +143,8 @@ class PythonCalls(Engine):
 
 _DOTTED = re.compile(r"\w+\.call\(")
 _DOTTED_BEGINS = re.compile(r"\w{0,64}(?:\.(?:c(?:a(?:l(?:l)?)?)?)?)?")
+_PROSE = frozenset(" \t\r\n,.;:?)]")
+"""What follows a marker that a sentence mentions."""
 _KEY_END = Markers(("=",))
 _CALL_MARK = Markers((".call(",))
 _MESSAGE_END = Markers(("<|eom_id|>", "<|eot_id|>"))
@@ -150,7 +152,8 @@ _MESSAGE_END = Markers(("<|eom_id|>", "<|eot_id|>"))
 
 class DottedCalls(Engine):
     """``brave_search.call(query="x")``: a built-in tool after its marker. Anything else there is code, if one of the
-    ``INTERPRETERS`` was declared."""
+    ``INTERPRETERS`` was declared. Code begins directly after the marker, or on a line that begins with it: a sentence that
+    mentions the marker is no code."""
 
     def __init__(self, opener: str, json: JsonCalls) -> None:
         self.openers = (opener,)
@@ -158,11 +161,15 @@ class DottedCalls(Engine):
 
     def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
-        if (yield from source.spaces()) in ("{", "["):
+        mentioned = not reader.on_new_line and (yield from source.peek()) in _PROSE
+        following = yield from source.spaces()
+        if following in ("{", "["):
             yield from self._json.calls(reader)
             return
         interpreter = next((name for name in INTERPRETERS if name in reader.declared.schemas), "")
         if interpreter and not (yield from self._is_dotted(reader)):
+            if mentioned or not following:
+                raise Unrelated("no code follows")
             yield from raw_arguments(reader, interpreter, _MESSAGE_END)
             return
         written, _ = yield from source.upto(_CALL_MARK)

@@ -9,7 +9,8 @@ The grammar, with the mistakes that models make::
 
 A closing tag counts only if something follows that may follow it, because values contain closing tags too. A value without its
 closing tag ends at the next parameter, if that stands on its own line or names a declared parameter that was not given yet, or at
-the end of the call. A call without its end tag ends with its section.
+the end of the call. If text follows that end, it may be a part of the value: it waits for the closing tag, and ends the value if
+none comes. A call without its end tag ends with its section.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _SPACES = (" ", "\n", "\t")
 _NAME_TAG_END = Markers((">", "<"))
 WHOLE = -1
 """The arguments came as a whole: nothing may be added to them."""
+WAIT_CHARS = 4096
+"""Characters after the end of a call inside a value that wait for the closing tag of the value: a short text after the calls."""
 _CDATA = "<![CDATA["
 _CDATA_END = Markers(("]]>",))
 
@@ -95,7 +98,7 @@ class XmlCalls(Engine):
         self._string_attribute = string_attribute
         self._cdata = cdata
         self._parameter_end = parameter_end
-        self._json = JsonCalls() if json_calls else None
+        self._json = JsonCalls(end=(*section_end, *call_end)) if json_calls else None
         self._name_end = Markers((*name_end, *parameter, *call_end, "{", "=")) if pairs else _NAME_TAG_END
         self._word_end = Markers((*_SPACES, *call_end))
         self._value_end = Markers((parameter_end, *parameter, *call_end, *section_end))
@@ -287,11 +290,27 @@ class XmlCalls(Engine):
         one."""
         source = reader.source
         last = ""
+        waiting: list[str] = []
+        size = 0
 
         def note(piece: str) -> None:
-            nonlocal last
+            nonlocal last, size
             last = piece[-1]
-            sink(piece)
+            if waiting:
+                waiting.append(piece)
+                size += len(piece)
+                if size > WAIT_CHARS:
+                    release()
+            else:
+                sink(piece)
+
+        def release() -> None:
+            # What waited is a part of the value.
+            nonlocal size
+            if waiting:
+                sink("".join(waiting))
+                waiting.clear()
+                size = 0
 
         if self._cdata and (yield from source.literal((_CDATA,))):
             while (yield from source.stream(_CDATA_END, sink)):
@@ -302,17 +321,27 @@ class XmlCalls(Engine):
         while True:
             mark = yield from source.stream(self._value_end, note)
             if not mark:
+                if waiting and not source.cut:
+                    source.give_back("".join(waiting))
+                    return False
+                release()
                 raise Cut("the text ended inside a value")
             if mark == self._parameter_end:
                 if (yield from source.ahead(self._behind_value)):
+                    release()
                     return True
             elif mark in self._parameter:
                 if last == "\n" or (others and (yield from source.follows(self._tags_of(others)))):
+                    release()
                     source.give_back(mark)
                     return False
             elif (yield from source.ahead(self._after_call)):
-                source.give_back(mark)
+                source.give_back("".join(waiting) + mark)
                 return False
+            elif not waiting:
+                waiting.append(mark)
+                last = ">"
+                continue
             note(mark)
 
     def write(self, calls: list[Call]) -> str:
