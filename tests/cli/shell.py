@@ -39,17 +39,17 @@ def text_answer(*pieces: str) -> list[str]:
 
 
 class Shell:
-    """A command line with a separate home directory, and an upstream that plays recordings. ``tape`` makes a recording; its
-    name is the name of the model. Nothing is stored unless a test calls ``keeps``, because loading a store takes longer than
+    """A command line with a separate home directory, and an upstream that plays recordings. ``add_recording`` makes a recording; its
+    name is the name of the model. Nothing is stored unless a test calls ``with_store``, because loading a store takes longer than
     most commands."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.tapes = home / "tapes"
-        self.tapes.mkdir()
+        self.recordings = home / "recordings"
+        self.recordings.mkdir()
         config = home / "streamglot.toml"
         config.write_text(
-            f'[server]\ndiscover = false\n[upstreams.tape]\nbase_url = "file:{self.tapes}"\n'
+            f'[server]\ndiscover = false\n[upstreams.recorded]\nbase_url = "file:{self.recordings}"\n'
             '[upstreams.nowhere]\nbase_url = "http://127.0.0.1:9/v1"\nattempts = 1\nmodels = ["gone"]\n'
         )
         self.environment = {
@@ -62,14 +62,14 @@ class Shell:
             "COLUMNS": "80",
         }
 
-    def keeps(self) -> Shell:
+    def with_store(self) -> Shell:
         del self.environment["STREAMGLOT_STORE__URL"]
         return self
 
-    def tape(self, name: str, chunks: list[str], gap: float = 0.0) -> str:
-        (self.tapes / name).write_text("".join(chunks))
+    def add_recording(self, name: str, chunks: list[str], gap: float = 0.0) -> str:
+        (self.recordings / name).write_text("".join(chunks))
         times = (f"{number * gap} {len(piece.encode())}\n" for number, piece in enumerate(chunks))
-        (self.tapes / f"{name}.times").write_text("".join(times))
+        (self.recordings / f"{name}.times").write_text("".join(times))
         return name
 
     def run(

@@ -66,7 +66,7 @@ class Waiting:
 def held(tmp_path: Path, server: str = "", call: dict[str, Any] = CALL, **environment: str) -> Iterator[Waiting]:
     shell = Shell(tmp_path)
     shell.environment.update(environment)
-    shell.tape("call", [chunk(content="one moment"), chunk(tool_calls=[call]), chunk("tool_calls"), "data: [DONE]\n\n"])
+    shell.add_recording("call", [chunk(content="one moment"), chunk(tool_calls=[call]), chunk("tool_calls"), "data: [DONE]\n\n"])
     config = tmp_path / "streamglot.toml"
     config.write_text(f'{config.read_text()}\n[[policies]]\nuse = "human_approval"\n{server}')
     with running(path=config, environment=shell.environment) as gateway:

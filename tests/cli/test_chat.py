@@ -22,7 +22,7 @@ def test_lines_of_a_pipe(shell: Shell) -> None:
 
 
 def test_each_request_repeats_the_conversation(shell: Shell) -> None:
-    shell.tape("song", text_answer("la"))
+    shell.add_recording("song", text_answer("la"))
     done = shell.run("chat", "-m", "song", "-s", "Sing.", stdin=b"one\ntwo\n/save talk.json\n")
     assert done.stdout == b"la\nla\n"
     saved = json.loads((shell.home / "talk.json").read_bytes())
@@ -87,12 +87,12 @@ def test_calls_that_have_their_results_are_left_alone() -> None:
 def test_a_chat_continues_after_a_call(shell: Shell) -> None:
     """Each request has a result for every earlier call; the saved file has only the messages."""
     function = {"name": "weather", "arguments": "{}"}
-    shell.tape(
+    shell.add_recording(
         "calls",
         [chunk(tool_calls=[{"index": 0, "id": "c1", "type": "function", "function": function}]), chunk("tool_calls"), DONE],
     )
     lines = b"Weather?\n/model replay\nsunny\n/retry\n/save talk.json\n"
-    done = shell.keeps().run("chat", "-m", "calls", stdin=lines)
+    done = shell.with_store().run("chat", "-m", "calls", stdin=lines)
     assert done.returncode == 0, done.stderr
     saved = json.loads((shell.home / "talk.json").read_bytes())
     assert [message["role"] for message in saved] == ["user", "assistant", "user", "assistant"]
@@ -113,7 +113,7 @@ def test_an_error_does_not_end_the_conversation(shell: Shell) -> None:
 
 
 def test_an_unserved_model_is_refused_and_the_old_one_stays(shell: Shell) -> None:
-    shell.tape("song", text_answer("la"))
+    shell.add_recording("song", text_answer("la"))
     served = {"STREAMGLOT_UPSTREAMS__TAPE__MODELS": '["song"]'}
     lines = b"/usage\n/model nosuch\n/usage\nhi\n/model nosuch\n/usage\n/model\n"
     done = shell.run("chat", "-m", "song", stdin=lines, environment=served)
@@ -163,14 +163,14 @@ def test_the_help_is_wrapped_between_words(columns: int) -> None:
 
 
 def test_a_conversation_is_resumed_with_its_model_and_system_message(shell: Shell) -> None:
-    shell.tape("song", text_answer("la"))
-    shell.keeps().run("chat", "-m", "tape/song", "-s", "Sing.", stdin=b"one\n")
+    shell.add_recording("song", text_answer("la"))
+    shell.with_store().run("chat", "-m", "recorded/song", "-s", "Sing.", stdin=b"one\n")
     (first,) = turns(shell)
     shell.run("query", "-m", "replay", "something else")
     for option in (["--continue", first.session_id[:20]], ["-c", first.session_id], [f"--continue={first.session_id}"]):
         done = shell.run("chat", *option, stdin=b"two\n/model\n/system\n")
         assert (done.returncode, done.stdout) == (0, b"la\n")
-        assert done.stderr == b"model tape/song\nsystem message: Sing.\n"
+        assert done.stderr == b"model recorded/song\nsystem message: Sing.\n"
         newest = turns(shell)[0]
         assert newest.session_id == first.session_id
         assert texts(newest)[:4] == ["system: Sing.", "user: one", "assistant: la", "user: two"]
@@ -184,7 +184,7 @@ def test_a_conversation_is_resumed_with_its_model_and_system_message(shell: Shel
 
 def test_a_resumed_conversation_keeps_its_tools(shell: Shell) -> None:
     (shell.home / "tools.json").write_text('[{"type":"function","function":{"name":"weather"}}]')
-    shell.keeps().run("chat", "-m", "replay", "--tools-file", "tools.json", stdin=b"one\n")
+    shell.with_store().run("chat", "-m", "replay", "--tools-file", "tools.json", stdin=b"one\n")
     shell.run("chat", "--here", stdin=b"two\n")
     request = turns(shell)[0].request
     assert request is not None
@@ -192,7 +192,7 @@ def test_a_resumed_conversation_keeps_its_tools(shell: Shell) -> None:
 
 
 def test_resuming_without_a_stored_conversation_is_an_error(shell: Shell) -> None:
-    shell.keeps()
+    shell.with_store()
     for option, words in ((["-c"], b"no answer yet"), (["--here"], b"of this directory"), (["-c", "ses_none"], b"no session")):
         done = shell.run("chat", *option, stdin=b"hi\n")
         assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
@@ -202,7 +202,7 @@ def test_resuming_without_a_stored_conversation_is_an_error(shell: Shell) -> Non
 
 
 def test_a_resumed_chat_shows_the_end_of_the_conversation(shell: Shell) -> None:
-    shell.keeps().run("query", "-m", "replay", "the question")
+    shell.with_store().run("query", "-m", "replay", "the question")
     with shell.terminal("chat", "--continue") as terminal:
         terminal.until(prompt("replay"))
         terminal.type("/exit\r")
@@ -215,7 +215,7 @@ def test_a_resumed_chat_shows_the_end_of_the_conversation(shell: Shell) -> None:
 
 
 def test_commands_models_and_files_are_completed(shell: Shell) -> None:
-    shell.tape("song", text_answer("la"))
+    shell.add_recording("song", text_answer("la"))
     (shell.home / "notes of today.md").write_text("x")
     with shell.terminal("chat", "-m", "replay", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
         terminal.until(prompt("replay"))
@@ -238,7 +238,7 @@ def echoes(terminal: Terminal) -> bool:
 @pytest.mark.parametrize("command", [["chat", "-m", "slow"], ["query", "-m", "slow", "go"]], ids=["chat", "query"])
 def test_an_interrupt_is_reported_without_moving_the_cursor(shell: Shell, command: list[str]) -> None:
     """The terminal's own ``^C`` at the right margin would begin a line, and the block would be drawn one line too low."""
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal(*command) as terminal:
         if command[0] == "chat":
             terminal.until(prompt("slow"))
@@ -266,7 +266,7 @@ def test_a_command_in_the_background_leaves_the_terminal_alone(shell: Shell) -> 
 
 
 def test_a_chat_works_at_a_terminal(shell: Shell) -> None:
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
     with shell.terminal("chat", "-m", "replay") as terminal:
         terminal.until(prompt("replay"))
         terminal.type("hello **you**\r")
@@ -288,7 +288,7 @@ def test_a_chat_works_at_a_terminal(shell: Shell) -> None:
 
 def test_every_line_of_a_chat_is_wrapped_between_words(shell: Shell) -> None:
     question = "a question of many words that does not fit into a line of this terminal"
-    shell.keeps().run("query", "-m", "replay", question)
+    shell.with_store().run("query", "-m", "replay", question)
     with shell.terminal(
         "chat", "--continue", "-m", "nosuch", COLUMNS="40", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]'
     ) as terminal:
@@ -310,7 +310,7 @@ def test_every_line_of_a_chat_is_wrapped_between_words(shell: Shell) -> None:
 
 
 def test_an_unserved_model_is_reported_when_the_chat_starts(shell: Shell) -> None:
-    shell.tape("song", text_answer("la"))
+    shell.add_recording("song", text_answer("la"))
     with shell.terminal("chat", "-m", "nosuch", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
         terminal.until(b"no model is named: /model NAME", prompt(""))
         terminal.type("/model nosuch\r")
@@ -323,16 +323,16 @@ def test_an_unserved_model_is_reported_when_the_chat_starts(shell: Shell) -> Non
 
 
 def test_a_model_that_is_not_listed_is_accepted_when_the_chat_starts(shell: Shell) -> None:
-    shell.tape("unlisted", text_answer("la"))
-    with shell.terminal("chat", "-m", "tape/unlisted", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
-        terminal.until(b"model tape/unlisted; ", prompt("tape/unlisted"))
+    shell.add_recording("unlisted", text_answer("la"))
+    with shell.terminal("chat", "-m", "recorded/unlisted", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
+        terminal.until(b"model recorded/unlisted; ", prompt("recorded/unlisted"))
         terminal.type("\x04")
         assert terminal.end() == 0
     assert b"no upstream" not in terminal.everything
 
 
 def test_the_usage_of_a_stopped_answer_is_estimated(shell: Shell) -> None:
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal("chat", "-m", "slow") as terminal:
         terminal.until(prompt("slow"))
         terminal.type("a question of some words\r")

@@ -56,7 +56,7 @@ def run(shell: Shell, arguments: list[str], redirections: str) -> subprocess.Com
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """One store for all: the command lists exist, and no test counts them."""
     shell = Shell(tmp_path_factory.mktemp("home"))
-    shell.keeps().run("query", "-m", "replay", "first")
+    shell.with_store().run("query", "-m", "replay", "first")
     shell.run("keys", "add", "somebody")
     return shell
 
@@ -101,7 +101,7 @@ def test_streams_that_are_not_needed_may_be_closed(kept: Shell, redirections: st
 
 def test_a_file_does_not_become_standard_output(shell: Shell) -> None:
     """The database is the first file that is opened. It must not get the number of the closed stream."""
-    shell.keeps()
+    shell.with_store()
     for redirections in (">&-", ">&- 2>&-", ">&- 2>&- <&-"):
         assert run(shell, ["query", "-m", "replay", "hi"], redirections).returncode == 1
     done = shell.run("logs", "list", "--json")
@@ -110,10 +110,10 @@ def test_a_file_does_not_become_standard_output(shell: Shell) -> None:
 
 def test_a_status_is_kept_when_the_output_cannot_be_flushed(shell: Shell) -> None:
     """If the command did not flush, the interpreter would make the status 120."""
-    shell.tape("cut", [chunk(content="half an ans")])
+    shell.add_recording("cut", [chunk(content="half an ans")])
     assert run(shell, ["query", "-m", "cut", "--json", "x"], ">/dev/full").returncode == 1
     assert run(shell, ["query", "--nosuch"], ">/dev/full").returncode == 2
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     script = "\n".join(
         (
             "import os, sys",
@@ -149,7 +149,7 @@ def test_signals_that_come_while_the_program_ends_change_nothing() -> None:
 
 
 def test_characters_that_the_output_lacks_are_escaped(shell: Shell) -> None:
-    shell.tape("song", text_answer("caf\u00e9 \u2192 \U0001f600"))
+    shell.add_recording("song", text_answer("caf\u00e9 \u2192 \U0001f600"))
     done = shell.run("query", "-m", "song", "x", environment={"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout, done.stderr) == (0, b"caf\\xe9 \\u2192 \\U0001f600\n", b"")
 

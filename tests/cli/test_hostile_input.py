@@ -93,7 +93,7 @@ def test_a_variable_or_file_of_settings_that_is_nested_too_deeply_is_refused(she
 
 
 def test_bytes_that_are_not_text_become_replacement_characters(shell: Shell) -> None:
-    shell.keeps()
+    shell.with_store()
     assert shell.run("query", "-m", "replay", "-s", BYTES, BYTES).stdout.decode() == f"You said: {READ}\n"
     assert texts(turns(shell)[0])[:2] == [f"system: {READ}", f"user: {READ}"]
     assert shell.run("chat", "-m", "replay", stdin=b"caf\xe9\n").stdout.decode() == "You said: caf\ufffd\n"
@@ -133,7 +133,7 @@ def test_bytes_that_are_not_text_become_replacement_characters(shell: Shell) -> 
     ids=lambda arguments: ascii(" ".join(arguments)),
 )
 def test_bytes_that_are_not_text_are_refused_with_a_sentence(shell: Shell, arguments: list[str]) -> None:
-    done = shell.keeps().run(*arguments)
+    done = shell.with_store().run(*arguments)
     assert done.returncode in (0, 1, 2)
     assert b"Traceback" not in done.stderr
     assert done.stderr or done.returncode == 0
@@ -150,7 +150,7 @@ def test_the_name_of_an_attachment_may_be_no_text(tmp_path: Path) -> None:
 
 
 def test_the_working_directory_may_not_be_text_or_not_exist(shell: Shell) -> None:
-    shell.keeps()
+    shell.with_store()
     first, shell.home = shell.home, shell.home / BYTES
     shell.home.mkdir()
     assert shell.run("query", "-m", "replay", "x").stderr == b""
@@ -174,7 +174,7 @@ def test_the_working_directory_may_not_be_text_or_not_exist(shell: Shell) -> Non
 
 def test_halves_of_surrogate_pairs_in_an_answer_become_replacement_characters(shell: Shell) -> None:
     body = 'data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"a\\ud800b"}}]}\n\n'
-    shell.tape("halves", [body, DONE])
+    shell.add_recording("halves", [body, DONE])
     for form in ("--raw", "--json", "--events", "--markdown=always", "--markdown=never"):
         done = shell.run("query", "-m", "halves", form, "x")
         assert "a\ufffdb" in done.stdout.decode()

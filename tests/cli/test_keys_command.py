@@ -18,8 +18,8 @@ CURL = re.compile(r"curl -N http://127\.0\.0\.1:(\d+)/v1/chat/completions -H 'au
 
 
 @pytest.fixture
-def keeping(shell: Shell) -> Shell:
-    return shell.keeps()
+def storing(shell: Shell) -> Shell:
+    return shell.with_store()
 
 
 def doctor(shell: Shell) -> tuple[int, dict[str, Any]]:
@@ -54,77 +54,77 @@ def _status(port: int) -> int:
         return 0
 
 
-def test_a_store_without_keys(keeping: Shell, tmp_path: Path) -> None:
-    assert "keys are not required: there is none" in listing(keeping)
-    status, found = doctor(keeping)
+def test_a_store_without_keys(storing: Shell, tmp_path: Path) -> None:
+    assert "keys are not required: there is none" in listing(storing)
+    status, found = doctor(storing)
     assert (status, found["state"]) == (0, "note")
-    text = greeting(keeping, tmp_path)
+    text = greeting(storing, tmp_path)
     assert "Bearer streamglot'" in text
     assert "eys are required" not in text
 
 
-def test_a_key(keeping: Shell, tmp_path: Path) -> None:
-    keeping.run("keys", "add", "me")
-    assert listing(keeping) == ""
-    status, found = doctor(keeping)
+def test_a_key(storing: Shell, tmp_path: Path) -> None:
+    storing.run("keys", "add", "me")
+    assert listing(storing) == ""
+    status, found = doctor(storing)
     assert (status, found["state"], found["says"]) == (0, "good", "keys are required: 1 in the store")
-    text = greeting(keeping, tmp_path)
+    text = greeting(storing, tmp_path)
     assert "Keys are required: 1 in the store. Put one in place of YOUR_KEY." in text
     assert "Bearer YOUR_KEY'" in text
 
 
-def test_the_only_key_was_revoked(keeping: Shell, tmp_path: Path) -> None:
-    keeping.run("keys", "add", "me")
-    done = keeping.run("keys", "revoke", "me")
-    for output in (done.stderr.decode(), listing(keeping), greeting(keeping, tmp_path)):
+def test_the_only_key_was_revoked(storing: Shell, tmp_path: Path) -> None:
+    storing.run("keys", "add", "me")
+    done = storing.run("keys", "revoke", "me")
+    for output in (done.stderr.decode(), listing(storing), greeting(storing, tmp_path)):
         assert "none is valid: the only one was revoked. Every request is refused with 401" in output
         assert "make a key with `streamglot keys add NAME`" in output
         assert 'or set server.authentication = "none"' in output
-    status, found = doctor(keeping)
+    status, found = doctor(storing)
     assert (status, found["state"]) == (1, "bad")
     assert "the only one was revoked" in found["says"]
     assert "keys add" in found["step"]
 
 
-def test_a_database_that_was_deleted(keeping: Shell, tmp_path: Path) -> None:
-    keeping.run("keys", "add", "me")
-    for path in database(keeping).parent.glob("streamglot.db*"):
+def test_a_database_that_was_deleted(storing: Shell, tmp_path: Path) -> None:
+    storing.run("keys", "add", "me")
+    for path in database(storing).parent.glob("streamglot.db*"):
         path.unlink()
-    status, found = doctor(keeping)
+    status, found = doctor(storing)
     assert (status, found["state"]) == (1, "bad")
     assert "had keys before and has none now" in found["says"]
-    assert not database(keeping).exists()
-    assert "The gateway cannot be used: keys are required and none is known" in greeting(keeping, tmp_path)
-    assert "had keys before and has none now" in listing(keeping)
+    assert not database(storing).exists()
+    assert "The gateway cannot be used: keys are required and none is known" in greeting(storing, tmp_path)
+    assert "had keys before and has none now" in listing(storing)
 
 
-def test_the_setting_none_requires_no_keys(keeping: Shell) -> None:
-    keeping.environment["STREAMGLOT_SERVER__AUTHENTICATION"] = "none"
-    done = keeping.run("keys", "add", "me")
+def test_the_setting_none_requires_no_keys(storing: Shell) -> None:
+    storing.environment["STREAMGLOT_SERVER__AUTHENTICATION"] = "none"
+    done = storing.run("keys", "add", "me")
     assert b"the gateway does not require it" in done.stderr
-    assert "1 key in the store is ignored" in listing(keeping)
-    assert doctor(keeping)[1]["state"] == "note"
+    assert "1 key in the store is ignored" in listing(storing)
+    assert doctor(storing)[1]["state"] == "note"
 
 
-def test_invisible_model_patterns_are_refused(keeping: Shell) -> None:
+def test_invisible_model_patterns_are_refused(storing: Shell) -> None:
     for pattern in ("", "a\x1bb"):
-        done = keeping.run("keys", "add", "me", "-m", pattern)
+        done = storing.run("keys", "add", "me", "-m", pattern)
         assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done
         assert b"a pattern of models" in done.stderr
 
 
-def test_bytes_that_are_not_text_find_nothing(keeping: Shell) -> None:
-    keeping.run("query", "-m", "replay", "x")
+def test_bytes_that_are_not_text_find_nothing(storing: Shell) -> None:
+    storing.run("query", "-m", "replay", "x")
     for command in (("logs", "show"), ("sessions", "show"), ("keys", "revoke")):
-        done = keeping.run(*command, "turn_\udcff")
+        done = storing.run(*command, "turn_\udcff")
         assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done.stderr
         assert b"there is no" in done.stderr
 
 
-def test_a_key_may_be_limited_to_some_tools(keeping: Shell) -> None:
-    assert keeping.run("keys", "add", "one", "-T", "weather.*", "--tool", "time").returncode == 0
-    assert keeping.run("keys", "add", "two", "--no-tools").returncode == 0
-    assert keeping.run("keys", "add", "three", "--no-tools", "-T", "time").returncode == 2
-    shown = keeping.run("keys", "list").stdout.decode()
+def test_a_key_may_be_limited_to_some_tools(storing: Shell) -> None:
+    assert storing.run("keys", "add", "one", "-T", "weather.*", "--tool", "time").returncode == 0
+    assert storing.run("keys", "add", "two", "--no-tools").returncode == 0
+    assert storing.run("keys", "add", "three", "--no-tools", "-T", "time").returncode == 2
+    shown = storing.run("keys", "list").stdout.decode()
     assert "tools weather.* time" in shown
     assert "tools none" in shown

@@ -44,9 +44,9 @@ def agent(shell: Shell) -> Shell:
 
 
 def test_an_agent_runs_on_a_gateway_of_its_own(agent: Shell) -> None:
-    model = agent.tape("hello", text_answer("Hello", " world"))
+    model = agent.add_recording("hello", text_answer("Hello", " world"))
     before = {path for path in agent.home.rglob("*") if path.is_file()}
-    done = agent.run("launch", "claude", "-m", f"tape/{model}", "--", "-p", "x", environment={"ANTHROPIC_API_KEY": "mine"})
+    done = agent.run("launch", "claude", "-m", f"recorded/{model}", "--", "-p", "x", environment={"ANTHROPIC_API_KEY": "mine"})
     address, answer = done.stdout.decode().splitlines()
     assert answer == "Hello world ['-p', 'x'] False"
     assert done.returncode == 7, "the status is that of the agent"
@@ -55,8 +55,8 @@ def test_an_agent_runs_on_a_gateway_of_its_own(agent: Shell) -> None:
 
 
 def test_a_gateway_that_runs_is_used(agent: Shell) -> None:
-    agent.tape("hello", text_answer("Hello"))
-    upstreams = {"tape": {"base_url": f"file:{agent.tapes}", "models": ["hello"]}}
+    agent.add_recording("hello", text_answer("Hello"))
+    upstreams = {"recorded": {"base_url": f"file:{agent.recordings}", "models": ["hello"]}}
     with running({"upstreams": upstreams}) as gateway:
         done = agent.run("launch", "claude-code", environment={"STREAMGLOT_SERVER__PORT": str(gateway.port)})
         assert done.stdout.decode().splitlines() == [gateway.url, "Hello [] False"]
@@ -64,14 +64,14 @@ def test_a_gateway_that_runs_is_used(agent: Shell) -> None:
 
 
 def test_interrupts_are_for_the_agent(agent: Shell) -> None:
-    with agent.terminal("launch", "claude", "-m", "tape/x", "wait") as terminal:
+    with agent.terminal("launch", "claude", "-m", "recorded/x", "wait") as terminal:
         terminal.until(b"waiting")
         terminal.type("\x03")
         assert terminal.end() == 3
 
 
 def test_the_gateway_ends_with_a_launcher_that_is_killed(agent: Shell) -> None:
-    with agent.started("launch", "claude", "-m", "tape/x", "wait") as launcher:
+    with agent.started("launch", "claude", "-m", "recorded/x", "wait") as launcher:
         assert launcher.stdout is not None
         address = launcher.stdout.readline().decode().strip()
         assert launcher.stdout.readline() == b"waiting\n"

@@ -30,7 +30,7 @@ FIELDS = {"id", "session_id", "model", "upstream", "dialects", "ending", "error"
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    return shell.keeps()
+    return shell.with_store()
 
 
 def fill(shell: Shell) -> list[str]:

@@ -32,14 +32,14 @@ def test_an_empty_question_is_refused(shell: Shell) -> None:
 
 
 def test_a_pipe_gets_plain_text(shell: Shell) -> None:
-    shell.tape("fancy", text_answer("# Title\n\n", "some **bold** words\n", "```python\nx = 1\n```\n"))
+    shell.add_recording("fancy", text_answer("# Title\n\n", "some **bold** words\n", "```python\nx = 1\n```\n"))
     done = shell.run("query", "-m", "fancy", "x")
     assert done.stdout == b"# Title\n\nsome **bold** words\n```python\nx = 1\n```\n"
     assert not CONTROLS.search(done.stdout + done.stderr)
 
 
 def test_a_terminal_gets_rendered_markdown(shell: Shell) -> None:
-    shell.tape("fancy", text_answer("some ", "**bo", "ld** words\n\n", "* one\n* two\n"), gap=0.02)
+    shell.add_recording("fancy", text_answer("some ", "**bo", "ld** words\n\n", "* one\n* two\n"), gap=0.02)
     with shell.terminal("query", "-m", "fancy", "x") as terminal:
         assert terminal.end() == 0
     assert b"\x1b[1mbold\x1b[0m" in terminal.seen
@@ -53,7 +53,7 @@ def test_a_terminal_gets_rendered_markdown(shell: Shell) -> None:
 
 def test_markdown_is_written_once_however_long_it_is(shell: Shell) -> None:
     lines = [f"line number {number}\n\n" for number in range(80)]
-    shell.tape("long", text_answer(*lines), gap=0.004)
+    shell.add_recording("long", text_answer(*lines), gap=0.004)
     with shell.terminal("query", "-m", "long", "x") as terminal:
         assert terminal.end() == 0
     shown = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", terminal.seen)
@@ -64,7 +64,7 @@ def test_markdown_is_written_once_however_long_it_is(shell: Shell) -> None:
 
 @pytest.mark.parametrize("markdown", ["never", "always"])
 def test_escape_sequences_of_a_model_do_nothing(shell: Shell, markdown: str) -> None:
-    shell.tape("hostile", text_answer(*HOSTILE, "\n"))
+    shell.add_recording("hostile", text_answer(*HOSTILE, "\n"))
     piped = shell.run("query", "-m", "hostile", "--markdown", "never", "x")
     assert not CONTROLS.search(piped.stdout)
     assert "␛]0;owned␇".encode() in piped.stdout
@@ -78,17 +78,17 @@ def test_escape_sequences_of_a_model_do_nothing(shell: Shell, markdown: str) -> 
 def test_escape_sequences_elsewhere_do_nothing(shell: Shell) -> None:
     call = {"index": 0, "id": "1", "type": "function", "function": {"name": "evil\x1b[2J", "arguments": '{"a":"\x1b]0;x\x07"}'}}
     chunks = [chunk(reasoning_content="think\x1b[2J"), chunk(tool_calls=[call]), chunk("tool_calls"), DONE]
-    shell.tape("hostile", chunks)
+    shell.add_recording("hostile", chunks)
     done = shell.run("query", "-m", "hostile", "x")
     assert not CONTROLS.search(done.stdout + done.stderr)
-    shell.tape("refused", ['data: {"error":{"message":"no\x1b[2J"}}\n\n'.replace("\x1b", "\\u001b")])
+    shell.add_recording("refused", ['data: {"error":{"message":"no\x1b[2J"}}\n\n'.replace("\x1b", "\\u001b")])
     done = shell.run("query", "-m", "refused", "x")
     assert done.returncode == 1
     assert not CONTROLS.search(done.stderr)
 
 
 def test_raw_is_exact_for_a_pipe_and_safe_for_a_terminal(shell: Shell) -> None:
-    shell.tape("hostile", text_answer(HOSTILE))
+    shell.add_recording("hostile", text_answer(HOSTILE))
     assert shell.run("query", "-m", "hostile", "--raw", "x").stdout.decode() == f"{HOSTILE}\n"
     with shell.terminal("query", "-m", "hostile", "--raw", "x") as terminal:
         assert terminal.end() == 0
@@ -96,7 +96,7 @@ def test_raw_is_exact_for_a_pipe_and_safe_for_a_terminal(shell: Shell) -> None:
 
 
 def test_reasoning_is_dim_and_on_standard_error(shell: Shell) -> None:
-    shell.tape("deep", [chunk(reasoning_content="well …"), *text_answer("yes")])
+    shell.add_recording("deep", [chunk(reasoning_content="well …"), *text_answer("yes")])
     done = shell.run("query", "-m", "deep", "x")
     assert (done.stdout, done.stderr) == (b"yes\n", "well …\n".encode())
     assert shell.run("query", "-m", "deep", "--hide-reasoning", "x").stderr == b""
@@ -111,7 +111,7 @@ def test_reasoning_is_dim_and_on_standard_error(shell: Shell) -> None:
 def test_calls_are_shown_with_their_arguments(shell: Shell) -> None:
     first = {"index": 0, "id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city"'}}
     rest = {"index": 0, "function": {"arguments": ': "Paris"}'}}
-    shell.tape(
+    shell.add_recording(
         "caller", [chunk(content="Let me see."), chunk(tool_calls=[first]), chunk(tool_calls=[rest]), chunk("tool_calls"), DONE]
     )
     tools = shell.home / "tools.json"
@@ -122,7 +122,7 @@ def test_calls_are_shown_with_their_arguments(shell: Shell) -> None:
 
 def test_json_and_events(shell: Shell) -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
-    shell.tape("song", [*(chunk(content=piece) for piece in ("la ", "la")), chunk("stop", usage), DONE])
+    shell.add_recording("song", [*(chunk(content=piece) for piece in ("la ", "la")), chunk("stop", usage), DONE])
     answer = json.loads(shell.run("query", "-m", "song", "--json", "x").stdout)
     assert answer["choices"][0]["parts"][0]["text"] == "la la"
     assert answer["usage"]["input_tokens"] == 7
@@ -135,7 +135,7 @@ def test_json_and_events(shell: Shell) -> None:
 
 @pytest.mark.parametrize("form", ["--json", "--events"])
 def test_json_has_no_control_characters_and_loses_none(shell: Shell, form: str) -> None:
-    shell.tape("hostile", text_answer(HOSTILE))
+    shell.add_recording("hostile", text_answer(HOSTILE))
     out = shell.run("query", "-m", "hostile", form, "x").stdout
     assert not CONTROLS.search(out)
     assert not re.search("[\x80-\x9f\u202e]", out.decode())
@@ -145,7 +145,7 @@ def test_json_has_no_control_characters_and_loses_none(shell: Shell, form: str) 
 
 
 def test_ctrl_c_keeps_the_partial_answer(shell: Shell) -> None:
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
     with shell.started("query", "-m", "slow", "x") as process:
         assert process.stdout is not None
         assert process.stdout.read(6) == b"first "
@@ -163,7 +163,7 @@ def test_ctrl_c_keeps_the_partial_answer(shell: Shell) -> None:
 
 
 def test_ctrl_c_and_json(shell: Shell) -> None:
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
     with shell.started("query", "-m", "slow", "--events", "x") as process:
         assert process.stdout is not None
         lines: list[bytes] = []
@@ -177,7 +177,7 @@ def test_ctrl_c_and_json(shell: Shell) -> None:
 
 
 def test_a_broken_pipe_is_silent(shell: Shell) -> None:
-    shell.tape("long", text_answer(*("word " * 100 for _ in range(500))), gap=0.002)
+    shell.add_recording("long", text_answer(*("word " * 100 for _ in range(500))), gap=0.002)
     for form in ("--markdown=never", "--events", "--json"):
         with shell.started("query", "-m", "long", form, "x") as process:
             assert process.stdout is not None
@@ -207,7 +207,7 @@ def test_errors_and_their_status(shell: Shell) -> None:
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"cannot be reached" in done.stderr
     assert done.stderr.count(b"\n") == 1
-    shell.tape("cut", [chunk(content="half an ans")])
+    shell.add_recording("cut", [chunk(content="half an ans")])
     done = shell.run("query", "-m", "cut", "x")
     assert (done.returncode, done.stdout) == (1, b"half an ans\n")
     assert b"streamglot: " in done.stderr

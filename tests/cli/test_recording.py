@@ -68,8 +68,8 @@ def test_a_file_that_cannot_be_read_is_named(shell: Shell, command: str) -> None
 
 
 def test_times_that_mean_nothing_are_refused(shell: Shell) -> None:
-    tape = shell.tapes / shell.tape("song", text_answer("la"))
+    recording = shell.recordings / shell.add_recording("song", text_answer("la"))
     for times in ("soon 5\n", "0.0\n", "inf 5\n", "nan 5\n", "1e30 5\n", "0 -1\n", f"0 {10**18}\n"):
-        (shell.tapes / "song.times").write_text(times)
-        done = shell.run("replay", str(tape))
+        (shell.recordings / "song.times").write_text(times)
+        done = shell.run("replay", str(recording))
         assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), times

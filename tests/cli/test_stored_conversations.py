@@ -25,7 +25,7 @@ CORPUS = Path(__file__).parents[1] / "corpus"
 
 @pytest.fixture
 def shell(shell: Shell) -> Shell:
-    return shell.keeps()
+    return shell.with_store()
 
 
 def quietly(done: subprocess.CompletedProcess[bytes]) -> None:
@@ -38,11 +38,11 @@ def quietly(done: subprocess.CompletedProcess[bytes]) -> None:
 
 def test_a_query_is_stored(shell: Shell) -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
-    shell.tape("song", [chunk(reasoning_content="hm"), chunk(content="la"), chunk("stop", usage), DONE])
-    done = shell.run("query", "-m", "tape/song", "-s", "Sing.", "a", "song")
+    shell.add_recording("song", [chunk(reasoning_content="hm"), chunk(content="la"), chunk("stop", usage), DONE])
+    done = shell.run("query", "-m", "recorded/song", "-s", "Sing.", "a", "song")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"la\n", b"hm\n")
     (turn,) = turns(shell)
-    assert (turn.model, turn.upstream, turn.ending, turn.error) == ("tape/song", "tape", "end", None)
+    assert (turn.model, turn.upstream, turn.ending, turn.error) == ("recorded/song", "recorded", "end", None)
     assert turn.dialects == {"client": "cli", "upstream": "openai_chat"}
     assert turn.usage is not None
     assert (turn.usage.input_tokens, turn.usage.output_tokens, turn.cost) == (7, 2, None)
@@ -61,9 +61,9 @@ def test_a_query_is_stored(shell: Shell) -> None:
 
 def test_the_cost_of_an_answer_is_a_number(shell: Shell) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
-    shell.tape("gpt-4o", [chunk(content="la"), chunk("stop", usage), DONE])
+    shell.add_recording("gpt-4o", [chunk(content="la"), chunk("stop", usage), DONE])
     (shell.home / "streamglot.toml").write_text(
-        f'[server]\ndiscover = false\n[upstreams.openai]\nbase_url = "file:{shell.tapes}"\n'
+        f'[server]\ndiscover = false\n[upstreams.openai]\nbase_url = "file:{shell.recordings}"\n'
     )
     assert shell.run("query", "-m", "gpt-4o", "x").returncode == 0
     assert turns(shell)[0].cost == pytest.approx(0.0026)
@@ -80,7 +80,7 @@ def test_a_chat_is_one_session_until_it_is_reset(shell: Shell) -> None:
 
 
 def test_ctrl_c_stores_the_partial_answer(shell: Shell) -> None:
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.started("query", "-m", "slow", "x") as process:
         assert process.stdout is not None
         assert process.stdout.read(6) == b"first "
@@ -99,7 +99,7 @@ def test_ctrl_c_stores_the_partial_answer(shell: Shell) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_sigterm_stores_the_partial_answer(shell: Shell, number: signal.Signals, status: int) -> None:
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     quietly(shell.run("query", "-m", "replay", "x"))
     for command in (("query", "-m", "slow"), ("reply", "-m", "slow")):
         with shell.started(*command, "x") as process:
@@ -114,7 +114,7 @@ def test_sigterm_stores_the_partial_answer(shell: Shell, number: signal.Signals,
 
 
 def test_sigterm_ends_a_chat(shell: Shell) -> None:
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal("chat", "-m", "slow") as terminal:
         terminal.until(prompt("slow"))
         terminal.type("go\r")
@@ -131,7 +131,7 @@ def test_sigterm_ends_a_chat(shell: Shell) -> None:
 
 
 def test_a_closed_terminal_stores_the_partial_answer(shell: Shell) -> None:
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal("query", "-m", "slow", "x") as terminal:
         terminal.until(b"first")
         terminal.close()
@@ -142,7 +142,7 @@ def test_a_closed_terminal_stores_the_partial_answer(shell: Shell) -> None:
 
 
 def test_an_ignored_signal_stays_ignored(shell: Shell) -> None:
-    shell.tape("slow", text_answer("first ", *("more " for _ in range(10)), "last"), gap=0.1)
+    shell.add_recording("slow", text_answer("first ", *("more " for _ in range(10)), "last"), gap=0.1)
     with subprocess.Popen(
         ["nohup", PROGRAM, "query", "-m", "slow", "x"],
         stdin=subprocess.DEVNULL,
@@ -159,7 +159,7 @@ def test_an_ignored_signal_stays_ignored(shell: Shell) -> None:
 
 
 def test_a_closed_pipe_is_stored_as_client_gone(shell: Shell) -> None:
-    shell.tape("long", text_answer(*("word " * 100 for _ in range(500))), gap=0.002)
+    shell.add_recording("long", text_answer(*("word " * 100 for _ in range(500))), gap=0.002)
     with shell.started("query", "-m", "long", "x") as process:
         assert process.stdout is not None
         assert process.stdout.read(5) == b"word "
@@ -171,7 +171,7 @@ def test_a_closed_pipe_is_stored_as_client_gone(shell: Shell) -> None:
 
 
 def test_errors_are_stored_with_the_partial_answer(shell: Shell) -> None:
-    shell.tape("cut", [chunk(content="half an ans")])
+    shell.add_recording("cut", [chunk(content="half an ans")])
     assert shell.run("query", "-m", "cut", "x").returncode == 1
     assert shell.run("query", "-m", "nowhere/gone", "x").returncode == 1
     refused, cut = turns(shell)
@@ -251,13 +251,13 @@ def test_the_store_is_loaded_when_the_question_is_on_its_way() -> None:
 
 
 def test_reply_continues_with_the_last_conversation(shell: Shell) -> None:
-    shell.tape("song", text_answer("la"))
-    quietly(shell.run("query", "-m", "tape/song", "-s", "Sing.", "one"))
+    shell.add_recording("song", text_answer("la"))
+    quietly(shell.run("query", "-m", "recorded/song", "-s", "Sing.", "one"))
     done = shell.run("reply", "two", "words", stdin=b"and a file\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"la\n", b"")
     second, first = turns(shell)
     assert texts(second) == ["system: Sing.", "user: one", "assistant: la", "user: two words\n\nand a file", "answer: la"]
-    assert (second.model, second.session_id) == ("tape/song", first.session_id)
+    assert (second.model, second.session_id) == ("recorded/song", first.session_id)
     answer = json.loads(shell.run("reply", "-m", "replay", "-s", "Speak.", "--json", "three").stdout)
     assert answer["choices"][0]["parts"][0]["text"] == "You said: three"
     shown = texts(turns(shell)[0])

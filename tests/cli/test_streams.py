@@ -18,29 +18,29 @@ CORPUS = Path(__file__).parents[1] / "corpus"
 
 
 def test_replay_in_another_dialect(shell: Shell) -> None:
-    tape = shell.tapes / shell.tape("song", text_answer("la ", "la"))
-    done = shell.run("replay", str(tape), "--as", "anthropic")
+    recording = shell.recordings / shell.add_recording("song", text_answer("la ", "la"))
+    done = shell.run("replay", str(recording), "--as", "anthropic")
     assert done.stdout.startswith(b"event: message_start")
     assert b"message_stop" in done.stdout
-    assert shell.run("replay", str(tape)).stdout == b"la la\n"
-    events = shell.run("replay", str(tape), "--as", "events").stdout
+    assert shell.run("replay", str(recording)).stdout == b"la la\n"
+    events = shell.run("replay", str(recording), "--as", "events").stdout
     (shell.home / "events").write_bytes(events)
     assert shell.run("replay", "events").stdout == b"la la\n"
 
 
 def test_replay_keeps_the_time(shell: Shell) -> None:
-    tape = str(shell.tapes / shell.tape("slow", text_answer(*("la " for _ in range(8))), gap=0.3))
+    recording = str(shell.recordings / shell.add_recording("slow", text_answer(*("la " for _ in range(8))), gap=0.3))
     began = time.monotonic()
-    assert shell.run("replay", tape, "--speed", "1x").returncode == 0
+    assert shell.run("replay", recording, "--speed", "1x").returncode == 0
     assert time.monotonic() - began > 1.2
-    endless = str(shell.tapes / shell.tape("endless", text_answer("la ", "la"), gap=3600))
+    endless = str(shell.recordings / shell.add_recording("endless", text_answer("la ", "la"), gap=3600))
     assert shell.run("replay", endless, "--speed", "0").stdout == b"la la\n"
-    assert shell.run("replay", tape, "--speed", "fast").returncode == 2
+    assert shell.run("replay", recording, "--speed", "fast").returncode == 2
 
 
 def test_replay_says_when_it_ended_in_an_error(shell: Shell) -> None:
-    tape = str(shell.tapes / shell.tape("cut", [chunk(content="half")]))
-    done = shell.run("replay", tape)
+    recording = str(shell.recordings / shell.add_recording("cut", [chunk(content="half")]))
+    done = shell.run("replay", recording)
     assert (done.returncode, done.stdout) == (1, b"half\n")
     assert done.stderr
 

@@ -151,7 +151,9 @@ Last.
 
 
 def test_html_is_shown_as_text() -> None:
-    assert rendered("Use <b>bold</b> and\n\n<details>\nmore\n</details>\n") == "Use <b>bold</b> and\n\n<details> more </details>\n"
+    assert (
+        rendered("Use <b>bold</b> and\n\n<details>\nmore\n</details>\n") == "Use <b>bold</b> and\n\n<details> more </details>\n"
+    )
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, len(WHOLE)])
@@ -223,11 +225,11 @@ PARAGRAPHS = [
 
 @pytest.mark.parametrize("command", ["query", "replay"])
 def test_a_slow_answer_leaves_every_block_once_on_the_screen(shell: Shell, command: str) -> None:
-    shell.tape("slow", text_answer(*PARAGRAPHS), gap=0.03)
-    shell.tape("fast", text_answer("".join(PARAGRAPHS)))
+    shell.add_recording("slow", text_answer(*PARAGRAPHS), gap=0.03)
+    shell.add_recording("fast", text_answer("".join(PARAGRAPHS)))
     shown = []
     for name in ("slow", "fast"):
-        options = ["-m", name, "go"] if command == "query" else [str(shell.tapes / name)]
+        options = ["-m", name, "go"] if command == "query" else [str(shell.recordings / name)]
         with shell.terminal(command, *options) as terminal:
             assert terminal.end() == 0
         shown.append(screen_lines(terminal.seen))

@@ -30,7 +30,7 @@ def recording(folder: Path, name: str, chunks: list[str], gap: float = 0.0) -> U
     (folder / name).write_text("".join(chunks))
     lines = (f"{number * gap} {len(chunk.encode())}\n" for number, chunk in enumerate(chunks))
     (folder / f"{name}.times").write_text("".join(lines))
-    return Upstream(name="tape", base_url=f"file:{folder}")
+    return Upstream(name="recorded", base_url=f"file:{folder}")
 
 
 class ChunkServer:

@@ -33,31 +33,31 @@ from waiting import WAIT_SECONDS
 
 
 def test_the_plain_client_asks_a_question(tmp_path: Path) -> None:
-    tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
-    with Client(upstreams=[tape]) as client:
+    upstream = recording(tmp_path, "song", [*text("la ", "la"), LAST])
+    with Client(upstreams=[upstream]) as client:
         stream = client.stream(model="song", messages="sing")
         events = list(stream)
-        assert (stream.upstream, stream.dropped) == ("tape", [])
-        again = collect(client.stream(model="tape/song", messages=[{"role": "user", "content": "again"}]))
+        assert (stream.upstream, stream.dropped) == ("recorded", [])
+        again = collect(client.stream(model="recorded/song", messages=[{"role": "user", "content": "again"}]))
     check(events)
     assert collect(events).choices[0].text == "la la" == again.choices[0].text
 
 
 def test_the_asynchronous_client_asks_a_question(tmp_path: Path) -> None:
-    tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
+    upstream = recording(tmp_path, "song", [*text("la ", "la"), LAST])
 
     async def ask() -> list[streamglot.Event]:
-        async with Client(upstreams=[tape]) as client:
+        async with Client(upstreams=[upstream]) as client:
             return [event async for event in client.stream(model="song", messages="sing")]
 
     assert collect(asyncio.run(ask())).choices[0].text == "la la"
 
 
 def test_many_concurrent_requests_are_answered(tmp_path: Path) -> None:
-    tape = recording(tmp_path, "song", [*text(*("la " for _ in range(20))), LAST], gap=0.005)
+    upstream = recording(tmp_path, "song", [*text(*("la " for _ in range(20))), LAST], gap=0.005)
 
     async def ask() -> list[str]:
-        async with Client(upstreams=[tape]) as client:
+        async with Client(upstreams=[upstream]) as client:
 
             async def one() -> str:
                 return collect([event async for event in client.stream(model="song", messages="sing")]).choices[0].text
@@ -164,9 +164,9 @@ def test_an_error_inside_the_answer_is_its_last_event() -> None:
 
 
 def test_a_silent_upstream_is_given_up(tmp_path: Path) -> None:
-    tape = recording(tmp_path, "slow", [*text("one ", "two"), LAST], gap=5.0)
-    tape.timeouts = Timeouts(idle=0.1)
-    with Client(upstreams=[tape]) as client:
+    upstream = recording(tmp_path, "slow", [*text("one ", "two"), LAST], gap=5.0)
+    upstream.timeouts = Timeouts(idle=0.1)
+    with Client(upstreams=[upstream]) as client:
         events = list(client.stream(model="slow", messages="hi"))
     check(events)
     assert isinstance(events[-1], StreamError)
@@ -207,16 +207,16 @@ def test_a_slow_reader_slows_the_upstream_down() -> None:
 
 
 def test_async_and_plain_iteration_cannot_be_mixed(tmp_path: Path) -> None:
-    tape = recording(tmp_path, "song", [*text("la"), LAST])
+    upstream = recording(tmp_path, "song", [*text("la"), LAST])
 
     async def ask() -> None:
-        async with Client(upstreams=[tape]) as client:
+        async with Client(upstreams=[upstream]) as client:
             with pytest.raises(ConfigError, match="async for"):
                 list(client.stream(model="song", messages="sing"))
 
     asyncio.run(ask())
     with pytest.raises(ConfigError, match="not open"):
-        Client(upstreams=[tape]).stream(messages="sing")
+        Client(upstreams=[upstream]).stream(messages="sing")
 
 
 def test_the_default_model_is_used_if_none_is_named(tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ def test_the_default_model_is_used_if_none_is_named(tmp_path: Path) -> None:
 
 
 def test_a_caller_that_stops_early_names_the_ending(tmp_path: Path) -> None:
-    tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
-    with Client(upstreams=[tape]) as client:
+    upstream = recording(tmp_path, "song", [*text("la ", "la"), LAST])
+    with Client(upstreams=[upstream]) as client:
         stream = client.stream(model="song", messages="sing")
         taken: list[streamglot.Event] = []
         for event in stream:

@@ -19,8 +19,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_a_loop_that_never_waits(tmp_path: Path) -> None:
-    tape = recording(tmp_path, "song", [*text(*("la " for _ in range(30))), LAST], gap=0.005)
-    with Client(upstreams=[tape]) as client:
+    upstream = recording(tmp_path, "song", [*text(*("la " for _ in range(30))), LAST], gap=0.005)
+    with Client(upstreams=[upstream]) as client:
         running = run_in_thread(client=client, model="song", messages="sing")
         events: list[Event] = []
         while not running.finished:

@@ -30,8 +30,8 @@ apply_to = ["text", "tool_arguments", "request"]
 def shell_with(tmp_path: Path, policies: str) -> Shell:
     shell = Shell(tmp_path)
     pieces = [chunk(content=piece) for piece in ("the key is ", SECRET[:9], SECRET[9:30], SECRET[30:], " done")]
-    shell.tape("leak", [*pieces, chunk("stop"), "data: [DONE]\n\n"])
-    shell.tape("call", [chunk(content="one moment"), chunk(tool_calls=[CALL]), chunk("tool_calls"), "data: [DONE]\n\n"])
+    shell.add_recording("leak", [*pieces, chunk("stop"), "data: [DONE]\n\n"])
+    shell.add_recording("call", [chunk(content="one moment"), chunk(tool_calls=[CALL]), chunk("tool_calls"), "data: [DONE]\n\n"])
     config = tmp_path / "streamglot.toml"
     config.write_text(config.read_text() + policies)
     return shell
@@ -62,7 +62,7 @@ def test_the_client_and_the_command_line_are_judged_too(tmp_path: Path) -> None:
 
 
 def test_a_stored_turn_shows_what_a_policy_changed(tmp_path: Path) -> None:
-    shell = shell_with(tmp_path, '[[policies]]\nuse = "deny_tools"\ntools = ["shell"]\nmessage = "No."\n').keeps()
+    shell = shell_with(tmp_path, '[[policies]]\nuse = "deny_tools"\ntools = ["shell"]\nmessage = "No."\n').with_store()
     shell.environment["STREAMGLOT_STORE__URL"] = f"sqlite:///{tmp_path}/turns.db"
     assert shell.run("query", "-m", "call", "hi").stdout == b"one momentNo.\n"
     shown = shell.run("logs", "show").stdout.decode()

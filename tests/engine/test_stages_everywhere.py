@@ -50,7 +50,7 @@ class Broken(Observer):
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     shell = Shell(tmp_path)
-    shell.tape("talk", text_answer("hello ", "world"))
+    shell.add_recording("talk", text_answer("hello ", "world"))
     (tmp_path / "plugin_of_test.py").write_text(PLUGIN)
     config = tmp_path / "streamglot.toml"
     config.write_text(

@@ -37,28 +37,28 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_recordings_are_replayed(folder: Path) -> None:
-    upstreams = {"tape": {"base_url": f"file:{folder}"}, "fast": {"base_url": f"file:{folder}", "options": {"speed": 0}}}
+    upstreams = {"recorded": {"base_url": f"file:{folder}"}, "fast": {"base_url": f"file:{folder}", "options": {"speed": 0}}}
     with running({"upstreams": upstreams}) as gateway:
         for client in CLIENT_DIALECTS:
-            assert asked(gateway, client, "tape/plain").text == "Hello world"
-        assert asked(gateway, "anthropic", "tape/plain.sse", False).text == "Hello world"
+            assert asked(gateway, client, "recorded/plain").text == "Hello world"
+        assert asked(gateway, "anthropic", "recorded/plain.sse", False).text == "Hello world"
         began = time.monotonic()
-        assert asked(gateway, "anthropic", "tape/timed").text == "Hello world"
+        assert asked(gateway, "anthropic", "recorded/timed").text == "Hello world"
         assert time.monotonic() - began > 0.2
         assert asked(gateway, "anthropic", "fast/endless").text == "Hello world"
-        assert asked(gateway, "openai_chat", "tape/cut").error is not None
-        assert asked(gateway, "openai_chat", "tape/empty").status == 502
-        assert asked(gateway, "openai_chat", "tape/../secret").status == 400
-        assert asked(gateway, "openai_chat", "tape/unknown").text == "You said: q"
+        assert asked(gateway, "openai_chat", "recorded/cut").error is not None
+        assert asked(gateway, "openai_chat", "recorded/empty").status == 502
+        assert asked(gateway, "openai_chat", "recorded/../secret").status == 400
+        assert asked(gateway, "openai_chat", "recorded/unknown").text == "You said: q"
     assert recordings(Upstream(base_url=f"file:{folder}")) == ["cut.sse", "empty.sse", "endless.sse", "plain.sse", "timed.sse"]
     assert recordings(Upstream(base_url="file:/nowhere")) == []
 
 
 def test_recordings_of_another_dialect_are_translated(folder: Path) -> None:
     (folder / "claude.sse").write_bytes(anthropic(*TEXT, *stopped("end_turn")))
-    with running({"upstreams": {"tape": {"base_url": f"file:{folder}", "dialect": "anthropic"}}}) as gateway:
-        assert asked(gateway, "openai_chat", "tape/claude").text == SCENARIOS["anthropic_all"].text
-        assert asked(gateway, "openai_chat", "tape/unknown").text == "You said: q"
+    with running({"upstreams": {"recorded": {"base_url": f"file:{folder}", "dialect": "anthropic"}}}) as gateway:
+        assert asked(gateway, "openai_chat", "recorded/claude").text == SCENARIOS["anthropic_all"].text
+        assert asked(gateway, "openai_chat", "recorded/unknown").text == "You said: q"
 
 
 def test_a_request_without_a_model_uses_the_only_one() -> None:

@@ -354,13 +354,13 @@ def test_names_of_models_have_an_end_and_no_control_characters(gateway: Running)
 
 def test_the_name_of_a_recording_that_no_file_system_takes(tmp_path: Any) -> None:
     (tmp_path / "one.sse").write_bytes(b"data: [DONE]\n\n")
-    with running({"upstreams": {"tape": {"base_url": f"file:{tmp_path}"}}}) as gateway:
+    with running({"upstreams": {"recorded": {"base_url": f"file:{tmp_path}"}}}) as gateway:
         for name in ("x" * 1000, "..", "../one", "/etc/passwd"):
-            answer = gateway.ask(CHAT, body_of("openai_chat", f"tape/{name}"))
+            answer = gateway.ask(CHAT, body_of("openai_chat", f"recorded/{name}"))
             assert answer.status in (200, 400), answer.body
             assert not [line for line in gateway.lines if line.get("event") == "fault"]
         (tmp_path / "one.sse.times").write_text("soon 5\n")
-        answer = gateway.ask(CHAT, body_of("openai_chat", "tape/one"))
+        answer = gateway.ask(CHAT, body_of("openai_chat", "recorded/one"))
         assert answer.status == 502
         assert b"cannot be read" in answer.body
 

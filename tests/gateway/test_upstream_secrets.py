@@ -401,23 +401,23 @@ def test_a_mask_hides_a_secret_whose_slash_is_escaped() -> None:
 
 def recorded(upstream: HostileUpstream, **settings: Any) -> Capture:
     asked = Upstream(name="one", base_url=f"{upstream.url}/v1", dialect="openai_chat", key=KEY, headers={"x-token": HEADER})
-    request = Request("taped", messages=[Message("user", [TextPart("q")])])
-    return asyncio.run(capture(asked, "taped", request, settings))
+    request = Request("recorded", messages=[Message("user", [TextPart("q")])])
+    return asyncio.run(capture(asked, "recorded", request, settings))
 
 
 def test_a_recording_has_no_secret(upstream: HostileUpstream, tmp_path: Path) -> None:
     body = sse(text_chunk(f"you sent {KEY} and {HEADER}"), END, DONE)
     cuts = [body.index(KEY.encode()) + 7, body.index(HEADER.encode()) + 3]
-    upstream.scripts["taped"] = streamed(body[: cuts[0]], body[cuts[0] : cuts[1]], body[cuts[1] :], x_echo=f"Bearer {KEY}")
+    upstream.scripts["recorded"] = streamed(body[: cuts[0]], body[cuts[0] : cuts[1]], body[cuts[1] :], x_echo=f"Bearer {KEY}")
     captured = recorded(upstream)
-    captured.save(tmp_path / "tape")
+    captured.save(tmp_path / "recorded")
     assert (captured.status, captured.broken) == (200, "")
     assert len(captured.data) == len(body)
     assert captured.headers["x-echo"] == f"Bearer {HIDDEN}"
-    no_secret_in(f"{captured} {(tmp_path / 'tape').read_text()}")
+    no_secret_in(f"{captured} {(tmp_path / 'recorded').read_text()}")
 
 
 def test_a_recording_that_breaks_off_keeps_all_bytes_that_came(upstream: HostileUpstream) -> None:
-    upstream.scripts["taped"] = unfinished(sse(text_chunk("Half")) + b"data: " + KEY[:9].encode())
+    upstream.scripts["recorded"] = unfinished(sse(text_chunk("Half")) + b"data: " + KEY[:9].encode())
     captured = recorded(upstream)
     assert captured.data.endswith(b"data: " + KEY[:9].encode()), "the beginning of a key is no key"

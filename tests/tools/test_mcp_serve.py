@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     shell = Shell(tmp_path)
-    shell.tape("talk", text_answer("hello ", "world"))
+    shell.add_recording("talk", text_answer("hello ", "world"))
     config = tmp_path / "streamglot.toml"
     config.write_text(f'[tools]\nenabled = ["calculator"]\n{config.read_text()}')
     return shell
