@@ -226,3 +226,14 @@ def test_an_empty_call_in_a_thought_does_not_end_it() -> None:
     for name, calls in (("qwen3_coder", True), ("qwen3_coder", False), ("glm4x", True)):
         found = read_at_every_split(f"{thought}</think>Hi", name, (WEATHER,), starts_in_reasoning=True, calls=calls)
         assert found == expected("Hi", thought)
+
+
+@pytest.mark.parametrize("lead", ["Sure. ", "Let me see: ", "Really? ", "A line.\n"])
+def test_a_thought_with_spaces_in_its_tags_follows_a_sentence(lead: str) -> None:
+    found = read_at_every_split(f"{lead}<think> hm </think> Yes.", "hermes", TOOLS)
+    assert found == expected(f"{lead} Yes.", " hm")
+
+
+def test_a_second_call_that_breaks_off_is_an_error() -> None:
+    text = '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Rome"}}, {"name'
+    assert read_at_every_split(text, "mistral", TOOLS)["end"] == "tool_call_parse_error"

@@ -17,20 +17,20 @@ QUOTES = {"`": "`", "'": "'", '"': '"', "“": "”", "‘": "’", "(": ")"}
 MAX_QUOTED_MARKERS = 16
 """Markers in a row that one pair of quotes may contain. A header has at most four; each further one costs another look ahead."""
 
-_BLANK = (" ", "\t")
+BLANK = (" ", "\t")
 _SENTENCE_GOES_ON = frozenset(" \t.,;:!?)")
 _NAME_PARTS = re.compile(r"[\w-]+")
-_NAME_AND_NOTATION = re.compile(r"""["']?[\w.:/-]+["']?[({\[<=|>]""")
+_NAME_AND_NOTATION = re.compile(r"""(?:<[^<>\s]{1,64}>)*["']?[\w.:/-]+["']? ?[({\[<=|>]""")
 
 
 def is_mention(before: str, following: str) -> bool:
     """Whether a word between these two characters is part of a sentence. "" stands for the end of the text."""
-    return before in _BLANK and (not following or following in _SENTENCE_GOES_ON)
+    return before in BLANK and (not following or following in _SENTENCE_GOES_ON)
 
 
 def is_inserted(before: str, following: str) -> bool:
     """Whether a token between these two characters was inserted into a text: it is attached to a word, or begins a line."""
-    return before not in _BLANK or following.isalnum()
+    return before not in BLANK or following.isalnum()
 
 
 def is_glued(before: str, following: str) -> bool:
@@ -60,7 +60,7 @@ def is_half_call(rest: str, declared: Declared) -> bool:
     """Whether a text that ended after a marker ended inside a call. ``rest``: what follows the marker. It is a call if a
     declared name, the beginning of one, or JSON follows. Without declared tools the notation must have gone on after a name."""
     text = rest[:NAME_CHARS].strip()
-    if not text or (rest[0] in _BLANK and text[0].isalpha()):
+    if not text or (rest[0] in BLANK and text[0].isalpha()):
         return False
     if text[0] in "{[":
         return True

@@ -6,10 +6,12 @@ from collections import Counter
 from typing import Literal
 
 from .emitter import Emitter
+from .mentions import BLANK
 from .reader import CallReader
 from .scan import Markers, Source, Wait
 
 FENCES = ("```", "~~~")
+SENTENCE_ENDS = frozenset(".!?:…。！？\n")
 _FENCE_MARKERS = {fence: Markers((fence,)) for fence in FENCES}
 
 
@@ -19,16 +21,22 @@ class Prose:
     character, apart from white space: nothing, something that is not text, or text. ``line_blank``: only white space stands
     before it on its line."""
 
-    __slots__ = ("_emitter", "_owed", "_reader", "last", "line_blank", "place", "quote_opens")
+    __slots__ = ("_before", "_emitter", "_owed", "_reader", "last", "line_blank", "place", "quote_opens")
 
     def __init__(self, emitter: Emitter, reader: CallReader) -> None:
         self._emitter = emitter
         self._reader = reader
         self._owed: Counter[str] = Counter()
+        self._before = ""
         self.last = ""
         self.quote_opens = True
         self.place: Literal["start", "structure", "text"] = "start"
         self.line_blank = True
+
+    @property
+    def in_sentence(self) -> bool:
+        """Whether a space precedes, and before it a word or a mark inside of a sentence."""
+        return self.last in BLANK and self._before not in SENTENCE_ENDS
 
     def put(self, piece: str) -> None:
         """Passes on a piece of the current mode."""
@@ -48,16 +56,16 @@ class Prose:
         self._emitter.text(piece)
 
     def _note(self, piece: str) -> None:
-        before = piece[-2] if len(piece) > 1 else self.last
-        self.quote_opens = not before or before.isspace()
+        self._before = piece[-2] if len(piece) > 1 else self.last
+        self.quote_opens = not self._before or self._before.isspace()
         self.last = piece[-1:]
         if self.place != "text" and piece.strip():
             self.place = "text"
 
     def went_by(self, piece: str) -> None:
         """Notes a piece that ends with a visible character and was passed on without the parser."""
-        before = piece[-2] if len(piece) > 1 else self.last
-        self.quote_opens = not before or before.isspace()
+        self._before = piece[-2] if len(piece) > 1 else self.last
+        self.quote_opens = not self._before or self._before.isspace()
         self.line_blank = False
         self.last = piece[-1]
         self.place = "text"

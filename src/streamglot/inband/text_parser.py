@@ -247,9 +247,9 @@ class TextParser:
 
     def _mentions_thought(self, marker: str) -> Generator[None, None, bool]:
         """Whether a sentence mentions this opening tag, alone or with the closing tag."""
-        if is_phrase(marker) or is_mention(self.prose.last, (yield from self.source.peek())):
-            return True
-        return is_mention(self.prose.last, " ") and (yield from self.source.follows(tuple(self._closers)))
+        if is_phrase(marker) or not self.prose.in_sentence:
+            return is_phrase(marker)
+        return is_mention(self.prose.last, (yield from self.source.peek())) or (yield from self.source.follows((*self._closers,)))
 
     def _stray_closer(self, marker: str, mode: _Mode) -> Wait:
         """Handles a closing tag of the reasoning in the text."""
@@ -353,7 +353,7 @@ class TextParser:
         rest = trail[len(opener) :] if trail.startswith(opener) else trail
         at_end = source.closed and source.at >= len(source.text)
         doubtful = engine.weak or opener in engine.start_openers or isinstance(reason, Unrelated)
-        half = started or (at_end and is_half_call(rest, self._declared))
+        half = started or (at_end and (any_call or is_half_call(rest, self._declared)))
         if started or (not doubtful and (half or not (engine.structure or self.reader.mode == "reasoning"))):
             self._failed(reason, trail, half)
         if started or any_call:
