@@ -114,7 +114,7 @@ def test_an_error_does_not_end_the_conversation(shell: Shell) -> None:
 
 def test_an_unserved_model_is_refused_and_the_old_one_stays(shell: Shell) -> None:
     shell.add_recording("song", text_answer("la"))
-    served = {"STREAMGLOT_UPSTREAMS__TAPE__MODELS": '["song"]'}
+    served = {"STREAMGLOT_UPSTREAMS__RECORDED__MODELS": '["song"]'}
     lines = b"/usage\n/model nosuch\n/usage\nhi\n/model nosuch\n/usage\n/model\n"
     done = shell.run("chat", "-m", "song", stdin=lines, environment=served)
     assert (done.returncode, done.stdout) == (0, b"la\n")
@@ -129,7 +129,7 @@ def test_an_unserved_model_is_refused_and_the_old_one_stays(shell: Shell) -> Non
 
 
 def test_an_unserved_model_in_the_options_does_not_end_the_chat(shell: Shell) -> None:
-    served = {"STREAMGLOT_UPSTREAMS__TAPE__MODELS": '["song"]'}
+    served = {"STREAMGLOT_UPSTREAMS__RECORDED__MODELS": '["song"]'}
     done = shell.run("chat", "-m", "nosuch", stdin=b"hi\n/usage\n/model replay\nhello\n", environment=served)
     assert (done.returncode, done.stdout) == (0, b"You said: hello\n")
     assert b"no upstream serves the model 'nosuch'" in done.stderr
@@ -217,7 +217,7 @@ def test_a_resumed_chat_shows_the_end_of_the_conversation(shell: Shell) -> None:
 def test_commands_models_and_files_are_completed(shell: Shell) -> None:
     shell.add_recording("song", text_answer("la"))
     (shell.home / "notes of today.md").write_text("x")
-    with shell.terminal("chat", "-m", "replay", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
+    with shell.terminal("chat", "-m", "replay", STREAMGLOT_UPSTREAMS__RECORDED__MODELS='["song"]') as terminal:
         terminal.until(prompt("replay"))
         for typed, shown, model in (
             ("/he\t\r", b"list the commands", "replay"),
@@ -290,7 +290,7 @@ def test_every_line_of_a_chat_is_wrapped_between_words(shell: Shell) -> None:
     question = "a question of many words that does not fit into a line of this terminal"
     shell.with_store().run("query", "-m", "replay", question)
     with shell.terminal(
-        "chat", "--continue", "-m", "nosuch", COLUMNS="40", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]'
+        "chat", "--continue", "-m", "nosuch", COLUMNS="40", STREAMGLOT_UPSTREAMS__RECORDED__MODELS='["song"]'
     ) as terminal:
         terminal.until(prompt("replay"))
         terminal.type("/attach nothing-of-this-name-is-in-this-directory.txt\r")
@@ -311,7 +311,7 @@ def test_every_line_of_a_chat_is_wrapped_between_words(shell: Shell) -> None:
 
 def test_an_unserved_model_is_reported_when_the_chat_starts(shell: Shell) -> None:
     shell.add_recording("song", text_answer("la"))
-    with shell.terminal("chat", "-m", "nosuch", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
+    with shell.terminal("chat", "-m", "nosuch", STREAMGLOT_UPSTREAMS__RECORDED__MODELS='["song"]') as terminal:
         terminal.until(b"no model is named: /model NAME", prompt(""))
         terminal.type("/model nosuch\r")
         terminal.until(b"no upstream serves", prompt(""))
@@ -324,7 +324,7 @@ def test_an_unserved_model_is_reported_when_the_chat_starts(shell: Shell) -> Non
 
 def test_a_model_that_is_not_listed_is_accepted_when_the_chat_starts(shell: Shell) -> None:
     shell.add_recording("unlisted", text_answer("la"))
-    with shell.terminal("chat", "-m", "recorded/unlisted", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
+    with shell.terminal("chat", "-m", "recorded/unlisted", STREAMGLOT_UPSTREAMS__RECORDED__MODELS='["song"]') as terminal:
         terminal.until(b"model recorded/unlisted; ", prompt("recorded/unlisted"))
         terminal.type("\x04")
         assert terminal.end() == 0
