@@ -488,6 +488,17 @@ def test_a_policy_that_fails_refuses_unless_on_error_is_forward() -> None:
     assert calls_of(run(events, Judge(by=lambda piece: "no verdict"))) == []  # type: ignore[arg-type,return-value]  # a wrong policy
 
 
+def test_a_policy_that_ends_the_process_fails() -> None:
+    def leaving(_piece: Piece) -> Verdict:
+        raise SystemExit(3)
+
+    context = ExchangeContext()
+    after = run(stream(call("f", "{}"), reason="tool_calls"), Judge(by=leaving), context=context)
+    assert calls_of(after) == []
+    (fact,) = context.annotations["policies"]
+    assert fact["reason"] == "the policy failed: RuntimeError: it tried to end the process with the status 3"
+
+
 def test_the_record_has_the_original_the_changed_form_and_the_verdict() -> None:
     context = ExchangeContext()
     run(TWO_CALLS, Judge(by=named("two", rewrite('{"b": 3}', reason="too small"))), context=context)
