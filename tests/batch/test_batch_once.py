@@ -39,7 +39,9 @@ def test_a_batch_that_two_gateways_get_at_once_runs_once(
         asked = [(threads.submit(ask, one, [chat(1, name)], batch_id=name), name) for name in names]
         asked += [(threads.submit(ask, two, [chat(1, name)], batch_id=name), name) for name in names]
         for asking, name in asked:
-            assert asking.result(WAIT_SECONDS).json()["responses"] == [{"request_id": 1, "result": f"re: {name}", "error": None}]
+            answer = asking.result(WAIT_SECONDS)
+            assert answer.status == 200, answer.body
+            assert answer.json()["responses"] == [{"request_id": 1, "result": f"re: {name}", "error": None}]
         assert [upstream.asked[name] for name in names] == [1] * len(names)
 
 
