@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -18,6 +18,7 @@ from ..events import StreamError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response, TextPart
 from ..upstream.prices import price
+from .stream import Run
 
 if TYPE_CHECKING:
     from ..engine.recorder import TurnRecorder
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 Given: TypeAlias = str | Request | JsonObject | StreamglotError
 """One request, or the error of a request that could not be built. Either way it gets a result."""
 Requests: TypeAlias = Iterable[Given] | AsyncIterable[Given]
-Run: TypeAlias = Callable[[Coroutine[object, object, Any]], Any]  # Any: the result is that of the coroutine
 
 
 class BatchOptions(Struct):

@@ -80,10 +80,16 @@ class ValkeyBuffer:
         self._heartbeat(stream_id)
 
     async def claim(self, stream_id: str, caller: str, head: str) -> bool:
-        """The heartbeat of a stream can be set by one process only, while there is none."""
+        """The heartbeat of a stream can be set by one process only, while there is none. A new stream gets its head in the same step,
+        so that no other process sees a claimed stream without a head."""
         key = f"{PREFIX}{stream_id}"
         try:
-            if not await self._client.set(f"{key}:live", "1", nx=True, ex=max(1, int(self._lost))):
+            async with self._client.pipeline(transaction=True) as steps:
+                steps.set(f"{key}:live", "1", nx=True, ex=max(1, int(self._lost)))
+                steps.set(f"{key}:head", head, nx=True, ex=self._keep)
+                steps.set(f"{key}:caller", caller, nx=True, ex=self._keep)
+                claimed, *_ = await steps.execute()
+            if not claimed:
                 return False
             if await self._last(key):
                 await self._client.delete(f"{key}:live")
