@@ -205,6 +205,32 @@ def test_a_held_call_is_changed_and_approved(watched: Watched, upstream: Hostile
     expect(call).not_to_contain_text("production")
 
 
+# The text of an answer waits until the page shows what it has to approve, as on a slow connection.
+LATE_ANSWER = """
+    const fetchNow = window.fetch;
+    window.fetch = async (path, options) => {
+      const response = await fetchNow(path, options);
+      if (path !== "/agui") return response;
+      const known = async () => {
+        while (!document.querySelector(".approval")) await new Promise((done) => setTimeout(done, 5));
+      };
+      const body = response.body.pipeThrough(new TransformStream({ start: known }));
+      return new Response(body, { status: response.status, headers: response.headers });
+    };
+"""
+
+
+def test_an_approval_that_arrives_before_the_answer_is_still_waited_for(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-early"] = calling("deploy", '{"to": "production"}', text="I will deploy.")
+    watched.context.add_init_script(LATE_ANSWER)
+    page = use_model(watched, "lab-early")
+    ask(page, "Ship it")
+    expect(answers(page)).to_contain_text("I will deploy.")
+    expect(page.locator(".status-line")).to_contain_text("Waiting for approval")
+    page.get_by_label("Approval needed").get_by_role("button", name="Approve").click()
+    over(page)
+
+
 def test_a_held_call_is_denied(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-denied"] = calling("deploy", '{"to": "production"}')
     page = use_model(watched, "lab-denied")

@@ -31,7 +31,6 @@ export class Answer extends Store {
   requestId = "";
   turnId = "";
   streamId = "";
-  approvals = [];
   began = 0;
   firstAt = 0;
   endedAt = 0;

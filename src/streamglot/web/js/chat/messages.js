@@ -46,7 +46,7 @@ export function AnswerTurn({ answer, onAgain, onBranch, onShow, busy }) {
     <div class="blocks">
       ${answer.blocks.map((block, number) => html`<${Block} key=${number} block=${block} answer=${answer} />`)}
       ${answer.live ? html`<${Approvals} answer=${answer} />` : null}
-      ${answer.live && answer.blocks.length === 0 ? html`<p class="waiting muted"><span class="pulse"></span>${STATES[answer.state]}…</p>` : null}
+      ${answer.live && answer.blocks.length === 0 ? html`<${Waiting} answer=${answer} />` : null}
       ${answer.error ? html`<${ErrorCard} error=${answer.error} partial=${answer.blocks.length > 0} onRetry=${busy ? null : () => onAgain(answer)} />` : null}
     </div>
     <div class="actions" hidden=${answer.live}>
@@ -149,22 +149,27 @@ function pretty(text, open = false) {
   }
 }
 
-/** A call that waits for approval, with its arguments, which can be changed. */
+function pendingApprovals(answer) {
+  return (feed.state?.approvals ?? []).filter((asked) => asked.request_id === answer.requestId);
+}
+
+/** The state of an answer: what its events say, unless it waits for approval. Approvals have a feed of their own, and may be known
+ * before the events that come before them. */
+export function useShownState(answer) {
+  useStore(answer);
+  useStore(feed);
+  return answer?.live && pendingApprovals(answer).length ? "judging" : (answer?.state ?? "idle");
+}
+
+function Waiting({ answer }) {
+  return html`<p class="waiting muted"><span class="pulse"></span>${STATES[useShownState(answer)]}…</p>`;
+}
+
+/** The calls that wait for approval, with their arguments, which can be changed. */
 function Approvals({ answer }) {
   useStore(feed);
   useEffect(() => feed.use(), []);
-  const open = (feed.state?.approvals ?? []).filter((asked) => asked.request_id === answer.requestId);
-  useEffect(() => {
-    if (open.length && answer.state !== "judging") {
-      answer.before = answer.state;
-      answer.state = "judging";
-      answer.changed();
-    } else if (!open.length && answer.state === "judging") {
-      answer.state = answer.before ?? "running";
-      answer.changed();
-    }
-  }, [open.length]);
-  return open.map((asked) => html`<${ApprovalCard} key=${asked.id} asked=${asked} />`);
+  return pendingApprovals(answer).map((asked) => html`<${ApprovalCard} key=${asked.id} asked=${asked} />`);
 }
 
 export function ApprovalCard({ asked }) {

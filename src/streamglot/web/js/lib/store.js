@@ -1,6 +1,6 @@
 // State that components watch. Watchers are notified once per frame, so that a fast stream costs one rendering per frame.
 
-import { useEffect, useReducer } from "../../vendor/htm-preact.js";
+import { useLayoutEffect, useReducer } from "../../vendor/htm-preact.js";
 
 export class Store {
   interval = 0; // the shortest time between two changes that are told, in milliseconds
@@ -29,9 +29,10 @@ export class Store {
   }
 }
 
-/** Renders the component again whenever the store has changed. */
+/** Renders the component again whenever the store has changed. It watches as soon as it is drawn: an effect would begin a frame
+ * later, and miss a change in between. */
 export function useStore(store) {
   const [, again] = useReducer((number) => number + 1, 0);
-  useEffect(() => store?.watch(again), [store]);
+  useLayoutEffect(() => store?.watch(again), [store]);
   return store;
 }

@@ -5,7 +5,7 @@ import { request } from "../api.js";
 import { STATES } from "../chat/answer.js";
 import { Composer } from "../chat/composer.js";
 import { Conversation } from "../chat/conversation.js";
-import { AnswerTurn, Numbers, UserTurn } from "../chat/messages.js";
+import { AnswerTurn, Numbers, UserTurn, useShownState } from "../chat/messages.js";
 import { Sessions } from "../chat/sessions.js";
 import { SettingsDialog, loadSettings, saveSettings } from "../chat/settings.js";
 import { Welcome } from "../chat/welcome.js";
@@ -156,7 +156,7 @@ function Scroller({ version, children }) {
 }
 
 function StatusLine({ answer }) {
-  useStore(answer);
+  const state = useShownState(answer);
   const [, tick] = useState(0);
   const live = answer?.live === true;
   useEffect(() => {
@@ -164,10 +164,10 @@ function StatusLine({ answer }) {
     const timer = setInterval(() => tick((number) => number + 1), 500);
     return () => clearInterval(timer);
   }, [live]);
-  return html`<div class="status-line small" data-state=${answer?.state ?? "idle"}>
+  return html`<div class="status-line small" data-state=${state}>
     ${answer
-      ? html`<span class=${`dot ${{ error: "bad", done: "good", judging: "warn" }[answer.state] ?? ""} ${live ? "pulse" : ""}`}></span>
-          <span>${STATES[answer.state]}</span>
+      ? html`<span class=${`dot ${{ error: "bad", done: "good", judging: "warn" }[state] ?? ""} ${live ? "pulse" : ""}`}></span>
+          <span>${STATES[state]}</span>
           ${live ? html`<${Numbers} answer=${answer} /><span class="spacer"></span><span class="muted hint-keys"><kbd>Esc</kbd> stops</span>` : null}`
       : html`<span class="muted hint-keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> begins a line</span>`}
   </div>`;
