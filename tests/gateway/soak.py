@@ -30,6 +30,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understoo
 from gateway.running import Answer
 from gateway.scenarios import DONE, END, text_chunk, usage
 from gateway.upstream import head, piece, sse
+from ports import free_port
 from streamglot.store import Database, schema
 from waiting import soon
 
@@ -276,13 +277,6 @@ async def _turns(url: str) -> Counter[str]:
     return endings
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 def _listens(port: int) -> bool:
     with socket.socket() as trial:
         return trial.connect_ex(("127.0.0.1", port)) == 0
@@ -291,7 +285,7 @@ def _listens(port: int) -> bool:
 async def soak(seconds: float, streams: int, workers: int = 1) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 20_000), hard), hard))
-    port, behind = _free_port(), _free_port()
+    port, behind = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "streamglot.toml"
         config.write_text(

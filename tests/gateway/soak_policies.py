@@ -12,7 +12,6 @@ import os
 import random
 import resource
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understoo
 from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, text_chunk, usage
 from gateway.soak import SERVE, Watched, _parsed
 from gateway.upstream import head, piece, sse
+from ports import free_port
 from streamglot.policies import FORWARD, Needs, Piece, Policy, block, refuse
 from streamglot.policies.policy import Engine, JudgeContext
 from streamglot.policies.verdicts import Verdict
@@ -147,7 +147,7 @@ class Clients:
 async def soak(streams: int, wait: float) -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(20_000, hard), hard))
-    port, behind = _free_port(), _free_port()
+    port, behind = free_port(), free_port()
     here = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": str(here)}
     with tempfile.TemporaryDirectory() as folder:
@@ -184,13 +184,6 @@ async def soak(streams: int, wait: float) -> int:
             log.close()
         lines = (Path(folder) / "log").read_text()
     return _report(clients, streams, wait, (fresh, most, after), still, "Traceback" in lines)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 async def _listening(*ports: int) -> None:

@@ -24,8 +24,9 @@ import msgspec
 
 from gateway.scenarios import DONE, END, text_chunk, usage
 from gateway.signal_clients import CHUNKS, KEY, STALE, WORD, SignalClients
-from gateway.soak import SERVE, Watched, _free_port, _listens
+from gateway.soak import SERVE, Watched, _listens
 from gateway.upstream import head, piece, sse
+from ports import free_port
 from streamglot.gateway.auth.authenticator import digest_of
 from waiting import soon
 
@@ -143,7 +144,7 @@ async def _phase(name: str, gateway: GatewayProcess, seconds: float, acts: tuple
 
 async def soak(seconds: float, workers: int = 2) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    port, behind = _free_port(), _free_port()
+    port, behind = free_port(), free_port()
     source = subprocess.Popen(
         [sys.executable, "-m", "gateway.soak_signals", "upstream", str(behind)], cwd=Path(__file__).parents[1]
     )

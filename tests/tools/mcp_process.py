@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ports import free_port
 from waiting import until
 
 
 @contextmanager
 def mcp_server(command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[str]:
     """Starts the command with a free port as its last word, and gives the address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([*command, str(port)], cwd=directory, env=environment, stderr=subprocess.DEVNULL)
     try:
         until(lambda: _listens(port), lambda: "the MCP server did not start")
