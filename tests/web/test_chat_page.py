@@ -235,6 +235,7 @@ def test_a_held_call_is_denied(watched: Watched, upstream: HostileUpstream) -> N
     upstream.scripts["lab-denied"] = calling("deploy", '{"to": "production"}')
     page = use_model(watched, "lab-denied")
     ask(page, "Ship it")
+    expect(page.get_by_role("status")).to_have_text("Waiting for approval")
     page.get_by_label("Approval needed").get_by_role("button", name="Deny").click()
     expect(page.get_by_label("Approval needed")).to_have_count(0)
     page.wait_for_selector(".status-line:is([data-state=done], [data-state=error])")

@@ -117,7 +117,7 @@ export class Conversation extends Store {
     this.sessionId = headers.get("x-streamglot-session") ?? this.sessionId;
     sessionStorage.removeItem(PENDING);
     this.changed();
-    let told = "";
+    let told = answer.state;
     for await (const list of events(response)) {
       if (number !== this.#number) return;
       const live = answer.live;

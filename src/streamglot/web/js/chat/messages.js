@@ -6,7 +6,7 @@ import { approvalsFeed as feed } from "../feed.js";
 import { useStore } from "../lib/store.js";
 import { CodeBlock, Markdown } from "../lib/markdown_view.js";
 import { href } from "../router.js";
-import { CopyButton, Glyph, IconButton, duration, money, plain, toast } from "../ui.js";
+import { CopyButton, Glyph, IconButton, duration, money, plain, say, toast } from "../ui.js";
 import { STATES } from "./answer.js";
 
 export function UserTurn({ turn, onBranch, onEdit, disabled }) {
@@ -169,7 +169,11 @@ function Waiting({ answer }) {
 function Approvals({ answer }) {
   useStore(feed);
   useEffect(() => feed.use(), []);
-  return pendingApprovals(answer).map((asked) => html`<${ApprovalCard} key=${asked.id} asked=${asked} />`);
+  const pending = pendingApprovals(answer);
+  useEffect(() => {
+    if (pending.length) say(STATES.judging);
+  }, [pending.length]);
+  return pending.map((asked) => html`<${ApprovalCard} key=${asked.id} asked=${asked} />`);
 }
 
 export function ApprovalCard({ asked }) {
