@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 from clients.node import NodeClients, missing
 from store.servers import NoServer, Postgres, started_valkey
 
-# How fast inputs are generated depends on the load of the machine, so it must not fail a test.
-settings.register_profile("streamglot", suppress_health_check=[HealthCheck.too_slow])
+# How fast inputs are generated and tried depends on the load of the machine, so it must not fail a test.
+settings.register_profile("streamglot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamglot")
 
 # A shell starts background jobs with Ctrl-C ignored, and the programs that the tests start would inherit that.

@@ -100,6 +100,24 @@ class Shell:
         )
         return done.stdout.decode().split()
 
+    def run_into_closed_pipe(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        """Its output goes to a pipe that nobody reads any more."""
+        read, write = os.pipe()
+        os.close(read)
+        try:
+            return subprocess.run(
+                [PROGRAM, *arguments],
+                env=self.environment,
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=write,
+                stderr=subprocess.PIPE,
+                timeout=2 * WAIT_SECONDS,
+                check=False,
+            )
+        finally:
+            os.close(write)
+
     @contextmanager
     def started(self, *arguments: str, errors: IO[bytes] | None = None, **more: str) -> Iterator[subprocess.Popen[bytes]]:
         """With pipes, or ``errors`` for what it says beside its output; standard input is empty."""

@@ -72,21 +72,7 @@ def test_an_output_that_cannot_be_written_is_an_error(kept: Shell, arguments: li
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_a_closed_pipe_gives_no_error_message(kept: Shell, arguments: list[str]) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    try:
-        done = subprocess.run(
-            [PROGRAM, *arguments],
-            env=kept.environment,
-            cwd=kept.home,
-            stdin=subprocess.DEVNULL,
-            stdout=write,
-            stderr=subprocess.PIPE,
-            timeout=2 * WAIT_SECONDS,
-            check=False,
-        )
-    finally:
-        os.close(write)
+    done = kept.run_into_closed_pipe(*arguments)
     assert done.returncode == 128 + signal.SIGPIPE
     assert b"rror" not in done.stderr
     assert b"streamglot:" not in done.stderr

@@ -194,12 +194,9 @@ def test_a_broken_pipe_is_silent(shell: Shell) -> None:
 
 def test_a_broken_pipe_is_silent_in_other_commands_too(shell: Shell) -> None:
     for command in (["formats"], ["setup", "curl"], ["doctor", "--offline"], ["translate", "/dev/null"]):
-        with shell.started(*command) as process:
-            assert process.stdout is not None
-            process.stdout.close()
-            assert process.stderr is not None
-            assert b"rror" not in process.stderr.read()
-            assert process.wait(WAIT_SECONDS) == 128 + signal.SIGPIPE, command
+        done = shell.run_into_closed_pipe(*command)
+        assert b"rror" not in done.stderr
+        assert done.returncode == 128 + signal.SIGPIPE, command
 
 
 def test_errors_and_their_status(shell: Shell) -> None:

@@ -440,7 +440,9 @@ def sdk(body: bytes, media_type: str = "text/event-stream") -> tuple[list[Any], 
     genai = pytest.importorskip("google.genai")
     written: list[Any] = []
     with serve_response(body, media_type) as address:
-        options = genai.types.HttpOptions(base_url=address, timeout=5000, retry_options=genai.types.HttpRetryOptions(attempts=1))
+        options = genai.types.HttpOptions(
+            base_url=address, timeout=60_000, retry_options=genai.types.HttpRetryOptions(attempts=1)
+        )
         client = genai.Client(api_key="key", http_options=options)
         try:
             if media_type == "application/json":

@@ -59,7 +59,7 @@ class Environment:
 
     def megabytes(self) -> float:
         """The size of the installed files, without what Python compiles later."""
-        files = (path for path in self.site.rglob("*") if path.is_file() and path.suffix != ".pyc")
+        files = (path for path in self.site.rglob("*") if "__pycache__" not in path.parts and path.is_file())
         return sum(path.stat().st_size for path in files) / 1e6
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from gateway.running import Answer, running
 from local.model import needed
 from local.serving import awaited, serving
+from ports import free_port
 from streamglot.upstream.local import LocalServer
 from streamglot.upstream.supervisor import _exit_reason
 from streamglot.upstream.weights import chosen
@@ -26,12 +28,20 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="pr
 
 def children(process: int) -> list[int]:
     """The child processes of all threads."""
-    found = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(number) for place in found for number in place.read_text().split()]
+    found: list[int] = []
+    for place in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            found += map(int, place.read_text().split())
+    return found
 
 
 def named(processes: list[int], module: str) -> list[int]:
-    return [process for process in processes if module.encode() in Path(f"/proc/{process}/cmdline").read_bytes()]
+    found = []
+    for process in processes:
+        with suppress(OSError):  # the process has ended
+            if module.encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+                found.append(process)
+    return found
 
 
 @pytest.fixture
@@ -43,6 +53,7 @@ def server(tmp_path: Path) -> Iterator[LocalServer]:
     place = tmp_path / weights.name
     place.symlink_to(weights)
     server = LocalServer(place)
+    server._port = free_port()  # while the server is dead, nobody else may get its port
     try:
         yield server
     finally:

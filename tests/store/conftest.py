@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from waiting import WAIT_SECONDS
 
 NEVER = 1e9
 """Seconds: longer than any test."""
+
+
+@pytest.fixture(scope="module")
+def patient_lookups() -> Iterator[None]:
+    """Stores look for the history of a request as long as it takes. Otherwise they go on without it after a second, which may pass
+    on a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamglot.store.sessions.FIND_SECONDS", WAIT_SECONDS)
+        yield
 
 
 @pytest.fixture

@@ -415,6 +415,7 @@ async def test_a_stream_of_this_process_is_awaited_however_late_its_row_is(
             return None if looks < 4 else await status(*arguments)
 
         one.open(ident, "anna", nothing, nothing)
+        await one._writer.flush()  # type: ignore[attr-defined]  # the buffer of a database
         monkeypatch.setattr(one, "_status", late)
         reader = asyncio.create_task(gathered(one, ident, caller="anna"))
         await soon(lambda: looks > 4)

@@ -16,6 +16,8 @@ from streamglot.store import Finished, SessionHints, Store, StoreSettings, hash_
 from streamglot.store.conversation import alike, normal
 from waiting import WAIT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("patient_lookups")
+
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0<"), min_size=1, max_size=30).filter(
     lambda text: text.strip() != ""
 )
@@ -299,7 +301,6 @@ async def test_three_conversations_with_the_same_beginning_stay_separate(url: st
 @asynchronous
 async def test_an_answer_that_another_process_is_about_to_write(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lookup waits for it as long as the machine takes to write it."""
-    monkeypatch.setattr(sessions, "FIND_SECONDS", WAIT_SECONDS)
     monkeypatch.setattr(sessions, "OTHER_PROCESS_SECONDS", WAIT_SECONDS)
     one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
     await one.process.recover()

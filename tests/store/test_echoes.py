@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -10,6 +11,8 @@ from store.turns import answer, ask, assistant, asynchronous, call, result, take
 from streamglot.events import Echo
 from streamglot.messages import Message, Part, ReasoningPart, TextPart, ToolCallPart
 from streamglot.store import SessionHints, Store, StoreSettings, restore_echoes
+
+pytestmark = pytest.mark.usefixtures("patient_lookups")
 
 SIGNED = [
     assistant(thought("I should read it", "s1"), "Reading.", call("c1", echo=Echo("one", {"thought_signature": "t1"}))),

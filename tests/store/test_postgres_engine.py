@@ -76,6 +76,7 @@ async def test_no_connection_is_left_inside_a_transaction(postgres: Postgres) ->
         try:
             states = await other.fetch(
                 "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                " AND backend_type = 'client backend'"  # and not a worker that cleans up
             )
         finally:
             await other.close()

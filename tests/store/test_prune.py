@@ -13,6 +13,7 @@ from streamglot.errors import RequestError
 from streamglot.store import Store, StoreSettings, prune_turns, schema
 
 
+@pytest.mark.usefixtures("no_periodic_steps")
 @asynchronous
 async def test_pruning_shrinks_the_file(tmp_path: Path) -> None:
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path / 'store.db'}"))

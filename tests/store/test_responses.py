@@ -9,6 +9,8 @@ from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.errors import RequestError
 from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings, prune_turns, schema
 
+pytestmark = pytest.mark.usefixtures("patient_lookups")
+
 
 async def continued(store: Store, response_id: str, name: str = "") -> str:
     want = SessionHints(caller="me", response_id=response_id, name=name)

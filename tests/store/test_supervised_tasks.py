@@ -111,6 +111,7 @@ async def test_a_valkey_stream_whose_stop_fails_does_not_affect_others(valkey_ur
         mine.open(name, "", broken, broken)
     last = mint_id("turn_", 0.0)
     mine.open(last, "", stopped.set, broken)
+    await soon(lambda: not mine.report().queued)
     for name in (*names, last):
         assert await theirs.stop(name)
     await stopped.wait()

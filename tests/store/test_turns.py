@@ -18,6 +18,8 @@ from streamglot.store.recent import MAX_TURNS
 from streamglot.store.sessions import named
 from streamglot.store.turn import ID_RANDOM_BYTES, IDS_PER_DRAW, mint_id
 
+pytestmark = pytest.mark.usefixtures("patient_lookups")
+
 
 async def count(store: Store, table: str) -> int:
     return int((await store.database.fetch(select(func.count()).select_from(schema.metadata.tables[table])))[0][0])

@@ -27,8 +27,8 @@ from ...store.paths import data_directory
 from ...upstream.local import NAME
 from ..client_setup.setup import context_warning, local_address
 
-PROBE_SECONDS: Final = 2.0
-"""Seconds for a gateway on this machine to answer."""
+PROBE_SECONDS: Final = 5.0
+"""Seconds for a gateway on this machine to answer, even a busy one."""
 START_SECONDS: Final = 120.0
 """Seconds for a gateway to start. It may have to load a local model on a busy machine."""
 STOP_SECONDS: Final = 10.0
