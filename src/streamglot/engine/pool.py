@@ -45,6 +45,8 @@ REPLAY: Final = "replay"
 """The built-in upstream that repeats its input."""
 TICK_SECONDS: Final = 0.25
 """Seconds between two checks of time limits: fine enough for limits of a few seconds."""
+LATE_SECONDS: Final = 3 * TICK_SECONDS
+"""Seconds since the tick before, after which a tick counts as late."""
 OLD_TOOLS_SECONDS: Final = 60.0
 """Seconds without a call after which the tools of an earlier configuration are closed: an exchange that began with them may still
 call them. An MCP server that is called later starts again."""
@@ -102,6 +104,7 @@ class UpstreamPool:
         self._serving = serving
         self._local: LocalServer | None = None
         self._deadlines = Deadlines(self.clock)
+        self._last_tick, self.late = self.clock(), False
         self._approvals: Approvals | None = None
         self.approval_sharing: ApprovalSharing | None = None
         self.tracer: EngineTracer | None = None
@@ -269,10 +272,17 @@ class UpstreamPool:
         self._watched.discard(exchange)
 
     def tick(self, now: float) -> None:
-        """Enforces the time limits that have passed. A server calls it every ``TICK_SECONDS``."""
-        self._deadlines.tick(now)
+        """Enforces the time limits that have passed. A server calls it every ``TICK_SECONDS``.
+
+        A tick that comes ``late`` leaves that to the next one: if the whole process stood still, the event loop has not yet read what
+        arrived meanwhile, and nobody else was silent."""
         if self._old_tools:
             self._close_old_tools(now)
+        self.late = not self.late and now - self._last_tick > LATE_SECONDS
+        self._last_tick = now
+        if self.late:
+            return
+        self._deadlines.tick(now)
         for exchange in list(self._watched):
             error = exchange.overdue(now)
             if error is not None:

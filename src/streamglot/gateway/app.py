@@ -221,7 +221,7 @@ class Gateway:
         attempt = self.tasks.attempt
         now = self.clock()
         attempt("deadlines", self.pool.tick, now)
-        for handler in list(self._live):
+        for handler in () if self.pool.late else list(self._live):
             attempt("request", handler.tick, now)
         attempt("memory", self._memory.tick, len(self._live))
         attempt("metrics", self.metrics.publish, len(self._live))
