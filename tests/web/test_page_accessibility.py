@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, Until
@@ -200,4 +200,24 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, locked: Runni
     expect(other.get_by_role("dialog", name="This gateway requires a key")).to_be_visible()
     page.get_by_label("Forget the key").click()
     assert page.evaluate("sessionStorage.getItem('streamglot.key')") is None
+    watched.close()
+
+
+def test_a_late_refusal_of_an_earlier_key_does_not_ask_for_a_key_again(
+    browser: Browser, locked: Running, upstream: HostileUpstream
+) -> None:
+    upstream.scripts["lab-late"] = text_script("Welcome")
+    watched = Watched(browser, locked.url)
+    held: list[Route] = []
+    watched.context.route("**/overview/models", lambda route: route.continue_() if held else held.append(route))
+    page = use_model(watched, "lab-late")
+    dialog = page.get_by_role("dialog", name="This gateway requires a key")
+    dialog.get_by_label("Key").fill("sesame")
+    dialog.get_by_role("button", name="Use this key").click()
+    expect(dialog).to_have_count(0)
+    with page.expect_response(held[0].request.url):
+        held[0].fulfill(status=401, json={"error": {"message": "no key"}})
+    ask(page, "Let me in")
+    over(page)
+    expect(dialog).to_have_count(0)
     watched.close()

@@ -30,7 +30,7 @@ export function setKey(key) {
   for (const listener of keyListeners) listener("changed");
 }
 
-/** ``listener("needed")``: the gateway refused a request without a valid key; ``listener("changed")``: the key was changed. */
+/** ``listener("needed")``: the gateway refused a request with the key that is still in use, or without one; ``listener("changed")``: the key was changed. */
 export function onKey(listener) {
   keyListeners.add(listener);
   return () => keyListeners.delete(listener);
@@ -55,6 +55,7 @@ export async function send(path, { method, body, headers = {}, signal } = {}) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", "The gateway cannot be reached. Is it running?");
   }
+  if (response.status === 401 && key === getKey()) for (const listener of keyListeners) listener("needed");
   if (!response.ok) throw await errorOf(response);
   return response;
 }
@@ -112,7 +113,6 @@ async function errorOf(response) {
   } catch {
     message = text.slice(0, 500);
   }
-  if (response.status === 401) for (const listener of keyListeners) listener("needed");
   const error = new ApiError(response.status, code, message || `HTTP ${response.status}`, response.headers.get("retry-after") ?? "");
   error.turnId = response.headers.get("x-streamglot-turn") ?? "";
   error.sessionId = response.headers.get("x-streamglot-session") ?? "";
