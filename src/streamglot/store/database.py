@@ -262,9 +262,12 @@ class Watch:
         version = self._database.version()
         if version is not None and version == self._version:
             return None
-        rows = await self._database.fetch(self._question)
-        self._version = version
-        return rows
+        self._version = version  # before the query: ``forget`` may be called meanwhile
+        try:
+            return await self._database.fetch(self._question)
+        except BaseException:
+            self._version = None
+            raise
 
     def forget(self) -> None:
         """Makes the next look run the query, because this process changed the rows."""
