@@ -23,6 +23,7 @@ CONFIG = """\
 [server]
 discover = false
 shutdown_seconds = 0.5
+keep_alive_seconds = 600.0
 [store]
 url = "{store}"
 content = {content}

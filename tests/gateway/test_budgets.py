@@ -24,7 +24,7 @@ from gateway.worker_client import Line, at_once
 from store.turns import answer, ask, take, user
 from streamglot.messages import TokenCounts
 from streamglot.store import Store
-from waiting import soon, until
+from waiting import WAIT_SECONDS, soon, until
 
 CHAT = "/v1/chat/completions"
 WORDS = 400
@@ -214,7 +214,7 @@ def test_usage_counts_before_it_is_in_the_database(upstream: HostileUpstream, tm
     model = fresh(upstream, text_script("word"))
     secret = key(url, budget_tokens=21)
     with keeping(upstream, url) as gateway:
-        locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+        locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None, timeout=WAIT_SECONDS)
         locker.execute("BEGIN IMMEDIATE")
         statuses = [gateway.ask(CHAT, asking(f"openai_chat/{model}", False), {"x-api-key": secret}).status for _ in range(5)]
         assert statuses == [200, 200, 200, 429, 429]  # 7 tokens each

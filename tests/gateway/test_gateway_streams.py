@@ -203,7 +203,7 @@ def test_keep_alives_are_sent_between_frames(upstream: HostileUpstream, quiet: R
     """Before the first event, in a block and between blocks: the client must ignore what fills the silence."""
     body = PLAIN if name == "keep-alive-text" else TEXT_AND_CALL
     frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
-    steps: list[Any] = [step for frame in frames for step in (Pause(0.2), frame[:20], Pause(0.01), frame[20:])]
+    steps: list[Any] = [step for frame in frames for step in (Pause(0.2), frame[:10], Pause(0.01), frame[10:])]
     upstream.scripts[name] = streamed(*steps)
     answer = quiet.ask(path_of(client, f"openai_chat/{name}"), body_of(client, f"openai_chat/{name}", True, ("weather",)))
     found = understood(client, answer)
@@ -227,7 +227,7 @@ def quiet(upstream: HostileUpstream) -> Any:
 
 
 def test_an_error_after_a_keep_alive_is_in_the_stream(upstream: HostileUpstream, quiet: Running) -> None:
-    upstream.scripts["late-refusal"] = [Pause(0.5), head(429, content_length="0")]
+    upstream.scripts["late-refusal"] = [Pause(1.5), head(429, content_length="0")]
     for client in ("openai_chat", "anthropic", "openai_responses", "agui", "vercel_ui"):
         found = asked(quiet, client, "openai_chat/late-refusal")
         assert found.status == 200

@@ -95,8 +95,8 @@ def test_usage_below_zero_does_not_stop_the_clock(upstream: HostileUpstream, dia
     """Timeouts, keep-alives and metrics continue: all of them depend on one periodic task."""
     upstream.scripts["below"] = used(-5, -(10**30))[dialect]
     upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
-    upstreams = upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 0.6})
-    with running({"server": {"keep_alive_seconds": 0.1}, "upstreams": upstreams}) as gateway:
+    upstreams = upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 2.0})
+    with running({"server": {"keep_alive_seconds": 0.01}, "upstreams": upstreams}) as gateway:
         for client in CLIENT_DIALECTS:
             found = asked(gateway, client, f"{dialect}/below", x_request_id="below")
             assert found.text == "Hello"

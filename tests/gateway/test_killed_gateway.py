@@ -65,7 +65,7 @@ class Client:
 
 async def commit_seconds(url: str, markers: list[Client], port: int) -> float:
     """How long it takes on this machine, as busy as it is now, until a turn that ended is in the database: the interval on a
-    quiet one. The longest of some tries, and half a second."""
+    quiet one. The longest of some tries, and some seconds."""
     database, line, longest = await Database.open(url), await Line.to(port), COMMIT_SECONDS
     for marker in markers:
         await marker.ask(line, "told")
@@ -73,7 +73,7 @@ async def commit_seconds(url: str, markers: list[Client], port: int) -> float:
             await asyncio.sleep(0.05)
         longest = max(longest, time.time() - marker.ended)
     await database.close()
-    return 2 * longest + 0.5
+    return 2 * longest + 3.0
 
 
 def text_of(turn: TurnDetail) -> str:

@@ -20,7 +20,7 @@ async def busy(live: Live) -> None:
 def test_a_watcher_gets_keep_alives_while_only_other_things_change() -> None:
     async def scenario() -> None:
         live = Live(time.time)
-        feed = live_feed(live, "approvals", lambda: {"approvals": []}, lambda: False, quiet=0.01)
+        feed = live_feed(live, "approvals", lambda: {"approvals": []}, lambda: False, quiet=0.25)
         assert await anext(feed) == b'event: approvals\ndata: {"approvals":[]}\n\n'
         others = asyncio.create_task(busy(live))
         assert [await anext(feed) for _ in range(3)] == [sse.comment("ping")] * 3

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,11 @@ def accepting(process: int) -> bool:
 
 
 def links(process: int) -> list[str]:
-    return [os.readlink(path) for path in Path(f"/proc/{process}/fd").iterdir() if path.is_symlink()]
+    found = []
+    for path in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(OSError):  # the process has closed it
+            found.append(os.readlink(path))
+    return found
 
 
 def status_of(client: RawClient) -> bytes:

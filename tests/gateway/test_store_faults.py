@@ -18,7 +18,7 @@ from gateway.stored_turns import USAGE, chunk
 from gateway.upstream import HostileUpstream, Pause, Script, Seen, sse, streamed
 from gateway.worker_client import Line, at_once
 from store.servers import Postgres, nobody
-from waiting import soon, until
+from waiting import WAIT_SECONDS, soon, until
 
 CHAT = "/v1/chat/completions"
 STREAMS = 20
@@ -137,7 +137,7 @@ def run(answering: HostileUpstream, tmp_path: Path, url: str, outage: Any, secon
 
 @asynccontextmanager
 async def locked(path: Path) -> AsyncIterator[None]:
-    locker = sqlite3.connect(path, isolation_level=None)
+    locker = sqlite3.connect(path, isolation_level=None, timeout=WAIT_SECONDS)
     locker.execute("BEGIN IMMEDIATE")
     yield
     locker.execute("COMMIT")

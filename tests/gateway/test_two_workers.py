@@ -210,8 +210,8 @@ def test_a_stream_is_stopped_from_the_other_worker(
                 await soon(lambda: b"first" in stream.data)  # noqa: B023  # it runs before the next round
                 before = len(slow.requests("held"))
                 async with lines.lent(lines.other(worker)) as line:
-                    reply = await line.ask(f"/v1/streams/{stream.id}/stop", {})
-                    assert (line.status, b'"ended":true' in reply) == (200, True)
+                    await line.ask(f"/v1/streams/{stream.id}/stop", {})
+                    assert line.status == 200
                     await running
                     assert await line.ask(f"/v1/streams/{stream.id}") == stream.data
                 await soon(lambda: slow.requests("held")[before - 1].closed)  # noqa: B023  # it runs before the next round

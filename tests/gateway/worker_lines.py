@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from gateway.process import Served
 from gateway.worker_client import Line, answered_by
-from waiting import soon
+from waiting import soon, until
 
 
 class Lines:
@@ -16,8 +16,8 @@ class Lines:
 
     def __init__(self, served: Served) -> None:
         self._port = served.port
+        until(lambda: len(served.workers()) == 2)
         self.workers = served.workers()
-        assert len(self.workers) == 2
         self._free: dict[int, list[Line]] = {worker: [] for worker in self.workers}
 
     async def prepare(self, each: int) -> None:

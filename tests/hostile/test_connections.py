@@ -49,8 +49,8 @@ def read_one(attacker: Attacker) -> Response:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     """A gateway whose patience is short."""
     for name in ("head_seconds", "discard_seconds"):
-        monkeypatch.setattr(HTTPProtocol, name, 0.5)
-    with running({"server": {"max_body_bytes": 1000, "stall_seconds": 0.5}}) as gateway:
+        monkeypatch.setattr(HTTPProtocol, name, 2.0)
+    with running({"server": {"max_body_bytes": 1000, "stall_seconds": 2.0}}) as gateway:
         yield gateway
 
 

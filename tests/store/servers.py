@@ -20,6 +20,7 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from ports import free_port
 from streamglot.store.database import WRITE_LOCK
+from waiting import WAIT_SECONDS
 
 ADDRESS = "STREAMGLOT_TEST_POSTGRES"
 
@@ -98,7 +99,7 @@ class Postgres:
 async def writing(url: str) -> AsyncIterator[None]:
     """Holds the write lock of a database, as another process would."""
     if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as locker:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=WAIT_SECONDS)) as locker:
             locker.execute("BEGIN IMMEDIATE")
             yield
         return

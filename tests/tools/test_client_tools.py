@@ -11,7 +11,7 @@ from tools.chat_model import ChatModel
 
 
 @streamglot.tool
-def weather(city: str) -> str:
+async def weather(city: str) -> str:
     """The weather in a city."""
     return f"sunny in {city}"
 

@@ -23,7 +23,7 @@ TOOLS = """
 import streamglot
 
 @streamglot.tool(name="weather.now")
-def weather(city: str) -> str:
+async def weather(city: str) -> str:
     "The weather in a city."
     return "sunny in " + city
 """

@@ -22,23 +22,24 @@ from streamglot.tools.questions import Call, Offer
 from streamglot.tools.tool import Tool, ToolOutput
 from tools.chat_model import ChatModel
 
+# Coroutines, because functions run in threads, and their results come in any order.
 TOOLS = """
 import json
 import streamglot
 
 @streamglot.tool(name="docs.search")
-def search(city: str) -> str:
+async def search(city: str) -> str:
     "Searches."
     if city == "Rome":
         raise streamglot.ToolError("no such page")
     return json.dumps([{"url": "https://example.com/" + city, "title": city, "text": "all about " + city}])
 
 @streamglot.tool(name="docs.run")
-def run(city: str) -> str:
+async def run(city: str) -> str:
     return "ran " + city
 
 @streamglot.tool(name="docs.draw")
-def draw(city: str) -> streamglot.ToolOutput:
+async def draw(city: str) -> streamglot.ToolOutput:
     from streamglot.messages import MediaPart
     return streamglot.ToolOutput(media=[MediaPart("image/png", "iVBORw0KGgo=")])
 """

@@ -52,7 +52,7 @@ TOOL = f"""
 import streamglot
 
 @streamglot.tool
-def contact(city: str) -> str:
+async def contact(city: str) -> str:
     "Whom to ask in a city."
     return "ask {SECRET} in " + city
 """
@@ -141,7 +141,7 @@ def test_a_policy_that_stores_originals_stores_them_in_its_record_alone(model: C
 
 def test_the_library_gives_changed_results(model: ChatModel) -> None:
     @streamglot.tool
-    def contact(city: str) -> str:
+    async def contact(city: str) -> str:
         return f"ask {SECRET} in {city}"
 
     policies = load_policies([REDACT])

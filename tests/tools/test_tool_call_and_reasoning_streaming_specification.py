@@ -31,7 +31,7 @@ TOOLS = """
 import streamglot
 
 @streamglot.tool
-def weather(city: str) -> str:
+async def weather(city: str) -> str:
     return "sunny in " + city
 """
 CALL: list[streamglot.Event] = [

@@ -11,7 +11,7 @@ from playwright.sync_api import FilePayload, Locator, Page, expect
 
 from gateway.running import Running
 from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
-from web.chat_actions import answers, ask, asked_upstream, over, use_model
+from web.chat_actions import answers, ask, asked_upstream, over, reached, use_model
 from web.chromium import Watched
 from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, text_script, words
 
@@ -292,7 +292,9 @@ def test_attachments_are_sent(watched: Watched, upstream: HostileUpstream) -> No
     assert content[2]["text"] == "Look"
 
 
-def test_sessions_are_found_renamed_exported_and_deleted(watched: Watched, upstream: HostileUpstream, tmp_path: Path) -> None:
+def test_sessions_are_found_renamed_exported_and_deleted(
+    watched: Watched, upstream: HostileUpstream, gateway: Running, tmp_path: Path
+) -> None:
     upstream.scripts["lab-kept"] = text_script("A remarkable aardvark")
     page = use_model(watched, "lab-kept")
     ask(page, "Which animal comes first?")
@@ -300,6 +302,7 @@ def test_sessions_are_found_renamed_exported_and_deleted(watched: Watched, upstr
     sessions = page.get_by_label("Sessions", exact=True)
     entry = sessions.get_by_role("listitem").filter(has_text="Which animal comes first?")
     expect(entry).to_have_count(1)
+    reached(page, lambda: gateway.ask("/search?q=aardvark").json()["data"])
     sessions.get_by_label("Search sessions").fill("aardvark")
     expect(sessions.get_by_role("listitem")).to_have_count(1)
     sessions.get_by_label("Search sessions").fill("")

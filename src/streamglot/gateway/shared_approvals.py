@@ -39,7 +39,7 @@ TAKEN_SECONDS: Final = 5.0
 UNKNOWN_SECONDS: Final = 0.5
 """Seconds to wait for the row of an unknown question. Its own process shows a question before the row is committed."""
 POLL_SECONDS: Final = 0.05
-CLOSE_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 5.0
 """Seconds that the last write may take when the gateway stops."""
 EXPIRE_SECONDS: Final = 10.0
 """Seconds between two removals of expired rows."""
