@@ -4,6 +4,7 @@ file."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,19 @@ async def test_a_batch_that_is_cancelled_while_it_is_read_ends_as_cancelled(url:
         await one.importer.run(claimed)
         ended = await one.catalog.settle(batch.id)
         assert ended is not None
+        assert ended.status == "cancelled"
+
+
+@asynchronous
+async def test_a_cancelled_batch_does_not_end_before_its_import(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.add(line(number) for number in range(10))
+        assert await one.importer.claim() is not None
+        await one.catalog.close_batch(batch.id, "cancelled")
+        assert await one.catalog.settle(batch.id) is None, "its file is being read"
+        await one.database.execute(update(batches).values(lease=time.time() - 1))
+        ended = await one.catalog.settle(batch.id)
+        assert ended is not None, "the process that read it counts as dead"
         assert ended.status == "cancelled"
 
 
