@@ -46,13 +46,22 @@ def submitted(client: openai.OpenAI, data: bytes, endpoint: Any = "/v1/chat/comp
 
 
 def ended(client: openai.OpenAI, batch: Any) -> Any:
+    """Waits for the end of a batch, however long it takes, as long as it goes on."""
+    found = client.batches.retrieve(batch.id)
+    while found.status not in ENDED:
+        found = changed(client, found)
+    return found
+
+
+def changed(client: openai.OpenAI, before: Any) -> Any:
+    """Waits until the state or the counts of a batch are others than before."""
     found: list[Any] = []
 
-    def over() -> bool:
-        found.append(client.batches.retrieve(batch.id))
-        return found[-1].status in ENDED
+    def other() -> bool:
+        found.append(client.batches.retrieve(before.id))
+        return (found[-1].status, found[-1].request_counts) != (before.status, before.request_counts)
 
-    until(over, lambda: f"it did not end: {found[-1]}")
+    until(other, lambda: f"it does not go on: {found[-1]}")
     return found[-1]
 
 
