@@ -12,10 +12,13 @@ import pytest
 
 from batch.mock import MockUpstream
 from batch.test_batch_endpoint import ask, chat, serving
+from store.servers import writing
+from streamglot.gateway.api import batch_answers
 from streamglot.gateway.api.batch_answers import BatchAnswers
-from streamglot.store import Store, StoreSettings
+from streamglot.store import Store, StoreSettings, engines
+from streamglot.store.database import StoreLocked
 from streamglot.store.valkey_buffer import ValkeyBuffer
-from waiting import WAIT_SECONDS
+from waiting import WAIT_SECONDS, soon
 
 
 def _same(store: Store) -> Store:
@@ -66,5 +69,36 @@ def test_a_batch_that_ended_without_an_answer_runs_again_in_one_place(
             one.finish("me", name, None)
             assert await two.find("me", name, "d") is None
             assert sorted([await one.claim("me", name, "d"), await two.claim("me", name, "d")]) == [False, True]
+
+    asyncio.run(run())
+
+
+def test_a_batch_is_not_run_while_another_process_may_be_claiming_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(batch_answers, "LOCKED_SECONDS", WAIT_SECONDS)
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+
+    async def run() -> None:
+        one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
+        try:
+            answers, attempts, claim = BatchAnswers(lambda: one), [], one.buffer.claim
+
+            async def counted(*given: str) -> bool:
+                attempts.append(given)
+                return await claim(*given)
+
+            monkeypatch.setattr(one.buffer, "claim", counted)
+            async with writing(url):
+                claiming = asyncio.create_task(answers.claim("me", "locked", "d"))
+                await soon(lambda: len(attempts) > 1 or claiming.done())
+            assert await claiming
+            assert not await BatchAnswers(lambda: two).claim("me", "locked", "d"), "the first claim was written"
+            async with writing(url):
+                monkeypatch.setattr(batch_answers, "LOCKED_SECONDS", 0.0)
+                with pytest.raises(StoreLocked):
+                    await answers.claim("me", "locked too long", "d")
+        finally:
+            await one.close()
+            await two.close()
 
     asyncio.run(run())

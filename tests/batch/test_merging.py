@@ -179,6 +179,9 @@ def test_an_upstream_that_is_down_is_not_asked_for_each() -> None:
 
 # --- through the gateway
 
+MERGE_SECONDS = 0.5
+"""Seconds that requests wait for others where a test expects them to be merged: as long as a busy machine may take to send two."""
+
 
 @contextmanager
 def serving(upstream: MockUpstream, names: tuple[str, ...] = (), **settings: Any) -> Iterator[Running]:
@@ -215,7 +218,7 @@ def _count(body: dict[str, Any]) -> int:
 
 
 def test_embeddings_are_merged_and_each_gets_its_own(upstream: MockUpstream) -> None:
-    with serving(upstream) as gateway:
+    with serving(upstream, merge_seconds=MERGE_SECONDS) as gateway:
         bodies = [("", {"model": "e", "input": "x" * (number + 1)}) for number in range(9)]
         answers = together(gateway, upstream, bodies, "/v1/embeddings")
         assert [one.json()["data"][0]["embedding"] for one in answers] == [[number + 1] for number in range(9)]
@@ -251,7 +254,7 @@ def test_text_completions_are_merged_where_the_upstream_says_so(
         return completion(body)
 
     monkeypatch.setattr(upstream, "answer", respond)
-    with serving(upstream, dialect="openai_completions", merge=merge) as gateway:
+    with serving(upstream, dialect="openai_completions", merge=merge, merge_seconds=MERGE_SECONDS) as gateway:
         bodies = [("", {"model": "m", "prompt": f"p{number}", "max_tokens": 5}) for number in range(9)]
         answers = together(gateway, upstream, bodies, "/v1/completions")
     assert [one.json()["choices"][0]["text"] for one in answers] == [f"re: p{number}" for number in range(9)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 from batch_durable.mock import RunningMock, mocked
 from batch_durable.processes import Process, config_of, gateway, input_lines
-from waiting import until
+from waiting import WAIT_SECONDS, until
 
 ENDED = ("completed", "failed", "expired", "cancelled")
 
@@ -26,8 +28,12 @@ def upstream() -> Iterator[RunningMock]:
 
 
 @pytest.fixture(scope="module")
-def served(upstream: RunningMock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    folder = tmp_path_factory.mktemp("clients")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clients")
+
+
+@pytest.fixture(scope="module")
+def served(upstream: RunningMock, folder: Path) -> Iterator[Process]:
     with gateway(folder, config_of(upstream.url, f"sqlite:///{folder}/s.db", attempts=3)) as process:
         yield process
 
@@ -46,13 +52,22 @@ def submitted(client: openai.OpenAI, data: bytes, endpoint: Any = "/v1/chat/comp
 
 
 def ended(client: openai.OpenAI, batch: Any) -> Any:
+    """Waits for the end of a batch, however long it takes, as long as it goes on."""
+    found = client.batches.retrieve(batch.id)
+    while found.status not in ENDED:
+        found = changed(client, found)
+    return found
+
+
+def changed(client: openai.OpenAI, before: Any) -> Any:
+    """Waits until the state or the counts of a batch are others than before."""
     found: list[Any] = []
 
-    def over() -> bool:
-        found.append(client.batches.retrieve(batch.id))
-        return found[-1].status in ENDED
+    def other() -> bool:
+        found.append(client.batches.retrieve(before.id))
+        return (found[-1].status, found[-1].request_counts) != (before.status, before.request_counts)
 
-    until(over, lambda: f"it did not end: {found[-1]}")
+    until(other, lambda: f"it does not go on: {found[-1]}")
     return found[-1]
 
 
@@ -255,10 +270,13 @@ def test_message_batches_of_a_wrong_shape_are_refused(served: Process) -> None:
         client.messages.batches.cancel("msgbatch_nothing")
 
 
-def test_a_batch_expires(served: Process) -> None:
+def test_a_batch_expires(served: Process, folder: Path) -> None:
     client = client_of(served)
     file = client.files.create(file=("in.jsonl", input_lines([("a", "never limit-1000000")])), purpose="batch")
-    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="2s")  # type: ignore[arg-type]  # ours
+    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="2h")  # type: ignore[arg-type]  # ours
+    until(lambda: client.batches.retrieve(batch.id).status == "in_progress")
+    with closing(sqlite3.connect(folder / "s.db", timeout=WAIT_SECONDS)) as database, database:
+        database.execute("UPDATE batches SET expires = 1 WHERE id = ?", (batch.id,))
     done = ended(client, batch)
     assert done.status == "expired"
     assert done.expired_at is not None

@@ -17,10 +17,11 @@ from batch_durable.test_batch_clients import ended, lines_of, submitted
 from gateway.archived import with_store
 from gateway.running import Running, running
 from store.turns import asynchronous
+from streamglot.gateway import app
 from streamglot.gateway.auth.authenticator import digest_of
 from tools.chat_model import ChatModel
 from tools.test_gateway_tools import ANSWER, TOOLS
-from waiting import soon, until
+from waiting import WAIT_SECONDS, soon, until
 
 LONG_TIMEOUTS = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
 
@@ -254,10 +255,14 @@ def test_batches_are_listed_page_by_page(served: Running) -> None:
 
 
 @asynchronous
-async def test_live_requests_are_seen_by_the_worker(upstream: RunningMock, tmp_path: Path) -> None:
+async def test_live_requests_are_seen_by_the_worker(
+    upstream: RunningMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with running(configured(upstream, tmp_path)) as gateway:
         assert not gateway.gateway.answers_live()
+        monkeypatch.setattr(app, "LIVE_SECONDS", WAIT_SECONDS)
         body = {"model": "m", "messages": [{"role": "user", "content": "live"}]}
         assert gateway.ask("/v1/chat/completions", body).status == 200
         assert gateway.gateway.answers_live()
+        monkeypatch.setattr(app, "LIVE_SECONDS", 0.0)
         await soon(lambda: not gateway.gateway.answers_live())

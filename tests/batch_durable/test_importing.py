@@ -3,11 +3,14 @@ file."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from sqlalchemy import Connection, func, select, update
 
@@ -16,7 +19,7 @@ from store.servers import Postgres
 from store.turns import asynchronous
 from streamglot.batch.checking import LineChecker, LineSplitter
 from streamglot.batch.model import FILE_API, MESSAGE_API, RANGE_ITEMS
-from streamglot.errors import LimitExceeded
+from streamglot.errors import LimitExceeded, StreamglotError
 from streamglot.store import asyncpg_statements
 from streamglot.store.batch_schema import batch_items, batch_jobs, batches
 
@@ -154,6 +157,61 @@ async def test_an_import_whose_process_died_starts_again(url: str, tmp_path: Pat
 
 
 @asynchronous
+@pytest.mark.parametrize("broken", [False, True])
+async def test_an_import_that_another_process_took_over_writes_nothing_more(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    async with queued(url, tmp_path) as one, queued(url, tmp_path) as two:
+        batch = await one.add(line(number) for number in range(10))
+        claimed = await one.importer.claim()
+        assert claimed is not None
+        chunks = one.storage.chunks
+
+        async def taken_over(name: str) -> AsyncIterator[bytes]:
+            async for chunk in chunks(name):
+                yield chunk
+            await one.database.execute(update(batches).values(lease=1.0))
+            again = await two.importer.claim()
+            assert again is not None
+            await two.importer.run(again)
+            if broken:
+                raise StreamglotError("the file cannot be read")
+
+        monkeypatch.setattr(one.storage, "chunks", taken_over)
+        await one.importer.run(claimed)
+        now = await two.now(batch)
+        assert (now.status, now.total, now.errors) == ("in_progress", 10, [])
+        assert (await one.database.fetch(select(func.count()).select_from(batch_items)))[0][0] == 10
+
+
+@asynchronous
+async def test_a_cancel_that_is_committed_while_items_are_stored_stops_the_import(postgres: Postgres, tmp_path: Path) -> None:
+    """PostgreSQL runs both at once: the cancel holds the row of the batch when the import asks for it."""
+    url = await postgres.database()
+    async with queued(url, tmp_path) as one:
+        batch = await one.add(line(number) for number in range(10))
+        claimed = await one.importer.claim()
+        assert claimed is not None
+        other = await asyncpg.connect(url)
+        try:
+            cancel = other.transaction()
+            await cancel.start()
+            await other.execute("UPDATE batches SET closing = 'cancelled', status = 'cancelling'")
+            importing = asyncio.create_task(one.importer.run(claimed))
+            blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+            while not importing.done() and not await other.fetchval(blocked):
+                await asyncio.sleep(0)
+            await cancel.commit()
+            await importing
+        finally:
+            await other.close()
+        assert await one.database.fetch(select(batch_jobs)) == []
+        ended = await one.catalog.settle(batch.id)
+        assert ended is not None
+        assert (ended.status, ended.total) == ("cancelled", 0)
+
+
+@asynchronous
 async def test_a_batch_that_is_cancelled_while_it_is_read_ends_as_cancelled(url: str, tmp_path: Path) -> None:
     async with queued(url, tmp_path) as one:
         batch = await one.add(line(number) for number in range(10))
@@ -163,6 +221,19 @@ async def test_a_batch_that_is_cancelled_while_it_is_read_ends_as_cancelled(url:
         await one.importer.run(claimed)
         ended = await one.catalog.settle(batch.id)
         assert ended is not None
+        assert ended.status == "cancelled"
+
+
+@asynchronous
+async def test_a_cancelled_batch_does_not_end_before_its_import(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.add(line(number) for number in range(10))
+        assert await one.importer.claim() is not None
+        await one.catalog.close_batch(batch.id, "cancelled")
+        assert await one.catalog.settle(batch.id) is None, "its file is being read"
+        await one.database.execute(update(batches).values(lease=time.time() - 1))
+        ended = await one.catalog.settle(batch.id)
+        assert ended is not None, "the process that read it counts as dead"
         assert ended.status == "cancelled"
 
 

@@ -16,6 +16,8 @@ from gateway.running import Running, running
 from store.servers import Postgres
 from streamglot.batch import provider as provider_module
 from streamglot.batch.lines import LARGEST_COUNT
+from streamglot.batch.provider_queue import ProviderQueue
+from streamglot.store.database import StoreLocked
 from waiting import until
 
 
@@ -127,6 +129,31 @@ def test_a_provider_that_refuses_is_asked_again(tmp_path: Path, monkeypatch: pyt
         until(lambda: remote.batches)
         remote.end()
         assert texts(client, ended(client, batch)) == {"r0": "answer to in the end"}
+
+
+@pytest.mark.parametrize("step", ["sent", "look_again", "items_of", "landed"])
+def test_a_database_that_is_locked_for_a_moment_delays_nothing_and_sends_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    work = getattr(ProviderQueue, step)
+    failed: list[str] = []
+
+    async def locked_once(*given: Any) -> Any:  # Any: what each step is given and returns
+        if not failed:
+            failed.append(step)
+            raise StoreLocked("the database is locked")
+        return await work(*given)
+
+    monkeypatch.setattr(ProviderQueue, step, locked_once)
+    with provider() as remote, running(configured(remote, f"sqlite:///{tmp_path}/s.db", tmp_path)) as gateway:
+        client = client_of(gateway, "one")
+        batch = submitted(client, asking("only once"))
+        until(lambda: remote.batches)
+        if step == "look_again":
+            until(lambda: failed)
+        remote.end()
+        assert texts(client, ended(client, batch)) == {"r0": "answer to only once"}
+    assert (failed, len(remote.batches)) == ([step], 1)
 
 
 def test_an_upstream_that_did_not_opt_in_is_called(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -15,9 +16,10 @@ from batch_durable.queued import line, queued, results_of
 from store.turns import asynchronous
 from streamglot.batch.model import RANGE_ITEMS, Batch, Totals
 from streamglot.batch.queue import LEASE_SECONDS
-from streamglot.store import schema
+from streamglot.store import engines, schema
 from streamglot.store.batch_schema import batch_items, batch_jobs
 from streamglot.store.processes import pid_scope
+from waiting import WAIT_SECONDS
 
 
 @asynchronous
@@ -34,7 +36,8 @@ async def test_the_migration_makes_the_tables_of_the_schema(url: str, tmp_path: 
 
 
 @asynchronous
-async def test_every_item_is_claimed_once_by_two_processes(url: str, tmp_path: Path) -> None:
+async def test_every_item_is_claimed_once_by_two_processes(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "BUSY_SECONDS", WAIT_SECONDS)  # SQLite lets one of two writers wait for any number of turns
     async with queued(url, tmp_path) as one, queued(url, tmp_path) as two:
         batch = await one.imported(line(number) for number in range(1050))
         assert (batch.status, batch.total) == ("in_progress", 1050)
@@ -226,6 +229,51 @@ async def test_a_batch_is_finalizing_while_its_results_are_counted(
         ended = await here.now(batch)
         assert ended.status == "completed"
         assert ended.times["in_progress"] <= ended.times["finalizing"] <= ended.times["completed"]
+
+
+@asynchronous
+@pytest.mark.parametrize("status", ["cancelled", "expired"])
+async def test_a_batch_that_is_closed_while_its_state_is_read_does_not_end_as_completed(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.imported(line(number) for number in range(3))
+        fetch = one.database.fetch
+
+        async def closed_after_the_first_query(*asked: Any) -> Any:  # Any: the rows are passed on
+            rows = await fetch(*asked)
+            monkeypatch.setattr(one.database, "fetch", fetch)
+            assert await one.catalog.close_batch(batch.id, status)
+            return rows
+
+        monkeypatch.setattr(one.database, "fetch", closed_after_the_first_query)
+        assert await one.catalog.settle(batch.id) is None
+        ended = await one.catalog.settle(batch.id)
+        assert ended is not None
+        assert ended.status == status
+        assert {entry["error"]["code"] for entry in await one.lines_of(ended, False)} == {f"batch_{status}"}
+
+
+@asynchronous
+async def test_a_batch_that_is_cancelled_while_its_results_are_counted_ends_as_cancelled(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.imported([line(1)])
+        job = await one.queue.claim()
+        assert job is not None
+        await one.queue.commit(results_of(job), [job])
+        totals = one.queue.totals
+
+        async def cancelled(batch: Batch) -> Totals:
+            await one.catalog.close_batch(batch.id, "cancelled")
+            return await totals(batch)
+
+        monkeypatch.setattr(one.queue, "totals", cancelled)
+        assert await one.catalog.settle(batch.id) is None
+        ended = await one.catalog.settle(batch.id)
+        assert ended is not None
+        assert (ended.status, ended.totals.succeeded if ended.totals else 0) == ("cancelled", 1)
 
 
 @asynchronous

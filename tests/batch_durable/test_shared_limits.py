@@ -16,7 +16,7 @@ from batch_durable.mock import RunningMock, mocked
 from batch_durable.processes import config_of, gateway, input_lines, worker
 from batch_durable.s3_server import Tunnel
 from batch_durable.test_batch_clients import client_of, ended, submitted
-from batch_durable.test_killed_batches import checked, completed, questions
+from batch_durable.test_killed_batches import checked, questions
 from store.servers import Postgres, frozen, nobody
 from store.turns import asynchronous
 from streamglot.batch import shared_limits
@@ -34,8 +34,10 @@ MANY = 1000
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Grants all that is left at once, so that the tests count and do not wait. Processes spread their grants."""
+    """Grants all that is left at once, so that the tests count and do not wait. Processes spread their grants. Calls that need no
+    permit need none for as long as a test takes."""
     monkeypatch.setattr(shared_limits, "AHEAD_MS", 10**9)
+    monkeypatch.setattr(shared_limits, "FREE_SECONDS", WAIT_SECONDS)
 
 
 class Counted:
@@ -338,21 +340,25 @@ def test_two_workers_stay_within_a_limit_that_the_upstream_counts(postgres: Post
 
 
 def test_two_workers_continue_when_valkey_goes_away(postgres: Postgres, valkey_url: str, tmp_path: Path) -> None:
-    count = 150
+    """Both have calls in flight when Valkey goes away: a worker without calls does not notice it."""
+    count, concurrency = 150, 4
     tunnel = Tunnel(valkey_url.replace("redis://", "http://"))
     with mocked("50", "1.0") as upstream:
         store = asyncio.run(postgres.database())
         address = tunnel.address.replace("http://", "redis://")
-        config = limited(upstream, store, address, concurrency=4, worker=False, directory=str(tmp_path / "files"))
+        config = limited(upstream, store, address, concurrency=concurrency, worker=False, directory=str(tmp_path / "files"))
         with (
             gateway(tmp_path / "gateway", config) as process,
             worker(tmp_path / "one", config) as one,
             worker(tmp_path / "two", config) as two,
         ):
             client = client_of(process)
-            batch = submitted(client, input_lines(questions(count)))
-            completed(process, client, batch, 30)
+            batch = submitted(client, input_lines((name, f"{question} slow") for name, question in questions(count)))
+            until(lambda: upstream.asked() == 2 * concurrency)
             tunnel.close()
+            for each in (one, two):
+                until(lambda log=each.log: "rate_limits_divided" in log.read_text(), lambda: "it does not notice")  # type: ignore[misc]  # a default binds the variable
+            upstream.release()
             checked(client, ended(client, batch), count)
             for each in (one, two):
                 assert each.log.read_text().count("rate_limits_divided") == 1, each.log.read_text()

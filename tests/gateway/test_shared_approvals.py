@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,11 @@ from gateway.scenarios import DONE, called, calls, chunk, text_chunk, usage
 from gateway.upstream import HostileUpstream, sse, streamed
 from gateway.worker_client import Line, at_once
 from gateway.worker_lines import Lines
+from store.turns import asynchronous
+from streamglot.errors import RequestError
+from streamglot.gateway.shared_approvals import SharedApprovals
+from streamglot.policies.approvals import ApprovalRequest, Approvals, Decision
+from streamglot.store import Store, StoreSettings
 from waiting import soon
 
 MODEL = "shared-approvals"
@@ -323,6 +329,37 @@ def test_a_lone_process_decides_while_its_database_does_not_answer(calling: Host
             assert len((await asking).calls) == 1
 
     at_once(drive)
+
+
+@asynchronous
+async def test_a_decision_that_its_own_process_takes_from_the_table_at_once_counts(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
+    try:
+        live = SimpleNamespace(changed=lambda: None, watchers=lambda name: 0)
+        gateway: Any = SimpleNamespace(store=one, live=live, pool=SimpleNamespace())  # Any: the parts of a gateway that are used
+        shared = SharedApprovals(gateway)
+        gateway.pool.approvals = Approvals(lambda: "q1", sharing=shared)
+        asking = asyncio.create_task(gateway.pool.approvals.ask(ApprovalRequest("r", "p", "m", "tool_call", seconds=600.0)))
+        await soon(gateway.pool.approvals.open)
+        decide = one.approvals.decide
+
+        async def decided_and_taken(id: str, decision: str) -> bool:
+            written = await decide(id, decision)
+            await two.process.seen()  # the decisions are read because another process has written
+            await shared._step()
+            assert gateway.pool.approvals.decided(id) is not None
+            return written
+
+        monkeypatch.setattr(one.approvals, "decide", decided_and_taken)
+        assert await shared.decide("q1", Decision(True, by="eve"), None)
+        assert (await asking).by == "eve"
+        with pytest.raises(RequestError, match="was already approved by 'eve'"):
+            await shared.decide("q1", Decision(False), None)
+    finally:
+        await one.close()
+        await two.close()
 
 
 async def _answer(served: Served) -> Any:

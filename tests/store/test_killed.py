@@ -14,7 +14,7 @@ from sqlalchemy import select, text
 
 from store.child import STREAMS
 from store.turns import ask, asynchronous, begin, user
-from streamglot.store import Filter, Finished, Store, StoreSettings, processes, schema
+from streamglot.store import Filter, Finished, OpenedApproval, Store, StoreSettings, processes, schema
 from waiting import until
 
 ENDED = 300
@@ -132,6 +132,37 @@ async def test_a_late_ending_replaces_interrupted(url: str) -> None:
     await one.writer.flush()
     (only,) = await two.queries.turns()
     assert (only.ending, only.error) == ("end", None)
+    await one.close()
+    await two.close()
+
+
+@pytest.mark.usefixtures("no_periodic_steps")
+@asynchronous
+async def test_a_process_that_was_declared_dead_lives_again_with_its_next_heartbeat(url: str) -> None:
+    one, two = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
+    mine = schema.processes.c.id == one.process.id
+    silent = schema.processes.update().where(mine).values(place="elsewhere", seen=time.time() - 3600)
+    question = OpenedApproval("q", "", time.time() + 3600, "{}")
+    await begin(one, ask(user("before")))
+    await one.writer.flush()
+    await one.approvals.write([question], [])
+    before = one.approvals.generation
+    await one.database.execute(silent)
+    assert await two.process.recover() == 1
+    await two.approvals.expire()
+    assert await two.approvals.others() == []
+
+    await one.process.seen()
+    assert one.approvals.generation > before, "its questions must be written again"
+    await one.approvals.write([question], [])
+    assert await two.approvals.others() == ["{}"]
+    await begin(one, ask(user("after")))
+    await one.writer.flush()
+    assert await two.process.recover() == 0, "it is alive"
+    await one.process.seen()
+    assert one.approvals.generation == before + 1, "it was declared dead once"
+    await one.database.execute(silent)
+    assert await two.process.recover() == 1, "the turn that began after its return"
     await one.close()
     await two.close()
 

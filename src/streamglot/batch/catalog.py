@@ -155,11 +155,12 @@ class Catalog:
         """Ends a batch that has nothing left to run. Returns the batch if it has ended now.
 
         Items that did not run are reported as cancelled or expired, then the counts are stored. If two processes do this at once,
-        they write the same.
+        they write the same. A batch that is cancelled or expires meanwhile is left to the next call.
         """
-        batch = await self.batch(id, None)
-        if batch is None or batch.ended is not None or batch.status == "validating" or not await self._idle(batch):
+        rows = await self._database.fetch(select(batches, _is_busy().label("busy")).where(batches.c.id == id))
+        if not rows or rows[0].busy or rows[0].ended is not None or rows[0].status == "validating":
             return None
+        batch = batch_of(rows[0])
         if batch.status != "cancelling":
             await self._note(batch, "finalizing")
         while await self._report_unrun(batch):
@@ -169,7 +170,7 @@ class Catalog:
 
         def work(connection: Connection) -> bool:
             row = connection.execute(select(batches).where(batches.c.id == id).with_for_update()).first()
-            if row is None or row.ended is not None:
+            if row is None or row.ended is not None or row.closing != batch.closing:
                 return False
             now = time.time()
             times = batch_of(row).times | {ended: now}
@@ -185,11 +186,6 @@ class Catalog:
         values = {"status": "failed", "ended": now, "errors": as_json(batch.errors), "totals": as_json(Totals())}
         values |= {"times": as_json(batch.times | {"failed": now}), "process": None, "total": batch.total}
         await self._database.execute(update(batches).where(batches.c.id == batch.id).values(values))
-
-    async def _idle(self, batch: Batch) -> bool:
-        """Returns whether no item of the batch runs or waits to run."""
-        busy = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state.not_in((CLOSED, DONE)))
-        return not await self._database.fetch(select(batch_jobs.c.first).where(busy).limit(1))
 
     async def _note(self, batch: Batch, status: str) -> None:
         if batch.status != status:
@@ -245,3 +241,11 @@ class Catalog:
 def _of(table: Table, owner: str | None) -> ColumnElement[bool]:
     """Returns the condition for rows of this owner. None is the operator, who sees all."""
     return table.c.owner == owner if owner is not None else table.c.owner == table.c.owner
+
+
+def _is_busy() -> ColumnElement[bool]:
+    """Returns the condition for batches that have an item that runs or waits to run, or whose input file is being read. It is a
+    column of the query for the batch, because a batch that is closed between two queries would look as if all its items ran."""
+    left = and_(batch_jobs.c.batch_id == batches.c.id, batch_jobs.c.state.not_in((CLOSED, DONE)))
+    reading = and_(batches.c.process.is_not(None), batches.c.lease > time.time())
+    return or_(select(batch_jobs.c.first).where(left).exists(), reading)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from sqlalchemy import Connection, and_, delete, insert, or_, select, update
@@ -20,7 +21,7 @@ from ..json_types import JsonObject
 from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches
 from ..store.bulk import BulkStatement
 from ..store.database import Database, StoreUnavailable
-from ..store.sql_types import SqlValues
+from ..store.sql_types import DatabaseRow, SqlValues
 from .catalog import REMOVED_ROWS, Catalog
 from .checking import Entry, LineChecker, LineSplitter, Route, repeated
 from .files import FileStorage, FileStorageUnavailable
@@ -39,6 +40,10 @@ LISTED_ERRORS: Final = 100
 
 class _Stopped(Exception):
     """Raised when the batch was cancelled while its file was read."""
+
+
+class _Lost(Exception):
+    """Raised when another process has taken the import over, because this one did not renew its lease in time."""
 
 
 class Importer:
@@ -91,7 +96,11 @@ class Importer:
         return None
 
     async def run(self, batch: Batch) -> None:
-        """Reads the file of a claimed batch."""
+        """Reads the file of a claimed batch. Leaves it to the process that has taken it over, if there is one."""
+        with suppress(_Lost):
+            await self._import(batch)
+
+    async def _import(self, batch: Batch) -> None:
         await self._clear(batch)
         reading = _Reading(self, batch)
         splitter = LineSplitter(self._line_bytes)
@@ -106,6 +115,7 @@ class Importer:
         except StreamglotError as error:
             if isinstance(error, (StoreUnavailable, FileStorageUnavailable)):  # the import is repeated later
                 raise
+            await self._renew(batch)
             await self._refuse(batch, error.message)
             return
         await self._finish(batch, reading)
@@ -136,6 +146,7 @@ class Importer:
             batch.errors = [LineError("empty_file", "the input file has no requests; upload one with a request on each line")]
         bad = batch.api == FILE_API and bool(batch.errors) and (self._strict or reading.faults == reading.total)
         if not reading.stopped and (reading.refused is not None or bad):
+            await self._renew(batch)
             await self._clear(batch)
             batch.total = 0
             await self._catalog.fail(batch)
@@ -143,7 +154,7 @@ class Importer:
         now = time.time()
 
         def work(connection: Connection) -> None:
-            row = connection.execute(select(batches).where(batches.c.id == batch.id).with_for_update()).one()
+            row = self._own(connection, batch)
             closing = bool(row.closing)
             values: JsonObject = {"total": batch.total, "model": reading.model, "process": None, "lease": None}
             values["errors"] = as_json(batch.errors) if batch.errors else None
@@ -154,6 +165,20 @@ class Importer:
             connection.execute(update(batch_jobs).where(held).values(state=CLOSED if closing else OPEN))
 
         await self._database.write(work)
+
+    async def _renew(self, batch: Batch) -> None:
+        """Renews the lease, so that no other process reads the file while this one ends the import."""
+        await self._database.write(lambda connection: self._own(connection, batch))
+
+    def _own(self, connection: Connection, batch: Batch) -> DatabaseRow:
+        """Locks the row of the batch, renews the lease, and returns the row. Until the transaction ends, the batch is not
+        cancelled."""
+        row = connection.execute(select(batches).where(batches.c.id == batch.id).with_for_update()).first()
+        if row is None or row.process != self._queue.process:
+            raise _Lost
+        lease = {"lease": time.time() + LEASE_SECONDS}
+        connection.execute(update(batches).where(batches.c.id == batch.id).values(lease))
+        return row
 
     async def _clear(self, batch: Batch) -> None:
         """Removes what an earlier import of this batch stored."""
@@ -179,11 +204,8 @@ class Importer:
     ) -> tuple[list[Entry], int]:
         """``look_up``: ask the database first which of these custom_ids exist. Without it, the database refuses all of them if
         one exists."""
-        lease = {"lease": time.time() + LEASE_SECONDS}
-        row = connection.execute(select(batches.c.closing).where(batches.c.id == batch.id)).first()
-        if row is None or row.closing:
+        if self._own(connection, batch).closing:
             raise _Stopped
-        connection.execute(update(batches).where(batches.c.id == batch.id).values(lease))
         known = self._known(connection, batch, ranges) if look_up else {}
         repeats: list[Entry] = []
         stored: list[list[Entry]] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
 
 import msgspec
@@ -104,7 +104,7 @@ class ProviderRelay:
             return False
         api = self._api(session, jobs.upstream)
         if api is None:  # the configuration has changed, so the items run as calls
-            await self._jobs.not_sent(jobs, jobs.upstream)
+            await _repeated(lambda: self._jobs.not_sent(jobs, jobs.upstream))
             return True
         try:
             remote = await api.find(jobs.name) or await self._send(api, jobs)
@@ -112,13 +112,13 @@ class ProviderRelay:
             self._log(
                 {"event": "provider_batch_refused", "upstream": jobs.upstream, "batch": jobs.batch.id, "message": error.message}
             )
-            await self._jobs.not_sent(jobs)
+            await _repeated(lambda: self._jobs.not_sent(jobs))
             await asyncio.sleep(REFUSED_SECONDS)
             return True
         if remote:
-            await self._jobs.sent(jobs, remote, time.time() + self._poll_seconds)
+            await _repeated(lambda: self._jobs.sent(jobs, remote, time.time() + self._poll_seconds))
         else:
-            await self._jobs.landed(jobs)
+            await _repeated(lambda: self._jobs.landed(jobs))
             self._settled({jobs.batch.id})
         return True
 
@@ -167,14 +167,18 @@ class ProviderRelay:
                 await self._bring_home(api, jobs, url)
             await self._report(jobs, state.message)
         except StreamglotError as error:
-            if isinstance(error, StoreUnavailable):
-                raise
-            self._log(
-                {"event": "provider_batch_unread", "upstream": jobs.upstream, "batch": jobs.batch.id, "message": error.message}
-            )
-            await self._jobs.look_again(jobs, time.time() + self._poll_seconds)
+            if not isinstance(error, StoreUnavailable):
+                self._log(
+                    {
+                        "event": "provider_batch_unread",
+                        "upstream": jobs.upstream,
+                        "batch": jobs.batch.id,
+                        "message": error.message,
+                    }
+                )
+            await _repeated(lambda: self._jobs.look_again(jobs, time.time() + self._poll_seconds))
             return True
-        await self._jobs.landed(jobs)
+        await _repeated(lambda: self._jobs.landed(jobs))
         self._cancelled.discard(jobs.remote)
         self._settled({jobs.batch.id})
         return True
@@ -211,3 +215,15 @@ class ProviderRelay:
                 error = {"message": why, "type": "server_error", "code": "provider_batch_ended"}
                 rows.append(result_of(jobs.batch, item, Answer(502, msgspec.json.encode({"error": error})), 1, time.time()))
             await self._queue.commit(rows)
+
+
+async def _repeated(write: Callable[[], Awaitable[None]]) -> None:
+    """Writes until the database accepts it. Otherwise jobs that the provider has would wait until this process counts as dead,
+    and might then be sent and paid again."""
+    while True:
+        try:
+            await write()
+        except StoreUnavailable:
+            await asyncio.sleep(DATABASE_PAUSE)
+        else:
+            break

@@ -180,7 +180,8 @@ class SharedApprovals:
                 if error.code != STORE_UNAVAILABLE or own is None or not undecided:
                     raise
         if own is not None:
-            self._own.decide(id, decision)
+            if found is None or self._own.decided(id) is None:  # ``_step`` may have taken this decision from the table meanwhile
+                self._own.decide(id, decision)
             return True
         if table is None or found is None:
             raise not_open(id)

@@ -69,8 +69,9 @@ class StoredApprovals:
 
     @property
     def generation(self) -> int:
-        """Increases when the database was replaced, which removes all rows."""
-        return self._database.generation
+        """Increases when the rows of this process may be gone: the database was replaced, or another process declared this one
+        dead."""
+        return self._database.generation + self._process.returns
 
     def is_alone(self) -> bool:
         """Whether no other process was alive at the last look, so that nobody else can have decided."""

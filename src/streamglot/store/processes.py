@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, LargeBinary, cast, literal, select, update
+from sqlalchemy import Connection, LargeBinary, and_, cast, literal, select, update
 
 from ..events import StreamError
 from ..messages import Message
@@ -39,10 +39,12 @@ _ERROR: Final = msgspec.json.encode(
 
 
 class Process:
-    """The row of this process in the database."""
+    """The row of this process in the database. ``returns`` counts how often this process was alive after another one had declared
+    it dead. The other one has then ended its turns and removed its open questions."""
 
     def __init__(self, database: Database) -> None:
         self.id = uuid.uuid4().hex
+        self.returns = 0
         self._database = database
         table = schema.processes
         self._watch = Watch(database, select(table).where(table.c.recovered.is_(None), table.c.id != self.id))
@@ -60,8 +62,10 @@ class Process:
         await self._database.write(self.sign_in)
 
     def sign_in(self, connection: Connection) -> None:
-        """Registers the process in the database that is there now. If the database did not know the process, its turns would
-        stay open."""
+        """Registers the process in the database that is there now, and as alive if another process declared it dead. If the
+        database did not know the process, its turns would stay open."""
+        dead = and_(schema.processes.c.id == self.id, schema.processes.c.recovered.is_not(None))
+        self.returns += connection.execute(update(schema.processes).where(dead).values(recovered=None)).rowcount
         now, table = time.time(), self._database.insert(schema.processes)
         row = {
             "id": self.id,

@@ -30,6 +30,11 @@ KEPT_SECONDS: Final = 3600.0
 STORED_BYTES: Final = 8 * 2**20
 """Bytes of the largest answer that goes to the store: half of what its buffer accepts for one stream."""
 
+LOCKED_SECONDS: Final = 10.0
+"""Seconds that a claim waits for a store that another process has locked. Each attempt already waits a second or more."""
+LOCKED_PAUSE: Final = 0.05
+"""Seconds between two of these attempts."""
+
 
 class _Answer(Struct):
     digest: str
@@ -71,14 +76,23 @@ class BatchAnswers:
 
     async def claim(self, caller: str, batch_id: str, digest: str) -> bool:
         """Returns whether this process may run the batch. If not, another process runs it or has just answered it, and ``find``
-        must be called again. A store that fails does not prevent the batch."""
+        must be called again. A store that fails does not prevent the batch. A store that is locked may be about to get the claim of
+        another process: raises StoreLocked if it stays locked for ``LOCKED_SECONDS``."""
         buffer = self._buffer()
         if buffer is None:
             return True
-        try:
-            return await buffer.claim(_stream_id(caller, batch_id), caller, digest)
-        except StreamglotError:
-            return True
+        from ...store.database import StoreLocked
+
+        until = self.clock() + LOCKED_SECONDS
+        while True:
+            try:
+                return await buffer.claim(_stream_id(caller, batch_id), caller, digest)
+            except StoreLocked:
+                if self.clock() >= until:
+                    raise
+                await asyncio.sleep(LOCKED_PAUSE)
+            except StreamglotError:
+                return True
 
     def begin(self, caller: str, batch_id: str, digest: str) -> asyncio.Future[bytes]:
         """Registers a running batch. The caller sets the result or the exception of the future, and then calls ``finish``."""
