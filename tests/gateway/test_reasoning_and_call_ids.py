@@ -150,7 +150,7 @@ def test_the_flag_thinking_finds_reasoning_of_a_model_that_no_profile_knows(
 def test_the_flag_thinking_reaches_upstreams_of_other_dialects(
     gateway: Running, upstream: HostileUpstream, upstream_name: str, field: str, on: Any, off: Any
 ) -> None:
-    upstream.scripts["switched"] = streamed(b"")
+    upstream.scripts["switched"] = streamed()
     for sent_by_client, expected in ((True, on), (False, off)):
         body = {**body_of("openai_chat", f"{upstream_name}/switched"), "max_tokens": 20_000, "thinking": sent_by_client}
         gateway.ask(path_of("openai_chat", ""), body)
