@@ -426,6 +426,40 @@ async def test_a_stream_of_this_process_is_awaited_however_late_its_row_is(
             await gathered(two, "none")
 
 
+@asynchronous
+async def test_no_step_of_a_claim_shows_the_end_of_an_earlier_stream(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier one ended without events, as that of a gateway that stops. A process that follows it must wait, not find its end."""
+    from valkey.asyncio.connection import Connection
+
+    one, two = ValkeyBuffer(valkey_url), ValkeyBuffer(valkey_url)
+    ident, looks = name(), 0
+    key = f"{PREFIX}{ident}"
+    one.open(ident, "anna", nothing, nothing, "earlier")
+    one.end(ident)
+    await soon(lambda: not one.report().queued)
+    send = Connection.send_packed_command
+
+    async def looked_at(connection: Connection, *given: Any, **more: Any) -> None:
+        """Before each command of the first client, the other one looks."""
+        nonlocal looks
+        if connection in one._client.connection_pool._in_use_connections:
+            looks += 1
+            alive = await two._client.exists(f"{key}:live")
+            assert not (alive and await two._last(key) is not None)
+            assert not alive or await two._client.get(f"{key}:head") == b"later"
+        await send(connection, *given, **more)
+
+    await one.head(ident)  # it is connected
+    monkeypatch.setattr(Connection, "send_packed_command", looked_at)
+    assert await one.claim(ident, "anna", "later")
+    assert await one.head(ident) == "later"
+    assert looks > 1
+    assert not await two.claim(ident, "anna", "later")
+    monkeypatch.undo()
+    for buffer in (one, two):
+        await buffer.close()
+
+
 def kill(buffer: Any) -> None:
     """Stops the heartbeats, as if the process were gone."""
     buffer._live.clear()

@@ -34,6 +34,17 @@ from .writer import Report
 PREFIX: Final = "streamglot:stream:"
 KEYS: Final = ("", ":head", ":caller")
 """The suffixes of a stream's keys: its chunks, its head, and its caller."""
+CLAIM: Final = """
+local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+if newest and newest[2][1] == 'end' and tonumber(newest[2][2]) > 0 then return 0 end
+if not redis.call('SET', KEYS[1], '1', 'NX', 'EX', ARGV[1]) then return 0 end
+redis.call('DEL', KEYS[2])
+redis.call('SET', KEYS[3], ARGV[3], 'EX', ARGV[2])
+redis.call('SET', KEYS[4], ARGV[4], 'EX', ARGV[2])
+return 1
+"""
+"""Claims a stream that is not alive and has not ended with events. Keys: its heartbeat and ``KEYS``. Arguments: seconds without a
+heartbeat, seconds that the keys are kept, head, caller."""
 BATCH: Final = 1_000
 BLOCK_MILLISECONDS: Final = 1_000
 CONNECT_SECONDS: Final = 2.0
@@ -62,6 +73,7 @@ class ValkeyBuffer:
         self._faults: tuple[type[Exception], ...] = (ValkeyError, OSError, TimeoutError)
         # Any: the package has no types for asyncio
         self._client: Any = Valkey.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
+        self._claim = self._client.register_script(CLAIM)
         self._bytes, self._keep, self._lost = bytes, int(keep), lost
         self._live: dict[str, LiveStream] = {}
         self._queue = ValkeyQueue(self._client, ResponseError, bytes=queue, back=self._heartbeats, log=log)
@@ -74,34 +86,21 @@ class ValkeyBuffer:
     def open(
         self, stream_id: str, caller: str, on_stop: Callable[[], None], on_reader: Callable[[], None], head: str = ""
     ) -> None:
+        """The caller is written last: who finds it finds a stream that is alive."""
         self._live[stream_id] = LiveStream(caller, on_stop, on_reader, time.time(), head)
+        self._heartbeat(stream_id)
         self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep, size=len(head))
         self._put("streams", "SET", f"{PREFIX}{stream_id}:caller", caller, "EX", self._keep, size=len(caller))
-        self._heartbeat(stream_id)
 
     async def claim(self, stream_id: str, caller: str, head: str) -> bool:
-        """The heartbeat of a stream can be set by one process only, while there is none. A new stream gets its head in the same step,
-        so that no other process sees a claimed stream without a head."""
-        key = f"{PREFIX}{stream_id}"
+        """The heartbeat of a stream can be set by one process only, while there is none. All of it is one step of the server, so that
+        no other process sees a claimed stream without its head, or with the end of an earlier one."""
+        keys = [f"{PREFIX}{stream_id}{suffix}" for suffix in (":live", *KEYS)]
         try:
-            async with self._client.pipeline(transaction=True) as steps:
-                steps.set(f"{key}:live", "1", nx=True, ex=max(1, int(self._lost)))
-                steps.set(f"{key}:head", head, nx=True, ex=self._keep)
-                steps.set(f"{key}:caller", caller, nx=True, ex=self._keep)
-                claimed, *_ = await steps.execute()
-            if not claimed:
-                return False
-            if await self._last(key):
-                await self._client.delete(f"{key}:live")
-                return False
-            async with self._client.pipeline(transaction=True) as steps:
-                steps.delete(key)
-                steps.set(f"{key}:head", head, ex=self._keep)
-                steps.set(f"{key}:caller", caller, ex=self._keep)
-                await steps.execute()
+            claimed = await self._claim(keys=keys, args=[max(1, int(self._lost)), self._keep, head, caller])
         except self._faults as error:
             raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
-        return True
+        return bool(claimed)
 
     def has_reader(self, stream_id: str) -> bool:  # noqa: ARG002  # the other buffers need it
         """Always True: the readers are not known here, and the queue collects the chunks anyway."""
