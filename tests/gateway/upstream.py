@@ -77,7 +77,7 @@ def piece(data: bytes) -> bytes:
 def streamed(*pieces: bytes | Step, media_type: str = "text/event-stream", status: int = 200, **headers: str) -> Script:
     """A whole answer, chunk by chunk."""
     script: list[Step] = [head(status, media_type, transfer_encoding="chunked", **headers)]
-    script += [piece(one) if isinstance(one, bytes) else one for one in pieces]
+    script += [piece(one) if isinstance(one, bytes) else one for one in pieces if one != b""]
     return [*script, b"0\r\n\r\n"]
 
 
