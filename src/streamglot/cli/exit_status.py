@@ -41,6 +41,25 @@ class Ended(KeyboardInterrupt):
         self.status = status
 
 
+def _raise(end: Ended) -> NoReturn:
+    raise end
+
+
+_endings: Final[list[Callable[[Ended], None]]] = [_raise]
+"""The last one is called by a signal that ends the program."""
+
+
+@contextmanager
+def ended_by(end: Callable[[Ended], None]) -> Iterator[None]:
+    """Calls ``end`` for a signal that ends the program, instead of raising Ended wherever the program is at that moment: inside an
+    event loop, that place may be a callback, whose exception nobody gets."""
+    _endings.append(end)
+    try:
+        yield
+    finally:
+        _endings.remove(end)
+
+
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP stop an answer as Ctrl-C does, so that the partial answer is stored. A second signal changes
@@ -48,12 +67,12 @@ def stoppable() -> Iterator[None]:
     handled = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
     status = 0
 
-    def end(number: int, _: FrameType | None) -> NoReturn:
+    def end(number: int, _: FrameType | None) -> None:
         nonlocal status
         status = 128 + number
         for other in handled:
             signal.signal(other, signal.SIG_IGN)
-        raise Ended(status)
+        _endings[-1](Ended(status))
 
     for number in handled:
         signal.signal(number, end)

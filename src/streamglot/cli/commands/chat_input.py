@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
-from ..exit_status import Ended
+from ..exit_status import Ended, ended_by
 from ..output.terminal import one_line, well_formed
 
 if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import Completer
 
 FENCE: Final = '"""'
@@ -86,7 +87,7 @@ def typed_messages(label: Callable[[], str], completions: Callable[[str], Sequen
     )
     while True:
         try:
-            text = well_formed(session.prompt(f"{one_line(label())[:LABEL_CHARS]}> "))
+            text = well_formed(_prompted(session, f"{one_line(label())[:LABEL_CHARS]}> "))
         except Ended:
             raise
         except KeyboardInterrupt:
@@ -94,6 +95,29 @@ def typed_messages(label: Callable[[], str], completions: Callable[[str], Sequen
         except EOFError:
             return
         yield text.strip().removeprefix(FENCE).removesuffix(FENCE).strip("\n") if text.strip().startswith(FENCE) else text
+
+
+def _prompted(session: PromptSession[str], label: str) -> str:
+    """Returns the text that the user types. A signal that ends the program ends the prompt first, so that the terminal is as it was
+    before."""
+    app = session.app
+    ends: list[Ended] = []
+
+    def leave() -> None:
+        if ends and app.is_running and not app.is_done:
+            app.exit(exception=ends[0])
+
+    def end(error: Ended) -> None:
+        ends.append(error)
+        if app.loop is not None:
+            app.loop.call_soon_threadsafe(leave)
+
+    try:
+        with ended_by(end):
+            return session.prompt(label, pre_run=leave)
+    finally:
+        if ends:  # it may have come while the prompt ended
+            raise ends[0]
 
 
 def _completer(completions: Callable[[str], Sequence[str] | None]) -> Completer:
