@@ -1,49 +1,154 @@
-"""Queries that are repeated only when the database has changed."""
+"""Repeated queries: they are skipped if nobody else can have changed the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import asyncio
+from typing import Any
 
 import pytest
-from sqlalchemy import Executable, text
+from sqlalchemy import Connection, insert, select
 
 from store.turns import asynchronous
-from streamglot.store import Database
-from streamglot.store.database import StoreUnavailable, Watch
-from streamglot.store.sql_types import DatabaseRow
+from streamglot.store import Store, StoreSettings, buffer, schema
+from streamglot.store.database import Database, StoreUnavailable, Watch
+from waiting import soon
+
+COLUMNS = {"place": "elsewhere", "pid": 1, "born": "", "started": 1.0, "seen": 1.0}
+
+
+async def sign_in(database: Database, name: str) -> None:
+    await database.execute(insert(schema.processes), {"id": name, **COLUMNS})
+
+
+def names(rows: Any) -> list[str] | None:
+    return None if rows is None else [row.id for row in rows]
 
 
 @asynchronous
-async def test_rows_that_change_during_a_look_are_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_sees_only_changes_of_other_processes(url: str) -> None:
+    ours, theirs = await Database.open(url), await Database.open(url)
+    watch = Watch(ours, select(schema.processes).order_by(schema.processes.c.id))
+    assert names(await watch.look()) == []
+    unchanged: list[str] | None = None if ours.is_sqlite else []  # PostgreSQL runs the query again: it cannot tell
+    assert names(await watch.look()) == unchanged
+    await sign_in(theirs, "a")
+    assert names(await watch.look()) == ["a"]
+    assert names(await watch.look()) == (None if ours.is_sqlite else ["a"])
+    await sign_in(ours, "b")
+    watch.forget()
+    assert names(await watch.look()) == ["a", "b"]
+    await ours.close()
+    await theirs.close()
+
+
+@asynchronous
+async def test_a_failed_look_is_repeated(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = [await Database.open(f"sqlite:///{tmp_path}/s.db") for _ in range(2)]
+    watch = Watch(ours, select(schema.processes))
+    await watch.look()
+    await sign_in(theirs, "a")
+
+    async def gone(*_: object) -> Any:
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ours, "fetch", gone)
+        with pytest.raises(StoreUnavailable):
+            await watch.look()
+    assert names(await watch.look()) == ["a"]
+    await ours.close()
+    await theirs.close()
+
+
+@asynchronous
+async def test_rows_that_change_during_a_look_are_looked_at_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     database = await Database.open(f"sqlite:///{tmp_path}/s.db")
-    watch = Watch(database, text("SELECT 1"))
+    watch = Watch(database, select(schema.processes))
     fetch = database.fetch
 
-    async def changed_meanwhile(question: Executable) -> Sequence[DatabaseRow]:
-        rows = await fetch(question)
+    async def changed_meanwhile(*question: Any) -> Any:
+        rows = await fetch(*question)
         watch.forget()
         return rows
 
-    monkeypatch.setattr(database, "fetch", changed_meanwhile)
-    assert await watch.look() is not None
-    monkeypatch.setattr(database, "fetch", fetch)
-    assert await watch.look() is not None, "it was changed"
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "fetch", changed_meanwhile)
+        assert names(await watch.look()) == []
+    assert names(await watch.look()) == [], "it was changed"
     assert await watch.look() is None
     await database.close()
 
 
 @asynchronous
-async def test_a_look_that_failed_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replaced_file_counts_as_changed(tmp_path: Any) -> None:
     database = await Database.open(f"sqlite:///{tmp_path}/s.db")
-    watch = Watch(database, text("SELECT 1"))
-
-    async def failing(_: Executable) -> Sequence[DatabaseRow]:
-        raise StoreUnavailable("away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(database, "fetch", failing)
-        with pytest.raises(StoreUnavailable):
-            await watch.look()
-    assert await watch.look() is not None
+    await sign_in(database, "a")
+    watch = Watch(database, select(schema.processes))
+    while await watch.look() is not None:
+        pass
+    (tmp_path / "s.db").rename(tmp_path / "away.db")
+    for more in ("s.db-wal", "s.db-shm"):
+        (tmp_path / more).unlink(missing_ok=True)
+    other = await Database.open(f"sqlite:///{tmp_path}/s.db")
+    await sign_in(other, "b")
+    await other.close()
+    await sign_in(database, "c")
+    assert names(await watch.look()) == ["b", "c"]
     await database.close()
+
+
+@asynchronous
+async def test_the_version_is_unknown_during_a_write(tmp_path: Any) -> None:
+    database = await Database.open(f"sqlite:///{tmp_path}/s.db")
+    assert database.version() is not None
+    seen: list[object] = []
+
+    def work(_: Connection) -> None:
+        seen.append(database.version())
+
+    await database.write(work)
+    assert seen == [None]
+    assert database.version() is not None
+    await database.close()
+    assert database.version() is None
+
+
+@pytest.mark.usefixtures("no_periodic_steps")
+@asynchronous
+async def test_streams_of_a_single_process_cause_no_queries(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffer, "WATCH_SECONDS", 0.01)
+    url = f"sqlite:///{tmp_path}/s.db"
+    store = await Store.open(StoreSettings(url=url))
+    asked: list[str] = []
+    wanted: list[str] = []
+    fetch, version = Database.fetch, Database.version
+    looks = 0
+
+    async def counted(database: Database, *question: Any) -> Any:
+        if database is store.database:
+            asked.append(str(question[0]))
+        return await fetch(database, *question)
+
+    def looked(database: Database) -> Any:
+        nonlocal looks
+        looks += database is store.database
+        return version(database)
+
+    monkeypatch.setattr(Database, "fetch", counted)
+    monkeypatch.setattr(Database, "version", looked)
+    store.buffer.open("turn_1", "", lambda: None, lambda: wanted.append("turn_1"))
+    await store.writer.flush()
+    before = looks
+    await soon(lambda: looks > before + 1)  # the first look after the commit queries
+    asked.clear()
+    before = looks
+    await soon(lambda: looks > before + 5)
+    assert asked == []
+    other = await Store.open(StoreSettings(url=url))
+    reader = asyncio.ensure_future(anext(aiter(other.buffer.read("turn_1"))))
+    await soon(lambda: bool(wanted))
+    assert asked
+    store.buffer.append("turn_1", 1, 1, b"x")
+    assert (await reader).data == b"x"
+    await store.close()
+    await other.close()

@@ -86,7 +86,7 @@ class ValkeyBuffer:
     def open(
         self, stream_id: str, caller: str, on_stop: Callable[[], None], on_reader: Callable[[], None], head: str = ""
     ) -> None:
-        """The caller is written last: who finds it finds a stream that is alive."""
+        """Writes the caller last, so that a reader that finds it finds a stream that is alive."""
         self._live[stream_id] = LiveStream(caller, on_stop, on_reader, time.time(), head)
         self._heartbeat(stream_id)
         self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep, size=len(head))

@@ -30,7 +30,7 @@ export function setKey(key) {
   for (const listener of keyListeners) listener("changed");
 }
 
-/** ``listener("needed")``: the gateway refused a request with the key that is still in use, or without one; ``listener("changed")``: the key was changed. */
+/** ``listener("needed")``: the gateway refused the key in use, or a request without one; ``listener("changed")``: the key was changed. */
 export function onKey(listener) {
   keyListeners.add(listener);
   return () => keyListeners.delete(listener);
