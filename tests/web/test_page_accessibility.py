@@ -184,6 +184,7 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, locked: Runni
     dialog = page.get_by_role("dialog", name="This gateway requires a key")
     dialog.get_by_label("Key").fill("wrong")
     dialog.get_by_role("button", name="Use this key").click()
+    expect(dialog.get_by_label("Key")).to_have_value("")  # the dialog has closed, and asks again
     dialog.get_by_label("Key").fill("sesame")
     dialog.get_by_role("button", name="Use this key").click()
     expect(dialog).to_have_count(0)
