@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 from typing import Any
 
 import pytest
@@ -44,6 +46,7 @@ def test_ways_to_write_a_call(format: str, text: str) -> None:
         ("'a\\tb\\x41\\u00e9\\U0001F389\\q\\xZZ'", "a\tbAé🎉\\q\\xZZ"),
         ("'a\nb\\\nc'", "a\nbc"),
         ("('a', 1)", ["a", 1]),
+        ("('a',)", ["a"]),
         ("{'k': ['v', None, True], \"w\": {}}", {"k": ["v", None, True], "w": {}}),
         ("{'k': 'it's'}", {"k": "it's"}),
         ("-1.5e3", -1500.0),
@@ -70,6 +73,27 @@ def test_literals(text: str, value: Any) -> None:
         found = read_all_ways(written, "lfm2")
         assert arguments(found)[0][1]["city"] == value
         assert found["complete"] == [True]
+
+
+@pytest.mark.parametrize(
+    "value", [f"one{gap}two = three" for gap in (", ", ") ", "): ", ": ", ",", ")", " = ", "; ", ".\n", " (")]
+)
+@pytest.mark.parametrize("place", ["{}", "['x', {}]", "[{}, 'x']", "{{'k': {}}}", "{{'k': {}, 'l': 2}}"])
+def test_a_string_is_cut_in_two_anywhere(place: str, value: str) -> None:
+    for middle in range(1, len(value) + 1):
+        text = place.format(f"{value[:middle]!r}{value[middle:]!r}")
+        found = read_all_ways(LFM.format(f"[get_weather(city={text}, days=2)]"), "lfm2")
+        assert arguments(found) == [("get_weather", {"city": ast.literal_eval(text), "days": 2})], text
+
+
+@pytest.mark.parametrize(
+    "place", ["[{}]", "[{}, 2]", "[{}, -.5]", "[{}, True]", "[{}, 'x']", "[{}, [2]]", "[{},]", "({},)", "({}, 2)", "{{'k': {}}}"]
+)
+def test_the_last_quote_of_a_string_is_text(place: str) -> None:
+    text = place.format("'a disk of 5''")
+    found = read_all_ways(LFM.format(f"[get_weather(city={text}, days=2)]"), "lfm2")
+    expected = json.loads(json.dumps(ast.literal_eval(place.format('"a disk of 5\'"'))))
+    assert arguments(found) == [("get_weather", {"city": expected, "days": 2})]
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,19 @@ _AFTER_ARGUMENT = re.compile(
     r"\s*(?:(?P<sure>\)\s*[,\]<;]|\)[ \t]*\n|,\s*[A-Za-z_]\w{0,63}\s*=|,\s*\))"
     r"|(?P<open>$|\)\s*$|,\s*$|,\s*[A-Za-z_]\w{0,63}\s*$))"
 )
-_AFTER_MEMBER = re.compile(r"\s*(?:(?P<sure>[\]}:)]|,\s*[\"'\[{(\w+\-\]}.])|(?P<open>$|,\s*$))")
+_AFTER_MEMBER = re.compile(r"\s*(?:(?P<sure>[\]}:)]|,\s*[\"'\[{(\w+\-\])}.])|(?P<open>$|,\s*$))")
+_LITERAL = r"(?:[\"'\[{(]|[+-]?\.?\d|(?:True|False|None|true|false|null)(?=\W))"
+"""The beginning of a value."""
+_PART_OF_LITERAL = r"(?:[+-]?\.?|[A-Za-z]{1,5})$"
+_ARGUMENT_AFTER_TWO = re.compile(
+    rf"\s*(?:(?P<sure>\)\s*[,\]<;]|\)[ \t]*\n|,\s*[A-Za-z_]\w{{0,63}}\s*=\s*{_LITERAL}|,\s*\))"
+    rf"|(?P<open>$|\)\s*$|,\s*$|,\s*[A-Za-z_]\w{{0,63}}\s*(?:$|=\s*{_PART_OF_LITERAL})))"
+)
+_MEMBER_AFTER_TWO = re.compile(
+    rf"\s*(?:(?P<sure>[\]}}]|\)\s*[,\])}}<;]|\)[ \t]*\n|,\s*(?:{_LITERAL}|[\])}}]))"
+    rf"|(?P<open>$|\)\s*$|,\s*{_PART_OF_LITERAL}))"
+)
+"""What may follow two quotes if the first is text. It is narrower than what may follow one: ``'a'', b'`` is two strings."""
 _NEXT_LITERAL = re.compile(r"\s*,\s*(?:(?P<sure>[\"'\[{]|[+-]?\.?\d|(?:True|False|None)\b.)|(?P<open>[+-]?\.?$))", re.S)
 """An argument without a name."""
 _NEXT_STRING = re.compile(r"\s*[\"']|\s+[rRbBuUfF]{1,2}[\"']")
@@ -153,12 +165,13 @@ class _PythonString:
     is *loose* after an unescaped quote that is text: the rules of Python do not apply to it any more. A string with three quotes,
     or after another string, is never loose: it ends by the rules of Python."""
 
-    __slots__ = ("_after", "_joined", "_loose", "_quote", "_quotes")
+    __slots__ = ("_after", "_after_two", "_joined", "_loose", "_quote", "_quotes")
 
     def __init__(self, quote: str, notation: Notation, nested: bool | None) -> None:
         self._quote = quote
         self._quotes = notation.quotes
         self._after: re.Pattern[str] | None = _AFTER_MEMBER if nested else _AFTER_ARGUMENT
+        self._after_two = _MEMBER_AFTER_TWO if nested else _ARGUMENT_AFTER_TWO
         if nested is None or (notation.exact and not nested):
             self._after = None
         self._loose = False
@@ -180,7 +193,7 @@ class _PythonString:
                 return "text"
             if (yield from _follows(source, 1, _NEXT_LITERAL)):
                 return "end"
-        if certain or not (yield from self._is_one_more(source, self._after)):
+        if certain or not (yield from self._is_one_more(source)):
             if (yield from _follows(source, size, _CONTINUES)):
                 if _NEXT_STRING.match(source.text, source.at + size) is None:
                     raise Malformed("an argument is an expression")
@@ -190,11 +203,11 @@ class _PythonString:
         self._loose = True
         return "text"
 
-    def _is_one_more(self, source: Source, after: re.Pattern[str]) -> Generator[None, None, bool]:
-        """Whether two quotes end the string, and the first is text: ``"say "hi""``."""
+    def _is_one_more(self, source: Source) -> Generator[None, None, bool]:
+        """Whether there are two quotes, of which the first is text and the second ends the string: ``"a disk of 5""``."""
         if not (yield from source.follows((self._quote * 2,))) or (yield from source.follows((self._quote * 3,))):
             return False
-        return (yield from _follows(source, 2, after))
+        return (yield from _follows(source, 2, self._after_two))
 
     def next_string(self, source: Source) -> Generator[None, None, str]:
         """Reads up to the inside of the string that follows; returns its quote."""
