@@ -121,11 +121,13 @@ soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and 
 	cd tests && ../$(BIN)/python -m gateway.soak_signals $(SOAK_SECONDS) $(SOAK_WORKERS)
 	cd tests && ../$(BIN)/python -m gateway.soak_policies $(SOAK_STREAMS) 2
 
-fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=, and FUZZ_SPLITS= random splits through every policy
+fuzz: $(READY) ## random and broken input for FUZZ_SECONDS= each, FUZZ_SPLITS= random splits through every policy
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
 	cd tests && ../$(BIN)/python -m fuzz_http $(FUZZ_SECONDS)
 	cd tests && ../$(BIN)/python -m fuzz_upstream $(FUZZ_SECONDS)
 	cd tests && ../$(BIN)/python -m fuzz_policies $(FUZZ_SPLITS)
+	end=$$(($$(date +%s) + $(FUZZ_SECONDS))); while [ $$(date +%s) -lt $$end ]; do \
+	  $(BIN)/python -m pytest -q -n 2 -m hypothesis --hypothesis-profile=random || exit 1; done
 
 docs: $(READY) ## write the generated parts of docs/ anew
 	$(BIN)/python -m docs.generate

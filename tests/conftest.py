@@ -15,8 +15,10 @@ from clients.node import NodeClients, missing
 from store.servers import NoServer, Postgres, started_valkey
 
 # How fast inputs are generated and tried depends on the load of the machine, so it must not fail a test.
-settings.register_profile("streamglot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("streamglot")
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The suite generates the same inputs in each run; `make fuzz` runs the same tests with new ones.
+settings.register_profile("suite", settings.get_profile("random"), derandomize=True)
+settings.load_profile("suite")
 
 # A shell starts background jobs with Ctrl-C ignored, and the programs that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
