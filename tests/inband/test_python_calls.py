@@ -87,7 +87,8 @@ def test_a_string_is_cut_in_two_anywhere(place: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["[{}]", "[{}, 2]", "[{}, -.5]", "[{}, True]", "[{}, 'x']", "[{}, [2]]", "[{},]", "({},)", "({}, 2)", "{{'k': {}}}"]
+    "place",
+    ["{}", "[{}]", "[{}, 2]", "[{}, -.5]", "[{}, True]", "[{}, 'x']", "[{}, [2]]", "[{},]", "({},)", "({}, 2)", "{{'k': {}}}"],
 )
 def test_the_last_quote_of_a_string_is_text(place: str) -> None:
     text = place.format("'a disk of 5''")

@@ -129,17 +129,17 @@ def inside_string(source: Source, out: list[str], sink: Sink, notation: Notation
 
 
 _STOPS = {'"': re.compile(r'["\\\x00-\x1f]'), "'": re.compile(r"['\\\x00-\x1f]")}
-_AFTER_ARGUMENT = re.compile(
-    r"\s*(?:(?P<sure>\)\s*[,\]<;]|\)[ \t]*\n|,\s*[A-Za-z_]\w{0,63}\s*=|,\s*\))"
-    r"|(?P<open>$|\)\s*$|,\s*$|,\s*[A-Za-z_]\w{0,63}\s*$))"
-)
-_AFTER_MEMBER = re.compile(r"\s*(?:(?P<sure>[\]}:)]|,\s*[\"'\[{(\w+\-\])}.])|(?P<open>$|,\s*$))")
+_NAME = r"[A-Za-z_]\w{0,63}"
+_END_OF_CALL = r"\)\s*[,\]<;]|\)[ \t]*\n"
 _LITERAL = r"(?:[\"'\[{(]|[+-]?\.?\d|(?:True|False|None|true|false|null)(?=\W))"
 """The beginning of a value."""
 _PART_OF_LITERAL = r"(?:[+-]?\.?|[A-Za-z]{1,5})$"
+"""The text ends before it is known whether a value begins."""
+_AFTER_ARGUMENT = re.compile(rf"\s*(?:(?P<sure>{_END_OF_CALL}|,\s*{_NAME}\s*=|,\s*\))|(?P<open>$|\)\s*$|,\s*$|,\s*{_NAME}\s*$))")
+_AFTER_MEMBER = re.compile(r"\s*(?:(?P<sure>[\]}:)]|,\s*[\"'\[{(\w+\-\])}.])|(?P<open>$|,\s*$))")
 _ARGUMENT_AFTER_TWO = re.compile(
-    rf"\s*(?:(?P<sure>\)\s*[,\]<;]|\)[ \t]*\n|,\s*[A-Za-z_]\w{{0,63}}\s*=\s*{_LITERAL}|,\s*\))"
-    rf"|(?P<open>$|\)\s*$|,\s*$|,\s*[A-Za-z_]\w{{0,63}}\s*(?:$|=\s*{_PART_OF_LITERAL})))"
+    rf"\s*(?:(?P<sure>{_END_OF_CALL}|,\s*{_NAME}\s*=\s*{_LITERAL}|,\s*\))"
+    rf"|(?P<open>$|\)\s*$|,\s*$|,\s*{_NAME}\s*(?:$|=\s*{_PART_OF_LITERAL})))"
 )
 _MEMBER_AFTER_TWO = re.compile(
     rf"\s*(?:(?P<sure>[\]}}]|\)\s*[,\])}}<;]|\)[ \t]*\n|,\s*(?:{_LITERAL}|[\])}}]))"
