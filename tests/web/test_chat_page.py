@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import FilePayload, Locator, Page, expect
+from playwright.sync_api import FilePayload, Locator, Page, Route, expect
 
 from gateway.running import Running
 from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
@@ -158,6 +158,44 @@ def test_a_reload_continues_with_the_stream(watched: Watched, upstream: HostileU
     assert text_of(page) == "".join(pieces)
     assert len(upstream.requests(name)) == 1, "the upstream was asked once"
     expect(page.get_by_label("You", exact=True)).to_contain_text("Count")
+
+
+def test_a_reload_before_the_page_is_drawn_again_keeps_the_session(watched: Watched, upstream: HostileUpstream) -> None:
+    """The answer has come whole, and the address of the page does not name its session yet."""
+    upstream.scripts["lab-undrawn"] = text_script("Here it is")
+    page = use_model(watched, "lab-undrawn")
+    page.get_by_label("Your message").fill("Where is it?")
+    page.evaluate("window.requestAnimationFrame = () => 0")  # no frame is drawn from now on
+    with page.expect_response("**/turns/*"):  # the page asks for the price of an answer that it has read
+        page.keyboard.press("Enter")
+    assert "ses_" not in page.url
+    page.reload()
+    expect(answers(page)).to_contain_text("Here it is")
+    page.wait_for_url("**/#/chat/ses_*")
+    assert page.evaluate("sessionStorage.getItem('streamglot.pending')") is None
+    assert len(upstream.requests("lab-undrawn")) == 1, "the upstream was asked once"
+
+
+def test_a_question_is_not_replaced_by_the_session_of_before_the_reload(watched: Watched, upstream: HostileUpstream) -> None:
+    """The user asks something new while the page looks for the answer that began before it was loaded again."""
+    gate = threading.Event()
+    upstream.scripts["lab-before"] = text_script(Until(gate), "Of before")
+    page = use_model(watched, "lab-before")
+    ask(page, "Before")
+    asked_upstream(page, upstream, "lab-before")
+    held: list[Route] = []
+    watched.context.route("**/turns?limit=20", lambda route: held.append(route))
+    page.reload()
+    reached(page, lambda: held)
+    upstream.scripts["lab-before"] = text_script("Of now")
+    ask(page, "Now")
+    over(page)
+    with page.expect_response("**/turns?limit=20"):
+        held[0].continue_()
+    page.wait_for_url("**/#/chat/ses_*")
+    gate.set()
+    expect(page.get_by_label("You", exact=True)).to_have_text(["Now"])
+    expect(answers(page)).to_contain_text("Of now")
 
 
 def test_a_tool_of_the_gateway_runs_in_a_card(watched: Watched, upstream: HostileUpstream) -> None:

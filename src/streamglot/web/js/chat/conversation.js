@@ -5,7 +5,7 @@ import { Store } from "../lib/store.js";
 import { say } from "../ui.js";
 import { Answer, STATES, fromStored, storedAnswer, takeTimes, toMessages } from "./answer.js";
 
-const PENDING = "streamglot.pending"; // the request id of an answer whose session is not known yet
+const PENDING = "streamglot.pending"; // the request id of an answer whose session the page's address does not name yet
 const STOP_MILLISECONDS = 3000; // how long a stopped stream may take to end before its connection is cut
 const STORED_TRIES = 12; // a turn is in the store within 200 ms: looked for up to 3 s on a busy machine
 
@@ -44,6 +44,12 @@ export class Conversation extends Store {
     this.#number += 1;
     this.#abort?.abort();
     this.#abort = null;
+    sessionStorage.removeItem(PENDING);
+  }
+
+  /** The page's address names the session: a page that is loaded again finds it there. */
+  addressed() {
+    sessionStorage.removeItem(PENDING);
   }
 
   // --- asking
@@ -100,12 +106,12 @@ export class Conversation extends Store {
     if (settings.tools) body.streamglot = { tools: settings.tools };
     const headers = { "x-request-id": answer.requestId, "x-streamglot-keep": "1" };
     if (this.sessionId) headers["x-streamglot-session"] = this.sessionId;
-    sessionStorage.setItem(PENDING, answer.requestId);
+    if (!this.sessionId) sessionStorage.setItem(PENDING, answer.requestId);
     try {
       const response = await send("/agui", { body, headers, signal: abort.signal });
       if (number === this.#number) await this.#read(response, answer, number);
     } catch (error) {
-      this.#failed(answer, error);
+      this.#failed(answer, error, number);
     }
   }
 
@@ -115,7 +121,6 @@ export class Conversation extends Store {
     answer.streamId = headers.get("x-streamglot-stream") ?? answer.streamId;
     answer.upstream = headers.get("x-streamglot-upstream") ?? answer.upstream;
     this.sessionId = headers.get("x-streamglot-session") ?? this.sessionId;
-    sessionStorage.removeItem(PENDING);
     this.changed();
     let told = answer.state;
     for await (const list of events(response)) {
@@ -130,17 +135,17 @@ export class Conversation extends Store {
     await this.#price(answer);
   }
 
-  #failed(answer, error) {
-    sessionStorage.removeItem(PENDING);
+  #failed(answer, error, number) {
     if (error.name === "AbortError") {
       if (answer.live) answer.end("stopped");
     } else {
       const { message, code = "", status = 0 } = error;
       answer.turnId ||= error.turnId ?? "";
-      this.sessionId = error.sessionId || this.sessionId;
+      if (number === this.#number) this.sessionId = error.sessionId || this.sessionId;
       answer.fail({ message, code, status, retryable: !(error instanceof ApiError) || status === 0 || status === 429 || status >= 500 });
       say(`${STATES.error}: ${message}`);
     }
+    if (number === this.#number && !this.sessionId) sessionStorage.removeItem(PENDING);
     this.changed();
   }
 
@@ -210,9 +215,9 @@ export class Conversation extends Store {
     const abort = (this.#abort = new AbortController());
     try {
       const response = await send(`/v1/streams/${encodeURIComponent(answer.streamId)}?after=0`, { signal: abort.signal });
-      await this.#read(response, answer, number);
+      if (number === this.#number) await this.#read(response, answer, number);
     } catch (error) {
-      this.#failed(answer, error);
+      this.#failed(answer, error, number);
     }
   }
 
@@ -220,10 +225,13 @@ export class Conversation extends Store {
   async pendingSession() {
     const requestId = sessionStorage.getItem(PENDING);
     if (!requestId) return "";
-    sessionStorage.removeItem(PENDING);
+    const number = this.#number;
     const find = ({ data }) => data.find((turn) => turn.request_id === requestId);
     const found = await stored(() => request("/turns?limit=20"), find);
-    return found ? (find(found)?.session_id ?? "") : "";
+    if (number !== this.#number) return ""; // meanwhile the user asked something, or opened a session
+    const session = found ? (find(found).session_id ?? "") : "";
+    if (!session) sessionStorage.removeItem(PENDING);
+    return session;
   }
 }
 

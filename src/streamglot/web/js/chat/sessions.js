@@ -2,7 +2,7 @@
 
 import { html, useCallback, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { download, request } from "../api.js";
-import { href, navigate } from "../router.js";
+import { href } from "../router.js";
 import { Dialog, Glyph, MenuButton, ago, plain, toast } from "../ui.js";
 
 const PAGE = 60;
@@ -120,7 +120,6 @@ function Rename({ session, onRename, onClose }) {
   const submit = (event) => {
     event.preventDefault();
     onRename(session, title);
-    navigate(location.hash, true);
   };
   return html`<${Dialog} title="Rename the session" onClose=${onClose}>
     <form onSubmit=${submit}>

@@ -38,11 +38,19 @@ export function ChatPage({ route }) {
     if (session && session !== conversation.sessionId) conversation.open(session);
     else if (!session && conversation.sessionId && first) navigate(href("chat", conversation.sessionId), true);
     else if (!session && conversation.sessionId) conversation.reset();
-    else if (!session && !conversation.turns.length) conversation.pendingSession().then((found) => found && navigate(href("chat", found), true));
+    else if (!session && !conversation.turns.length) {
+      let left = false;
+      conversation.pendingSession().then((found) => !left && found && navigate(href("chat", found), true));
+      return () => (left = true);
+    }
+    return undefined;
   }, [session]);
   useEffect(() => {
     if (conversation.sessionId && conversation.sessionId !== session) navigate(href("chat", conversation.sessionId), true);
   }, [conversation.sessionId]);
+  useEffect(() => {
+    if (session && session === conversation.sessionId) conversation.addressed();
+  }, [session, conversation.sessionId]);
   useEffect(() => {
     const keys = (event) => {
       if (event.key === "Escape" && conversation.busy && !document.querySelector("dialog[open], .menu")) {
