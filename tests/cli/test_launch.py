@@ -18,13 +18,14 @@ from waiting import until
 
 AGENT = """\
 #!{python}
-import json, os, signal, sys, time, urllib.request
+import json, os, signal, sys, urllib.request
 address = os.environ["ANTHROPIC_BASE_URL"]
 print(address, flush=True)
 if "wait" in sys.argv:
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(3))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a handler could run before a sleep begins, which would then go on
     print("waiting", flush=True)
-    time.sleep(600)
+    signal.sigwait([signal.SIGINT])
+    sys.exit(3)
 body = {{"model": os.environ["ANTHROPIC_DEFAULT_HAIKU_MODEL"], "max_tokens": 9, "messages": [{{"role": "user", "content": "hi"}}]}}
 request = urllib.request.Request(address + "/v1/messages", json.dumps(body).encode(), {{"content-type": "application/json"}})
 print(json.load(urllib.request.urlopen(request))["content"][0]["text"], sys.argv[1:], "ANTHROPIC_API_KEY" in os.environ)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from contextlib import ExitStack, suppress
@@ -140,3 +142,33 @@ def test_the_last_of_several_hang_up_signals_decides(monkeypatch: pytest.MonkeyP
         finally:
             signal.signal(signal.SIGHUP, before)
     assert supervisor._loaded is configs[1]
+
+
+WAITING = """\
+import os, signal, threading
+from streamglot.gateway.serve import ended_child, woken_by_signals
+
+ended, lives = os.pipe()
+child = os.fork()
+if not child:
+    os.close(lives)
+    os._exit(len(os.read(ended, 1)))  # with its parent at the latest
+signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+
+def terminate():
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+with woken_by_signals() as woken:
+    threading.Timer(0.2, terminate).start()  # after the wait has begun; the order does not matter
+    assert ended_child(woken) == child
+"""
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_for_a_worker_is_handled() -> None:
+    """Another thread gets it, so the thread that waits is not interrupted. The same happens to a signal just before the wait."""
+    done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, timeout=WAIT_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr.decode()

@@ -9,8 +9,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from ..config import PARENT, LoadedConfig
@@ -94,18 +94,19 @@ class _Supervisor:
     def run(self, workers: int) -> int:
         for number in SIGNALS:
             signal.signal(number, self._pass_on)
-        for _ in range(workers):
-            self._start()
-        while self._children:
-            child, _ = os.wait()
-            if child not in self._children:
-                continue  # a child that another part of the process started
-            started = self._children.pop(child)
-            metrics.forget(child)
-            if not self._stopping and time.monotonic() - started < SHORTEST_LIFE:
-                time.sleep(SHORTEST_LIFE)
-            if not self._stopping:
+        with woken_by_signals() as woken:
+            for _ in range(workers):
                 self._start()
+            while self._children:
+                child = ended_child(woken)
+                if child not in self._children:
+                    continue  # a child that another part of the process started
+                started = self._children.pop(child)
+                metrics.forget(child)
+                if not self._stopping and time.monotonic() - started < SHORTEST_LIFE:
+                    time.sleep(SHORTEST_LIFE)
+                if not self._stopping:
+                    self._start()
         block_reload()
         return 0
 
@@ -129,7 +130,8 @@ class _Supervisor:
         try:
             # a terminal signals the whole process group, and the supervisor forwards signals: children must not get them twice
             os.setpgrp()
-            for number in SIGNALS:
+            signal.set_wakeup_fd(-1)
+            for number in (*SIGNALS, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             worker(Gateway(loaded), self._process).run(self._listener)  # run() also handles the signals that were blocked
             status = 0
@@ -178,6 +180,30 @@ class _Supervisor:
             Log()({"event": "reload_failed", "process": "supervisor", "message": message})
         else:
             self._loaded = loaded
+
+
+@contextmanager
+def woken_by_signals() -> Iterator[socket.socket]:
+    """Yields a socket that gets a byte from every handled signal, and from every child that ends. Without it, a signal that comes
+    just before ``os.wait`` blocks, or to another thread, would be handled only when a child ends."""
+    woken, wake = socket.socketpair()
+    with woken, wake:
+        wake.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # a signal without a handler would write nothing
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        try:
+            yield woken
+        finally:
+            signal.set_wakeup_fd(-1)
+
+
+def ended_child(woken: socket.socket) -> int:
+    """Waits until a child has ended, and returns its process id. Meanwhile the handlers of signals run."""
+    while True:
+        child, _ = os.waitpid(-1, os.WNOHANG)
+        if child:
+            return child
+        woken.recv(4096)
 
 
 def check_start(loaded: LoadedConfig, environment: Mapping[str, str]) -> None:
