@@ -44,11 +44,11 @@ export class Conversation extends Store {
     this.#number += 1;
     this.#abort?.abort();
     this.#abort = null;
-    sessionStorage.removeItem(PENDING);
+    this.forgetPending();
   }
 
-  /** The page's address names the session: a page that is loaded again finds it there. */
-  addressed() {
+  /** Forgets the pending request. The page's address names its session, or nobody looks for it any more. */
+  forgetPending() {
     sessionStorage.removeItem(PENDING);
   }
 
@@ -145,7 +145,7 @@ export class Conversation extends Store {
       answer.fail({ message, code, status, retryable: !(error instanceof ApiError) || status === 0 || status === 429 || status >= 500 });
       say(`${STATES.error}: ${message}`);
     }
-    if (number === this.#number && !this.sessionId) sessionStorage.removeItem(PENDING);
+    if (number === this.#number && !this.sessionId) this.forgetPending();
     this.changed();
   }
 
@@ -230,7 +230,7 @@ export class Conversation extends Store {
     const found = await stored(() => request("/turns?limit=20"), find);
     if (number !== this.#number) return ""; // meanwhile the user asked something, or opened a session
     const session = found ? (find(found).session_id ?? "") : "";
-    if (!session) sessionStorage.removeItem(PENDING);
+    if (!session) this.forgetPending();
     return session;
   }
 }

@@ -49,7 +49,7 @@ export function ChatPage({ route }) {
     if (conversation.sessionId && conversation.sessionId !== session) navigate(href("chat", conversation.sessionId), true);
   }, [conversation.sessionId]);
   useEffect(() => {
-    if (session && session === conversation.sessionId) conversation.addressed();
+    if (session && session === conversation.sessionId) conversation.forgetPending();
   }, [session, conversation.sessionId]);
   useEffect(() => {
     const keys = (event) => {
