@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from cli.shell import Shell, text_answer
 from gateway.running import running
 from gateway.upstream import hostile, whole
 from streamglot.cli.commands.launch import AGENTS, Place, is_gateway
-from waiting import until
+from waiting import WAIT_SECONDS, until
 
 AGENT = """\
 #!{python}
@@ -22,10 +23,10 @@ import json, os, signal, sys, urllib.request
 address = os.environ["ANTHROPIC_BASE_URL"]
 print(address, flush=True)
 if "wait" in sys.argv:
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a handler could run before a sleep begins, which would then go on
+    awaited = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)  # a handler could run before a sleep begins, which would then go on
     print("waiting", flush=True)
-    signal.sigwait([signal.SIGINT])
-    sys.exit(3)
+    sys.exit(100 + signal.sigwait(awaited))
 body = {{"model": os.environ["ANTHROPIC_DEFAULT_HAIKU_MODEL"], "max_tokens": 9, "messages": [{{"role": "user", "content": "hi"}}]}}
 request = urllib.request.Request(address + "/v1/messages", json.dumps(body).encode(), {{"content-type": "application/json"}})
 print(json.load(urllib.request.urlopen(request))["content"][0]["text"], sys.argv[1:], "ANTHROPIC_API_KEY" in os.environ)
@@ -68,7 +69,74 @@ def test_interrupts_are_for_the_agent(agent: Shell) -> None:
     with agent.terminal("launch", "claude", "-m", "recorded/x", "wait") as terminal:
         terminal.until(b"waiting")
         terminal.type("\x03")
-        assert terminal.end() == 3
+        assert terminal.end() == 100 + signal.SIGINT
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_launcher_is_passed_on_to_the_agent(agent: Shell, number: signal.Signals) -> None:
+    with agent.started("launch", "claude", "-m", "recorded/x", "wait") as launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        assert launcher.stdout.readline() == b"waiting\n"
+        launcher.send_signal(number)
+        assert launcher.wait(WAIT_SECONDS) == 100 + number
+
+
+LAUNCHER = """\
+import os, signal, subprocess, sys, threading, time
+from streamglot.cli.commands import launch
+
+agent = "import signal, sys; signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM]); sys.stdin.read()"
+{before}
+print(launch._run([sys.executable, "-c", agent], os.environ))
+"""
+
+TO_ANOTHER_THREAD = """\
+def terminate():
+    while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        time.sleep(0.01)
+    time.sleep(0.2)  # the wait has begun; if it has not, the order is the other one that is tested
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+threading.Thread(target=terminate).start()
+"""
+
+BEFORE_THE_AGENT = """\
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        super().__init__(*arguments, **options)
+
+
+subprocess.Popen = Popen
+"""
+
+
+@pytest.mark.parametrize("before", [TO_ANOTHER_THREAD, BEFORE_THE_AGENT], ids=["another thread", "before the agent"])
+def test_a_signal_that_does_not_interrupt_the_wait_for_the_agent_is_passed_on(before: str) -> None:
+    script = LAUNCHER.format(before=before)
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        try:
+            launcher.wait(WAIT_SECONDS)
+        finally:
+            launcher.kill()
+        assert launcher.stdout.read() == b"143\n"
+
+
+def test_a_signal_that_the_launcher_ignores_is_ignored_by_the_agent() -> None:
+    """As with ``nohup``."""
+    script = """\
+import os, signal, sys
+from streamglot.cli.commands import launch
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+launch._run([sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGHUP).name)"], os.environ)
+"""
+    assert subprocess.check_output([sys.executable, "-c", script], timeout=WAIT_SECONDS).split() == [b"SIG_IGN"]
 
 
 def test_the_gateway_ends_with_a_launcher_that_is_killed(agent: Shell) -> None:

@@ -146,7 +146,8 @@ def test_the_last_of_several_hang_up_signals_decides(monkeypatch: pytest.MonkeyP
 
 WAITING = """\
 import os, signal, threading
-from streamglot.gateway.serve import ended_child, woken_by_signals
+from streamglot.gateway.serve import ended_child
+from streamglot.signals import woken_by_signals
 
 ended, lives = os.pipe()
 child = os.fork()

@@ -9,14 +9,15 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from ..config import PARENT, LoadedConfig
 from ..engine.content_log import ContentLog
 from ..engine.pool import UpstreamPool
 from ..errors import FOREIGN_ERRORS, ConfigError, StreamglotError
+from ..signals import woken_by_signals
 from . import shared_approvals
 from .app import Gateway
 from .auth import ratelimit
@@ -180,21 +181,6 @@ class _Supervisor:
             Log()({"event": "reload_failed", "process": "supervisor", "message": message})
         else:
             self._loaded = loaded
-
-
-@contextmanager
-def woken_by_signals() -> Iterator[socket.socket]:
-    """Yields a socket that gets a byte from every handled signal, and from every child that ends. Without it, a signal that comes
-    just before ``os.wait`` blocks, or to another thread, would be handled only when a child ends."""
-    woken, wake = socket.socketpair()
-    with woken, wake:
-        wake.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # a signal without a handler would write nothing
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        try:
-            yield woken
-        finally:
-            signal.set_wakeup_fd(-1)
 
 
 def ended_child(woken: socket.socket) -> int:

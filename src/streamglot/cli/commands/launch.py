@@ -23,9 +23,11 @@ from msgspec import Struct
 from ...config import PARENT, load
 from ...errors import ConfigError
 from ...json_types import JsonValue
+from ...signals import woken_by_signals
 from ...store.paths import data_directory
 from ...upstream.local import NAME
 from ..client_setup.setup import context_warning, local_address
+from ..exit_status import TERMINATION_SIGNALS
 
 PROBE_SECONDS: Final = 5.0
 """Seconds for a gateway on this machine to answer, even a busy one."""
@@ -142,27 +144,33 @@ def _settings_folder() -> Iterator[Path]:
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> int:
-    """Runs the agent in this terminal. The agent handles Ctrl-C; other signals are passed on to it."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def pass_on(number: int, _frame: object) -> None:
-        for process in running:
-            process.send_signal(number)
-
+    """Runs the agent in this terminal. The agent handles Ctrl-C; SIGTERM and SIGHUP are passed on to it, unless they are ignored
+    (``nohup``)."""
+    received: list[int] = []
     handlers: dict[int, Callable[[int, object], None]] = {
-        signal.SIGINT: lambda *_: None
-    }  # the terminal sends it to the agent too
-    handlers |= dict.fromkeys((signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)), pass_on)
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        signal.SIGINT: lambda *_: None,  # the terminal sends it to the agent too
+        **dict.fromkeys(TERMINATION_SIGNALS, lambda number, _: received.append(number)),
+    }
+    handled = {number: handler for number, handler in handlers.items() if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in handled.items()}
     try:
-        running.append(subprocess.Popen(command, env=environment))
-        status = running[0].wait()
-    except OSError as error:
-        raise ConfigError(f"{command[0]} cannot be started: {error.strerror}") from None
+        with woken_by_signals() as woken:
+            agent = _start(command, environment)
+            while agent.poll() is None:
+                while received:
+                    agent.send_signal(received.pop(0))
+                woken.recv(4096)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return status if status >= 0 else 128 - status
+    return agent.returncode if agent.returncode >= 0 else 128 - agent.returncode
+
+
+def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, env=environment)
+    except OSError as error:
+        raise ConfigError(f"{command[0]} cannot be started: {error.strerror}") from None
 
 
 # --- the gateway
