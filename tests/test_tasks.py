@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from streamglot import tasks
-from streamglot.tasks import REPEAT_SECONDS, TaskSupervisor
+from streamglot.tasks import REPEAT_SECONDS, TaskSupervisor, patient_timeout
 from waiting import soon
 
 Lines = list[Mapping[str, Any]]
@@ -198,3 +200,35 @@ def test_a_wait_for_an_event_ends_with_the_event_or_with_the_time() -> None:
         return late, await tasks.within(event, 60.0)
 
     assert asyncio.run(waits()) == (False, True)
+
+
+# --- timeouts
+
+
+def test_what_arrives_while_the_process_stands_still_is_in_time() -> None:
+    """The timer and the data are due in the same turn of the event loop."""
+
+    async def receive() -> bytes:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        with one, other:
+            one.setblocking(False)
+
+            def stand_still() -> None:
+                other.send(b"x")
+                time.sleep(0.2)
+
+            async with patient_timeout(0.1):
+                loop.call_soon(stand_still)
+                return await loop.sock_recv(one, 1)
+
+    assert asyncio.run(receive()) == b"x"
+
+
+def test_a_patient_timeout_ends_a_wait_without_end() -> None:
+    async def wait() -> None:
+        async with patient_timeout(0.01):
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait())

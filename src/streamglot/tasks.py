@@ -10,8 +10,8 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeAlias
 
 import msgspec
@@ -29,6 +29,8 @@ LONGEST_PAUSE: Final = 30.0
 """Seconds. The pause doubles up to this. Work that ran for longer before it failed starts again after the first pause."""
 REPEAT_SECONDS: Final = 60.0
 """Seconds within which the same error of the same task is logged once, with a count. A task may fail several times a second."""
+GRACE_SECONDS: Final = 0.1
+"""Seconds that a timeout lasts longer, so that the event loop handles what arrived before it: a few turns of the loop."""
 MESSAGE_CHARS: Final = 300
 """Characters of an error's message on a log line. Some drivers put a whole statement there."""
 TRACE_FRAMES: Final = 6
@@ -156,10 +158,23 @@ def _to_logging(line: Mapping[str, JsonValue]) -> None:
     logging.getLogger("streamglot").error("%s", msgspec.json.encode(line).decode())
 
 
+@asynccontextmanager
+async def patient_timeout(seconds: float) -> AsyncIterator[None]:
+    """``asyncio.timeout`` that first lets the event loop handle what has arrived. If the process stood still, the timer and the
+    event that it waits for are due at the same time, and ``asyncio.timeout`` would decide for the timer."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as timeout:
+        timer = loop.call_later(seconds, lambda: timeout.reschedule(loop.time() + GRACE_SECONDS))
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
 async def within(event: asyncio.Event, seconds: float) -> bool:
     """Waits for an event. Returns False if it did not happen in time."""
     try:
-        async with asyncio.timeout(seconds):
+        async with patient_timeout(seconds):
             return await event.wait()
     except TimeoutError:
         return False

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 
 from ..errors import LimitExceeded
+from ..tasks import patient_timeout
 
 RETRY_SECONDS = 1.0
 """Seconds in Retry-After: streams end often enough for a slot to become free by then."""
@@ -43,7 +44,8 @@ class ConcurrencyLimit:
         turn = asyncio.get_running_loop().create_future()
         self._line.append(turn)
         try:
-            await asyncio.wait_for(turn, self._wait)
+            async with patient_timeout(self._wait):
+                await turn
         except (TimeoutError, asyncio.CancelledError) as error:
             if turn.done() and not turn.cancelled():
                 self.give_back()  # the slot was granted in the moment in which the wait ended

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from ..errors import ConfigError, UpstreamError, UpstreamTruncated
 from ..extras import missing_package
-from ..tasks import TaskSupervisor, WriteLine
+from ..tasks import TaskSupervisor, WriteLine, patient_timeout
 from .response import UpstreamResponse
 from .secrets import basic_authorization, shown_url
 from .settings import Upstream
@@ -142,7 +142,7 @@ class ConnectionPool:
         trust = self._trusted(upstream.ca_file) if parsed.tls else None
         seconds = upstream.timeouts.connect
         try:
-            async with asyncio.timeout(seconds):
+            async with patient_timeout(seconds):
                 _, connection = await loop.create_connection(
                     lambda: self._connection_type(keep, lost, self.writes), parsed.host, parsed.port, ssl=trust
                 )
