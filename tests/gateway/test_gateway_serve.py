@@ -56,9 +56,15 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False, discover: bool = False) -> Iterator[Process]:
+def serving(
+    tmp_path: Path, config: str, *options: str, signalled: bool = False, discover: bool = False, store: str = "none"
+) -> Iterator[Process]:
     """``signalled``: it receives SIGHUP repeatedly until it answers."""
-    found = {"STREAMGLOT_SERVER__DISCOVER": str(discover).lower(), "STREAMGLOT_LOCAL": "off"}
+    found = {
+        "STREAMGLOT_SERVER__DISCOVER": str(discover).lower(),
+        "STREAMGLOT_LOCAL": "off",
+        "STREAMGLOT_STORE__URL": store,
+    }
     path = tmp_path / "streamglot.toml"
     path.write_text(config)
     log = tmp_path / "log"

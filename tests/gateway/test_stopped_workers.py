@@ -110,10 +110,14 @@ def test_nobody_can_connect_while_the_last_streams_end(upstream: HostileUpstream
         assert served.process.wait(WAIT_SECONDS) == 0
 
 
+@pytest.mark.parametrize("stores", [False, True], ids=["no store", "a store"])
 @pytest.mark.parametrize("workers", WORKERS)
-def test_a_hang_up_signal_does_not_change_how_a_stopping_gateway_ends(tmp_path: Path, workers: str) -> None:
-    with serving(tmp_path, "", "--workers", workers) as served:
+def test_a_hang_up_signal_does_not_change_how_a_stopping_gateway_ends(tmp_path: Path, workers: str, stores: bool) -> None:
+    """A store has threads, which can get the signal too."""
+    store = f"sqlite:///{tmp_path / 'store.db'}" if stores else "none"
+    with serving(tmp_path, "", "--workers", workers, store=store) as served:
         processes_of(served, workers)
+        assert served.ask(CHAT, body_of("openai_chat", "replay", False))[0] == 200  # a store has its threads by now
         served.process.terminate()
         while served.process.poll() is None:
             served.process.send_signal(signal.SIGHUP)

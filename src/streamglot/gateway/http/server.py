@@ -319,6 +319,7 @@ class _Signals:
     def __init__(self, stop: Callable[[], object], reload: Callable[[], None]) -> None:
         self._stop = stop
         self._reload = reload
+        self._reloading = False
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
@@ -326,15 +327,26 @@ class _Signals:
         loop = asyncio.get_running_loop()
         for number in _STOP:
             loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        # Removing a handler of the loop would restore the default action for an instant, which ends the process.
+        signal.signal(signal.SIGHUP, lambda *_: self._reload_soon(loop))
         unblock_signals()
+
+    def _reload_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Reloads in the next turn of the event loop. Signals that come before it count once."""
+        if not self._reloading:
+            self._reloading = True
+            loop.call_soon_threadsafe(self._reload_now)
+
+    def _reload_now(self) -> None:
+        self._reloading = False
+        self._reload()
 
     def __exit__(self, *_: object) -> None:
         if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
             return
-        block_reload()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the process is about to end; blocking would hold for this thread only
         loop = asyncio.get_running_loop()
-        for number in (*_STOP, signal.SIGHUP):
+        for number in _STOP:
             loop.remove_signal_handler(number)
 
 
