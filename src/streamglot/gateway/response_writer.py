@@ -117,7 +117,7 @@ class ResponseWriter:
     async def end(self, data: bytes) -> None:
         """Writes the end of the stream, and cuts the connection if the client does not read it in time."""
         try:
-            async with asyncio.timeout(LAST_WRITE_SECONDS):
+            with self._gateway.within(LAST_WRITE_SECONDS):
                 await self.write(data + self.writer.close(), last=True)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()
@@ -184,7 +184,7 @@ class ResponseWriter:
         if self._stream is not None:  # a client that resumes reads the error in the stream
             self._stream.wrote(self.writer.feed([error]) + self.writer.close())
         try:
-            async with asyncio.timeout(LAST_WRITE_SECONDS):
+            with self._gateway.within(LAST_WRITE_SECONDS):
                 await self._refuse(error, retry_after)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()
