@@ -161,12 +161,16 @@ class SharedLimits:
         try:
             from valkey.asyncio import Valkey
             from valkey.exceptions import ValkeyError
+
+            from ..store.valkey_retry import connect_retry
         except ImportError:
             raise ConfigError("valkey.url needs the package valkey: pip install 'streamglot[valkey]'") from None
         self.wake: Callable[[], None] = lambda: None
         self._faults: tuple[type[Exception], ...] = (ValkeyError, OSError, TimeoutError)
         # Any: the package has no types for asyncio
-        self._client: Any = Valkey.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
+        self._client: Any = Valkey.from_url(
+            url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS, retry=connect_retry()
+        )
         self._script = self._client.register_script(SCRIPT)
         self._worker = worker
         self._account = account

@@ -115,7 +115,8 @@ class Database:
                 inode = self.file.stat().st_ino if self.file is not None else 0
                 await run_upgrade()
             except (DBAPIError, OSError) as error:
-                if not _locked(error):
+                slow = isinstance(error, TimeoutError) and time.monotonic() <= until  # this process may have stood still
+                if not _locked(error) and not slow:
                     raise ConfigError(f"the database {self.shown} cannot be opened: {_reason(error)}") from None
                 if time.monotonic() > until:
                     raise ConfigError(

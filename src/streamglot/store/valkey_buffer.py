@@ -68,11 +68,17 @@ class ValkeyBuffer:
         try:
             from valkey.asyncio import Valkey
             from valkey.exceptions import ResponseError, ValkeyError
+            from valkey.exceptions import TimeoutError as NoAnswer
+
+            from .valkey_retry import connect_retry
         except ImportError:
             raise ConfigError("valkey.url needs the package valkey: pip install 'streamglot[valkey]'") from None
+        self._slow: type[Exception] = NoAnswer
         self._faults: tuple[type[Exception], ...] = (ValkeyError, OSError, TimeoutError)
         # Any: the package has no types for asyncio
-        self._client: Any = Valkey.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
+        self._client: Any = Valkey.from_url(
+            url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS, retry=connect_retry()
+        )
         self._claim = self._client.register_script(CLAIM)
         self._bytes, self._keep, self._lost = bytes, int(keep), lost
         self._live: dict[str, LiveStream] = {}
@@ -172,8 +178,10 @@ class ValkeyBuffer:
             if not await self._owned(stream_id, caller):
                 raise unknown(stream_id)
             while True:
-                alive = await self._client.exists(f"{key}:live")
-                found = await self._client.xread({key: f"{after}-0"}, count=BATCH, block=BLOCK_MILLISECONDS if alive else None)
+                try:
+                    alive, found = await self._next(key, after)
+                except self._slow:  # this process may have stood still; a server that does not answer fails again
+                    alive, found = await self._next(key, after)
                 for ident, fields in found[0][1] if found else ():
                     last = int(ident.split(b"-")[0])
                     first = int(fields.get(b"first", last))
@@ -188,6 +196,12 @@ class ValkeyBuffer:
                     raise beyond(stream_id, after, end) if end is not None and end < after else lost(stream_id)
         except self._faults as error:
             raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
+
+    async def _next(self, key: str, after: int) -> tuple[bool, Any]:  # Any: what the client answers
+        """Whether the stream is alive, and its entries after this one."""
+        alive = bool(await self._client.exists(f"{key}:live"))
+        block = BLOCK_MILLISECONDS if alive else None
+        return alive, await self._client.xread({key: f"{after}-0"}, count=BATCH, block=block)
 
     async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:
         try:
