@@ -19,6 +19,7 @@ from store.turns import answer as reply
 from store.turns import ask, assistant, take, thought, user
 from streamglot.messages import ReasoningPart
 from streamglot.store import Store
+from waiting import WAIT_SECONDS
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
@@ -111,6 +112,31 @@ def test_sigterm_stores_the_partial_answer(shell: Shell, number: signal.Signals,
         assert (process.returncode, err) == (status, b"")
         assert turns(shell)[0].ending == "cancelled"
         assert texts(turns(shell)[0])[-1].startswith("answer: first ")
+
+
+BEFORE_A_STEP = """\
+import os, signal, sys
+from streamglot.cli import main
+from streamglot.loop_thread import LoopThread
+
+begin = LoopThread.begin
+
+
+def signalled(thread, step):
+    if step.__qualname__ == "Stream.read":
+        os.kill(os.getpid(), signal.SIGTERM)
+    return begin(thread, step)
+
+
+LoopThread.begin = signalled
+main()
+"""
+
+
+def test_a_signal_before_a_step_of_the_client_starts_ends_it_silently(shell: Shell) -> None:
+    command = [sys.executable, "-c", BEFORE_A_STEP, "query", "-m", "replay", "x"]
+    done = subprocess.run(command, env=shell.environment, cwd=shell.home, capture_output=True, timeout=WAIT_SECONDS, check=False)
+    assert (done.returncode, done.stderr) == (143, b"")
 
 
 def test_sigterm_ends_a_chat(shell: Shell) -> None:

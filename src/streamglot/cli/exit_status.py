@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -64,6 +65,8 @@ def ended_by(end: Callable[[Ended], None]) -> Iterator[None]:
 def stoppable() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP stop an answer as Ctrl-C does, so that the partial answer is stored. A second signal changes
     nothing (a terminal that closes sends several). An ignored signal (``nohup``) stays ignored."""
+    # A signal may come after a step of the client was made and before it was started. Nothing is lost with that step.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     handled = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
     status = 0
 
