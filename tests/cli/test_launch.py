@@ -62,7 +62,7 @@ def test_a_gateway_that_runs_is_used(agent: Shell) -> None:
     with running({"upstreams": upstreams}) as gateway:
         done = agent.run("launch", "claude-code", environment={"STREAMGLOT_SERVER__PORT": str(gateway.port)})
         assert done.stdout.decode().splitlines() == [gateway.url, "Hello [] False"]
-        assert is_gateway(gateway.url), "it goes on"
+        until(lambda: is_gateway(gateway.url), lambda: "it ended")
 
 
 def test_interrupts_are_for_the_agent(agent: Shell) -> None:
@@ -144,7 +144,7 @@ def test_the_gateway_ends_with_a_launcher_that_is_killed(agent: Shell) -> None:
         assert launcher.stdout is not None
         address = launcher.stdout.readline().decode().strip()
         assert launcher.stdout.readline() == b"waiting\n"
-        assert is_gateway(address)
+        until(lambda: is_gateway(address))
         children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
         launcher.kill()
         until(lambda: not is_gateway(address))

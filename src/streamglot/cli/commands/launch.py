@@ -29,8 +29,8 @@ from ...upstream.local import NAME
 from ..client_setup.setup import context_warning, local_address
 from ..exit_status import TERMINATION_SIGNALS
 
-PROBE_SECONDS: Final = 5.0
-"""Seconds for a gateway on this machine to answer, even a busy one."""
+PROBE_SECONDS: Final = 30.0
+"""Seconds for a gateway on this machine to answer, even a busy one. Where nothing listens, the answer comes at once."""
 START_SECONDS: Final = 120.0
 """Seconds for a gateway to start. It may have to load a local model on a busy machine."""
 STOP_SECONDS: Final = 10.0
