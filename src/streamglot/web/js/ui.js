@@ -86,12 +86,17 @@ export async function copyText(text) {
 /** A modal dialog. ``onClose`` is called when it is closed in any way. */
 export function Dialog({ title, onClose, children }) {
   const ref = useRef(null);
+  const there = useRef(true); // the browser tells of a close in the next frame: another dialog may be open by then
+  const closed = () => there.current && onClose();
   useEffect(() => {
     const dialog = ref.current;
     dialog.showModal();
-    return () => dialog.close();
+    return () => {
+      there.current = false;
+      dialog.close();
+    };
   }, []);
-  return html`<dialog ref=${ref} class="dialog" aria-label=${title} onClose=${onClose} onCancel=${onClose}>
+  return html`<dialog ref=${ref} class="dialog" aria-label=${title} onClose=${closed} onCancel=${closed}>
     <div class="stack">
       <h2>${title}</h2>
       ${children}

@@ -7,7 +7,9 @@ import { Answer, STATES, fromStored, storedAnswer, takeTimes, toMessages } from 
 
 const PENDING = "streamglot.pending"; // the request id of an answer whose session the page's address does not name yet
 const STOP_MILLISECONDS = 3000; // how long a stopped stream may take to end before its connection is cut
-const STORED_TRIES = 12; // a turn is in the store within 200 ms: looked for up to 3 s on a busy machine
+const STORED_TRIES = 12; // a turn is in the store within 200 ms: looked for up to 5 s on a busy machine
+const PENDING_TRIES = 40; // up to half a minute: without it, the page would show an empty chat
+const LONGEST_PAUSE = 1000; // milliseconds between two tries
 
 /** ``turns``: the users' turns as {role, text, attachments}, and Answers. ``variants`` of an answer are its siblings. */
 export class Conversation extends Store {
@@ -189,7 +191,7 @@ export class Conversation extends Store {
     this.changed();
     try {
       const path = `/sessions/${encodeURIComponent(sessionId)}?limit=100`;
-      const { session, data } = await stored(() => request(path), (found) => found.data.length, true);
+      const { session, data } = await stored(() => request(path), (found) => found.data.length, { must: true });
       const [newest] = data;
       const detail = await request(`/turns/${encodeURIComponent(newest.id)}`);
       if (number !== this.#number) return;
@@ -227,7 +229,7 @@ export class Conversation extends Store {
     if (!requestId) return "";
     const number = this.#number;
     const find = ({ data }) => data.find((turn) => turn.request_id === requestId);
-    const found = await stored(() => request("/turns?limit=20"), find);
+    const found = await stored(() => request("/turns?limit=20"), find, { tries: PENDING_TRIES });
     if (number !== this.#number) return ""; // meanwhile the user asked something, or opened a session
     const session = found ? (find(found).session_id ?? "") : "";
     if (!session) this.forgetPending();
@@ -249,9 +251,9 @@ function linkTurns(turns, summaries) {
 }
 
 /** Repeats a request until its answer fits, because the store is updated with a delay. Returns null (with ``must``: an error) otherwise. */
-async function stored(ask, good, must = false) {
+async function stored(ask, good, { must = false, tries = STORED_TRIES } = {}) {
   let problem = null;
-  for (let number = 0; number < STORED_TRIES; number += 1) {
+  for (let number = 0; number < tries; number += 1) {
     try {
       const found = await ask();
       if (good(found)) return found;
@@ -259,7 +261,7 @@ async function stored(ask, good, must = false) {
       problem = error;
       if (error.status !== 404) break;
     }
-    await new Promise((done) => setTimeout(done, 60 * (number + 1)));
+    await new Promise((done) => setTimeout(done, Math.min(60 * (number + 1), LONGEST_PAUSE)));
   }
   if (must) throw problem ?? new ApiError(404, "not_found", "It was not found in the store.");
   return null;

@@ -7,7 +7,7 @@ import { Dialog, Glyph, MenuButton, ago, plain, toast } from "../ui.js";
 
 const PAGE = 60;
 const STORED_MILLISECONDS = 400; // a new session is in the store within 200 ms, later on a busy machine
-const STORED_TRIES = 8;
+const STORED_TRIES = 75; // half a minute
 const SEARCH_MILLISECONDS = 200; // typing on is waited for before it is searched
 
 /** ``current`` is the open session. The list is fetched again whenever ``version`` changes. */
