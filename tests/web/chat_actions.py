@@ -34,6 +34,7 @@ def answers(page: Page) -> Locator:
 def over(page: Page, state: str = "done") -> None:
     """Waits until the answer has ended this way."""
     expect(page.locator(".status-line")).to_have_attribute("data-state", state)
+    expect(answers(page).last).to_have_attribute("aria-busy", "false")
 
 
 def reached(page: Page, what: Callable[[], object]) -> None:

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 from gateway.conftest import LONG_TIMEOUTS
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, hostile
+from waiting import WAIT_SECONDS
 from web.chromium import Watched, launched, needed
 from web.scripts import answer
 
@@ -46,7 +47,7 @@ def gateway(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
     config = {
         "upstreams": {"lab": lab},
         "store": {"url": f"sqlite:///{tmp_path_factory.mktemp('web')}/store.db", "raw": True},
-        "server": {"default_model": "thinker"},
+        "server": {"default_model": "thinker", "keep_alive_seconds": 2 * WAIT_SECONDS},
         "policies": [{"use": "human_approval", "tools": ["deploy"]}],
         "tools": {"enabled": ["calculator"]},
     }

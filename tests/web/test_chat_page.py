@@ -165,6 +165,7 @@ def test_a_reload_before_the_page_is_drawn_again_keeps_the_session(watched: Watc
     upstream.scripts["lab-undrawn"] = text_script("Here it is")
     page = use_model(watched, "lab-undrawn")
     page.get_by_label("Your message").fill("Where is it?")
+    expect(page.get_by_role("tabpanel")).to_contain_text("thinker")  # the models are there; they would draw the page again
     page.evaluate("window.requestAnimationFrame = () => 0")  # no frame is drawn from now on
     with page.expect_response("**/turns/*"):  # the page asks for the price of an answer that it has read
         page.keyboard.press("Enter")

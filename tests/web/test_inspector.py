@@ -28,10 +28,13 @@ MANY = 100_000
 
 
 def asked(gateway: Running, model: str, path: str = "/v1/chat/completions", **more: object) -> str:
-    """Asks for a stream and returns the id of its turn."""
+    """Asks for a stream and returns the id of its turn, which has ended in the store: a page that is opened before follows the
+    end of its lists."""
     body = {"model": f"lab/{model}", "stream": True, "messages": [{"role": "user", "content": "How does it work?"}], **more}
     answered = gateway.ask(path, body)
-    return answered.headers["x-streamglot-turn"]
+    turn = answered.headers["x-streamglot-turn"]
+    until(lambda: gateway.ask(f"/turns/{turn}").json().get("ending"))
+    return turn
 
 
 def column(page: Page, name: str) -> Locator:
@@ -233,7 +236,7 @@ def test_a_running_turn_is_followed(watched: Watched, gateway: Running, upstream
     thread = threading.Thread(target=asked, args=(gateway, "lab-live"))
     thread.start()
     upstream.wait_for("lab-live")
-    listed(gateway, lambda one: not one["ending"])
+    listed(gateway, lambda one: not one["ending"] and "lab-live" in one["model"])
     page = watched.open("#/inspect")
     page.locator(".turn-link").filter(has_text="running").first.click()
     expect(page.locator(".badges")).to_contain_text("running")
