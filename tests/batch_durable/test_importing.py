@@ -22,6 +22,7 @@ from streamglot.batch.model import FILE_API, MESSAGE_API, RANGE_ITEMS
 from streamglot.errors import LimitExceeded, StreamglotError
 from streamglot.store import asyncpg_statements
 from streamglot.store.batch_schema import batch_items, batch_jobs, batches
+from waiting import WAIT_SECONDS
 
 LINES = [b'{"a": 1}', b"", b"  ", b'{"b": "\xc3\xa9"}', b"x" * 30, b"last"]
 
@@ -185,8 +186,11 @@ async def test_an_import_that_another_process_took_over_writes_nothing_more(
 
 
 @asynchronous
-async def test_a_cancel_that_is_committed_while_items_are_stored_stops_the_import(postgres: Postgres, tmp_path: Path) -> None:
+async def test_a_cancel_that_is_committed_while_items_are_stored_stops_the_import(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PostgreSQL runs both at once: the cancel holds the row of the batch when the import asks for it."""
+    monkeypatch.setattr("streamglot.store.database.CONNECT_SECONDS", WAIT_SECONDS)  # how long a writer waits for a lock
     url = await postgres.database()
     async with queued(url, tmp_path) as one:
         batch = await one.add(line(number) for number in range(10))

@@ -16,11 +16,13 @@ from streamglot.cli.exit_status import Ended, stoppable
 
 @pytest.fixture
 def keys() -> Iterator[PipeInput]:
-    """What is typed. Afterwards the signals end this process again."""
+    """What is typed. Before and afterwards the signals end this process, also one that was started to ignore them (``nohup``)."""
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_DFL) for number in signals]
     with create_pipe_input() as typed, create_app_session(input=typed):
         yield typed
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+    for number, handler in zip(signals, before, strict=True):
+        signal.signal(number, handler)
 
 
 def no_words(_: str) -> Sequence[str]:

@@ -164,7 +164,7 @@ def test_an_error_inside_the_answer_is_its_last_event() -> None:
 
 
 def test_a_silent_upstream_is_given_up(tmp_path: Path) -> None:
-    upstream = recording(tmp_path, "slow", [*text("one ", "two"), LAST], gap=5.0)
+    upstream = recording(tmp_path, "slow", [*text("one ", "two"), LAST], gap=3600.0)
     upstream.timeouts = Timeouts(idle=0.1)
     with Client(upstreams=[upstream]) as client:
         events = list(client.stream(model="slow", messages="hi"))

@@ -18,7 +18,10 @@ from streamglot.store import Database, Filter, Queries, TurnDetail
 from waiting import WAIT_SECONDS, end, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
-COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
+PATIENT = "HTTPProtocol.head_seconds = HTTPProtocol.keep_alive_seconds = 600.0"
+"""The tests hold connections without a request for as long as they need."""
+PROGRAM = f"from streamglot.gateway.http.protocol import HTTPProtocol; {PATIENT}; from streamglot.cli import main; main()"
+COMMAND = [sys.executable, "-c", PROGRAM, "serve"]
 CONFIG = """\
 [server]
 discover = false

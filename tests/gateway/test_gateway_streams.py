@@ -17,7 +17,7 @@ from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Pause, Script, Until, head, piece, sse, streamed
 from streamglot.gateway import app
-from waiting import until
+from waiting import WAIT_SECONDS, until
 
 # --- before the first text
 
@@ -227,9 +227,19 @@ def quiet(upstream: HostileUpstream) -> Any:
 
 
 def test_an_error_after_a_keep_alive_is_in_the_stream(upstream: HostileUpstream, quiet: Running) -> None:
-    upstream.scripts["late-refusal"] = [Pause(1.5), head(429, content_length="0")]
+    def told() -> bool:
+        """Whether the client got a keep-alive."""
+        return any(one._response._last_keep_alive > one.record.began for one in list(quiet.gateway._live))
+
     for client in ("openai_chat", "anthropic", "openai_responses", "agui", "vercel_ui"):
-        found = asked(quiet, client, "openai_chat/late-refusal")
+        go_on = threading.Event()
+        upstream.scripts["late-refusal"] = [Until(go_on), head(429, content_length="0")]
+        answers: dict[str, Answer] = {}
+        asking = streaming(quiet, client, "openai_chat/late-refusal", answers)
+        until(told)
+        go_on.set()
+        asking.join(WAIT_SECONDS)
+        found = understood(client, answers[client])
         assert found.status == 200
         assert found.error is not None
         assert "429" in found.error

@@ -385,10 +385,14 @@ def test_binary_and_large_messages_and_broken_frames_end_the_connection(upstream
 
 
 def test_a_silent_client_is_pinged_and_then_given_up(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WebSocket, "ping_seconds", 0.05)
+    def alive() -> list[WebSocket]:
+        return [one for one in list(gateway.server.connections) if isinstance(one, WebSocket) and not one.closing]
+
     monkeypatch.setattr(WebSocket, "pong_seconds", 0.05)
     with websocket(gateway.port) as client:
         client.pongs = False
+        until(lambda: len(alive()) == 1)
+        alive()[0].deadline = 0.0
         assert client.closed() == 1006
         assert client.pings == 1
     until(lambda: not gateway.server.connections)
@@ -417,7 +421,7 @@ def test_a_client_that_does_not_read_slows_the_upstream_down(gateway: Running, u
     try:
         client.create(model="up/flood")
         found = upstream.wait_for("flood", lambda seen: seen.sent > 0)
-        until(lambda: any(isinstance(one, WebSocket) and one.paused for one in gateway.server.connections))
+        until(lambda: any(isinstance(one, WebSocket) and one.paused for one in list(gateway.server.connections)))
         assert not found.over, "the upstream is read no faster than the client reads"
         assert len(text_of(client.response())) == 800 * 60_000
     finally:

@@ -54,6 +54,16 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
         yield gateway
 
 
+@contextmanager
+def sent(gateway: Running, data: bytes) -> Iterator[Attacker]:
+    """A client whose first bytes have arrived when the gateway accepts its connection, however slow the client is."""
+    with blocked(gateway.server):
+        one = Attacker(gateway.port, gateway)
+        one.send(data)
+    with one:
+        yield one
+
+
 UNREAD = {
     "a path that is not there": b"POST /nowhere HTTP/1.1\r\n" + HOST + b"content-length: 10\r\n\r\n123456789",
     "a page": b"GET /health HTTP/1.1\r\n" + HOST + b"content-length: 10\r\n\r\n123456789",
@@ -65,15 +75,13 @@ UNREAD = {
 
 @pytest.mark.parametrize("shape", UNREAD)
 def test_a_byte_that_never_comes_holds_no_connection(hurried: Running, shape: str) -> None:
-    with Attacker(hurried.port, hurried) as one:
-        one.send(UNREAD[shape])
+    with sent(hurried, UNREAD[shape]) as one:
         assert one.read_to_end()
     until(lambda: not hurried.server.connections)
 
 
 def test_a_slow_trickle_of_bytes_does_not_hold_a_connection(hurried: Running) -> None:
-    with Attacker(hurried.port, hurried) as one:
-        one.send(b"GET /health HTTP/1.1\r\n" + HOST + b"content-length: 1000000\r\n\r\n")
+    with sent(hurried, b"GET /health HTTP/1.1\r\n" + HOST + b"content-length: 1000000\r\n\r\n") as one:
         read_one(one)
         end = time.monotonic() + WAIT_SECONDS
         while hurried.server.connections:
@@ -99,8 +107,7 @@ def test_an_endless_body_is_not_read_for_ever(gateway: Running) -> None:
 
 
 def test_empty_lines_do_not_keep_a_connection_alive(hurried: Running) -> None:
-    with Attacker(hurried.port, hurried) as one:
-        one.send(GET)
+    with sent(hurried, GET) as one:
         read_one(one)
         one.send(b"\r\n")
         assert b" 408 " in one.read_to_end()
@@ -221,8 +228,7 @@ def test_expect_100_continue_is_answered(gateway: Running, target: Target) -> No
 
 def test_a_refused_expect_100_continue_closes_the_connection(hurried: Running) -> None:
     """The client may or may not send the body, so the connection cannot be reused."""
-    with Attacker(hurried.port, hurried) as one:
-        one.send(DIRECT.line() + HOST + b"expect: 100-continue\r\ncontent-length: 2000\r\n\r\n")
+    with sent(hurried, DIRECT.line() + HOST + b"expect: 100-continue\r\ncontent-length: 2000\r\n\r\n") as one:
         (response,) = one.responses()
     assert response.status == 413
     assert response.headers["connection"] == "close"
@@ -234,15 +240,13 @@ def test_a_refused_expect_100_continue_closes_the_connection(hurried: Running) -
 
 @pytest.mark.parametrize("start", [b"G", b"GET /health HTTP/1.1\r\nhost: loc", b"\r\n"])
 def test_a_head_that_does_not_end_is_refused(hurried: Running, start: bytes) -> None:
-    with Attacker(hurried.port, hurried) as one:
-        one.send(start)
+    with sent(hurried, start) as one:
         (response,) = one.responses()
     assert (response.status, response.code) == (408, "headers_too_slow")
 
 
 def test_a_head_of_one_byte_at_a_time_is_refused(hurried: Running) -> None:
-    with Attacker(hurried.port, hurried) as one:
-        one.send(b"GET /health HTTP/1.1\r\nx: ")
+    with sent(hurried, b"GET /health HTTP/1.1\r\nx: ") as one:
         end = time.monotonic() + WAIT_SECONDS
         while hurried.server.connections:
             assert time.monotonic() < end, "every byte prolongs it"
@@ -309,7 +313,10 @@ def serving(application: Endpoint, shutdown_seconds: float = 0.0, max_connection
 
 
 def test_a_client_that_does_not_read_is_given_up() -> None:
+    asked = threading.Event()
+
     async def endless(call: HTTPCall) -> None:
+        asked.set()
         await call.start(200, {})
         while not call.disconnected:
             await call.write(b"x" * 65_536)
@@ -318,20 +325,23 @@ def test_a_client_that_does_not_read_is_given_up() -> None:
     application.stall_seconds = 0.5
     with serving(application) as (server, port), Attacker(port) as one:
         one.send(GET)
-        until(lambda: server.connections)
+        assert asked.wait(WAIT_SECONDS)
         until(lambda: not server.connections and not server.tasks)
     assert not application.faults
 
 
 def test_a_client_that_does_not_read_the_last_bytes_is_given_up_too() -> None:
+    asked = threading.Event()
+
     async def large(call: HTTPCall) -> None:
+        asked.set()
         await call.reply(200, b"x" * 2**25, "text/plain", {"connection": "close"})
 
     application = Endpoint(large)
     application.stall_seconds = 0.5
     with serving(application) as (server, port), Attacker(port) as one:
         one.send(GET)
-        until(lambda: server.connections)
+        assert asked.wait(WAIT_SECONDS)
         until(lambda: not server.connections and not server.tasks)
 
 

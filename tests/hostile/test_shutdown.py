@@ -112,7 +112,7 @@ def test_an_answer_that_the_client_still_reads_is_delivered(fields: dict[str, st
 
     with serving(Endpoint(large), 600.0) as (server, port), raw(port, receive_bytes=4096) as one:
         one.send(GET)
-        until(lambda: any(_unsent(each) for each in server.connections))
+        until(lambda: any(_unsent(each) for each in list(server.connections)))
         server.stop()
         until(lambda: server.stopping)
         sweep(server)
@@ -126,7 +126,7 @@ def test_an_answer_that_the_client_still_reads_makes_no_room_for_others() -> Non
 
     with serving(Endpoint(large), max_connections=1) as (server, port), raw(port, receive_bytes=4096) as one:
         one.send(GET)
-        until(lambda: any(_unsent(each) for each in server.connections))
+        until(lambda: any(_unsent(each) for each in list(server.connections)))
         with Attacker(port) as other:
             (refusal,) = other.responses()
         (response,) = parse_responses(one.read_until(LARGE), closed=False)

@@ -71,6 +71,7 @@ def run_and_kill(url: str, log: Path) -> Seen:
     return seen
 
 
+@pytest.mark.usefixtures("no_periodic_steps")
 @asynchronous
 async def test_kill_in_the_middle_of_200_turns(url: str, tmp_path: Path) -> None:
     living = await Store.open(StoreSettings(url=url))

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ports import free_port
-from waiting import until
+from waiting import WAIT_SECONDS, until
+
+START_SECONDS = 2 * WAIT_SECONDS
+"""Seconds for a server to list its tools. Two processes import the SDK for it, one after the other."""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from streamglot.tools.mcp_oauth import TokenFile, login, provider
 from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.settings import McpOAuth, McpServer
 from tools.chat_model import ChatModel
-from tools.mcp_process import mcp_server
+from tools.mcp_process import START_SECONDS, mcp_server
 from waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def _echo(source: McpSource) -> str:
 
 async def test_a_client_with_a_secret_signs_in_by_itself(url: str) -> None:
     oauth = McpOAuth(client_id="robot", client_secret_env="ROBOT_SECRET")
-    assert await _echo(McpSource("robot", McpServer(url=url, oauth=oauth))) == "hi"
+    assert await _echo(McpSource("robot", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS))) == "hi"
     assert stat.S_IMODE(TokenFile("robot", url).path.stat().st_mode) == 0o600
 
 
@@ -65,7 +65,7 @@ async def test_a_client_with_a_secret_signs_in_by_itself(url: str) -> None:
 )
 async def test_a_refusing_server_is_reported_with_its_reason(url: str, oauth: McpOAuth | None, words: str) -> None:
     with pytest.raises(ToolError, match=words):
-        await _echo(McpSource("person", McpServer(url=url, oauth=oauth)))
+        await _echo(McpSource("person", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS)))
 
 
 async def _browse(address: str) -> None:
@@ -77,7 +77,7 @@ async def _browse(address: str) -> None:
 async def test_the_tokens_of_a_person_are_used_by_the_worker(url: str, client_id: str) -> None:
     oauth = McpOAuth(client_id=client_id)
     assert "echo" in await login("person", url, oauth, _browse)
-    assert await _echo(McpSource("person", McpServer(url=url, oauth=oauth))) == "hi"
+    assert await _echo(McpSource("person", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS))) == "hi"
     assert await TokenFile("person", "http://elsewhere/mcp").get_tokens() is None
 
 
@@ -117,20 +117,22 @@ async def test_an_expired_token_is_refreshed_and_the_call_continues(url: str, cl
     before = _secrets(file)
     if expired == "by the clock":
         _expire(file)
-    assert await _echo(McpSource("person", McpServer(url=url, oauth=oauth))) == "hi"
+    assert await _echo(McpSource("person", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS))) == "hi"
     assert _control(url) == ["refresh_token"]
     after = _secrets(file)
     assert not set(before) & set(after)
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     assert [path.name for path in file.path.parent.iterdir()] == [file.path.name]
-    assert await _echo(McpSource("person", McpServer(url=url, oauth=oauth))) == "hi"  # the new token is used
+    assert (
+        await _echo(McpSource("person", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS))) == "hi"
+    )  # the new token is used
     assert _control(url) == []
 
 
 async def test_a_token_that_expires_while_the_server_is_used_is_refreshed(url: str) -> None:
     oauth = McpOAuth()
     await login("person", url, oauth, _browse)
-    source = McpSource("person", McpServer(url=url, oauth=oauth))
+    source = McpSource("person", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS))
     try:
         await source.tools()
         _control(url, "access")
@@ -149,19 +151,19 @@ async def test_a_refused_refresh_names_the_command_to_sign_in_again(url: str, ex
         _expire(file)
     known = _secrets(file)
     with pytest.raises(ToolError) as caught:
-        await _echo(McpSource("person", McpServer(url=url, oauth=oauth)))
+        await _echo(McpSource("person", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS)))
     assert "the sign-in is no longer valid: run `streamglot tools login person`" in str(caught.value)
     assert not any(secret in str(caught.value) for secret in known)
     assert _control(url) == ["refused"]
     assert "echo" in await login("person", url, oauth, _browse)
-    assert await _echo(McpSource("person", McpServer(url=url, oauth=oauth))) == "hi"
+    assert await _echo(McpSource("person", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS))) == "hi"
 
 
 async def test_a_client_with_a_secret_signs_in_again_where_its_refresh_is_refused(url: str) -> None:
     oauth = McpOAuth(client_id="robot", client_secret_env="ROBOT_SECRET")
-    assert await _echo(McpSource("robot", McpServer(url=url, oauth=oauth))) == "hi"
+    assert await _echo(McpSource("robot", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS))) == "hi"
     _control(url, "access", "refresh")
-    assert await _echo(McpSource("robot", McpServer(url=url, oauth=oauth))) == "hi"
+    assert await _echo(McpSource("robot", McpServer(url=url, oauth=oauth, start_seconds=START_SECONDS))) == "hi"
     assert _control(url)[-1] == "client_credentials"
 
 
@@ -173,7 +175,7 @@ async def test_tokens_are_never_in_logs_or_answers(url: str, tmp_path: Path) -> 
     store = tmp_path / "store.db"
     config = {
         "upstreams": {"scripted": {"base_url": model.url, "models": ["m"]}},
-        "tools": {"enabled": ["person.echo"], "mcp": {"person": {"url": url, "oauth": {}}}},
+        "tools": {"enabled": ["person.echo"], "mcp": {"person": {"url": url, "oauth": {}, "start_seconds": START_SECONDS}}},
         "store": {"url": f"sqlite:///{store}"},
     }
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "streamglot": {"tools": ["person.echo"]}}
@@ -210,7 +212,7 @@ def test_the_login_command_shows_the_address(tmp_path: Path, url: str) -> None:
     (tmp_path / "home").mkdir()
     shell = Shell(tmp_path / "home")
     config = shell.home / "streamglot.toml"
-    config.write_text(f'{config.read_text()}[tools.mcp.person]\nurl = "{url}"\n')
+    config.write_text(f'{config.read_text()}[tools.mcp.person]\nurl = "{url}"\nstart_seconds = {START_SECONDS}\n')
     with shell.started("tools", "login", "person") as process:
         assert process.stdout is not None
         assert process.stderr is not None

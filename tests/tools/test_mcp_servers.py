@@ -15,7 +15,7 @@ from streamglot.tools import ToolError, ToolExecutor, ToolRegistry, ToolsConfig
 from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.settings import McpServer, ToolLimits
 from streamglot.tools.tool import TRACE_CONTEXT
-from tools.mcp_process import mcp_server
+from tools.mcp_process import START_SECONDS, mcp_server
 from tools.scripted import Model, call, calls, events_of, exchange_of, text
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 async def source() -> AsyncIterator[McpSource]:
-    source = McpSource("docs", McpServer(command=[sys.executable, SERVER]))
+    source = McpSource("docs", McpServer(command=[sys.executable, SERVER], start_seconds=START_SECONDS))
     yield source
     await source.close()
 
@@ -93,7 +93,7 @@ async def test_a_flood_is_cut(source: McpSource) -> None:
 
 
 async def test_a_server_over_http(url: str) -> None:
-    source = McpSource("web", McpServer(url=url, headers={"x-test": "1"}))
+    source = McpSource("web", McpServer(url=url, headers={"x-test": "1"}, start_seconds=START_SECONDS))
     try:
         assert "web.echo" in [tool.name for tool in await source.tools()]
         assert (await source.call("echo", {"text": "hi"})).text == "hi"
@@ -104,7 +104,7 @@ async def test_a_server_over_http(url: str) -> None:
 async def test_a_server_that_cannot_be_started_is_reported_with_its_reason() -> None:
     for settings in (
         McpServer(command=["/nothing/here"]),
-        McpServer(command=[sys.executable, "-c", "pass"]),
+        McpServer(command=[sys.executable, "-c", "pass"], start_seconds=START_SECONDS),
         McpServer(url="http://127.0.0.1:9/mcp"),
         McpServer(command=[sys.executable, "-c", "import time; time.sleep(600)"], start_seconds=3.0),
     ):
@@ -117,7 +117,9 @@ async def test_a_server_that_cannot_be_started_is_reported_with_its_reason() -> 
 
 
 async def test_every_turn_ends_properly() -> None:
-    config = ToolsConfig(enabled=["docs.*"], mcp={"docs": McpServer(command=[sys.executable, SERVER])})
+    config = ToolsConfig(
+        enabled=["docs.*"], mcp={"docs": McpServer(command=[sys.executable, SERVER], start_seconds=START_SECONDS)}
+    )
     registry = ToolRegistry(config)
     executor = ToolExecutor(registry, ToolLimits(seconds=15.0))
     blocks = [call("a", "docs__echo", '{"text":"hi"}'), call("b", "docs__hang"), call("c", "docs__echo", '{"word":"hi"}')]
@@ -142,7 +144,7 @@ async def test_a_source_that_fails_does_not_take_the_other_tools_with_it() -> No
 
 
 async def test_a_server_of_the_older_protocol() -> None:
-    source = McpSource("old", McpServer(command=[sys.executable, LEGACY]))
+    source = McpSource("old", McpServer(command=[sys.executable, LEGACY], start_seconds=START_SECONDS))
     try:
         assert [tool.name for tool in await source.tools()] == ["old.echo", "old.grow"]
         assert (await source.call("echo", {"text": "hi"})).text == "hi"

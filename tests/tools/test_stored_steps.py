@@ -54,6 +54,7 @@ def test_a_gateway_killed_in_the_middle_of_a_loop_leaves_the_steps_that_ran(tmp_
     runs, url = tmp_path / "runs", f"sqlite:///{tmp_path / 'store.db'}"
     (tmp_path / "mytools.py").write_text(TOOLS.format(runs=runs, seconds=600))
     more = f'[tools]\nenabled = ["weather"]\npython = ["{tmp_path / "mytools.py"}"]\n'
+    more += "[tools.limits]\nseconds = 600\ntotal_seconds = 600\n"
     body = {
         "model": "up/m",
         "messages": [{"role": "user", "content": "weather?"}],

@@ -16,6 +16,7 @@ from streamglot.config import Config, LoadedConfig
 from streamglot.errors import ConfigError
 from streamglot.tools import Tool
 from tools.chat_model import ChatModel
+from tools.mcp_process import START_SECONDS
 
 TOOLS = """
 import streamglot
@@ -108,7 +109,9 @@ def test_a_group_without_a_command_shows_its_help_once(shell: Shell) -> None:
 
 def test_tools_of_an_mcp_server_are_run(shell: Shell) -> None:
     config = shell.home / "streamglot.toml"
-    config.write_text(f'{config.read_text()}[tools.mcp.docs]\ncommand = ["{sys.executable}", "{SERVER}"]\n')
+    config.write_text(
+        f'{config.read_text()}[tools.mcp.docs]\ncommand = ["{sys.executable}", "{SERVER}"]\nstart_seconds = {START_SECONDS}\n'
+    )
     done = shell.run("tools", "run", "docs.echo", "text=hello")
     assert (done.returncode, done.stdout) == (0, b"hello\n"), done.stderr
 
