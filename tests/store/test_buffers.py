@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy import insert, update
+from valkey.asyncio import Valkey
+from valkey.exceptions import TimeoutError as NoAnswer
 
 from store.servers import started_valkey
 from store.turns import ask, asynchronous, begin, user
@@ -22,6 +24,7 @@ from streamglot.store.database import StoreUnavailable
 from streamglot.store.processes import is_alive
 from streamglot.store.turn import mint_id
 from streamglot.store.valkey_buffer import KEYS, PREFIX
+from streamglot.store.valkey_retry import connect_retry
 from waiting import WAIT_SECONDS, soon
 
 KEPT_SECONDS = 600.0
@@ -556,3 +559,53 @@ def test_a_stream_whose_stop_fails_keeps_no_other_from_being_stopped(kind: str, 
                 one.end(stream_id)
 
     asynchronous(drive)()
+
+
+# --- a process that stands still
+
+
+@asynchronous
+async def test_a_connection_to_valkey_that_took_too_long_is_tried_again(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, tries = asyncio.open_connection, 0
+
+    async def slow_once(*arguments: Any, **options: Any) -> Any:  # as asyncio gives and takes them
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise TimeoutError
+        return await connect(*arguments, **options)
+
+    monkeypatch.setattr(asyncio, "open_connection", slow_once)
+    client = Valkey.from_url(valkey_url, retry=connect_retry())
+    try:
+        assert await client.ping()
+        assert tries == 2
+    finally:
+        await client.aclose()
+
+
+@asynchronous
+async def test_a_reader_asks_valkey_again_for_an_answer_that_it_could_not_read_in_time(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer = ValkeyBuffer(valkey_url)
+    try:
+        ident = name()
+        buffer.open(ident, "me", nothing, nothing)
+        buffer.append(ident, 1, 1, b"one")
+        read, tries = buffer._client.xread, 0
+
+        async def slow_once(*arguments: Any, **options: Any) -> Any:  # as the client gives and takes them
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                raise NoAnswer
+            return await read(*arguments, **options)
+
+        monkeypatch.setattr(buffer._client, "xread", slow_once)
+        async for chunk in buffer.read(ident):
+            assert chunk.data == b"one"
+            break
+        assert tries == 2
+    finally:
+        await buffer.close()

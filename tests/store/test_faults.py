@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import Connection, select, text
 
 from store.servers import Postgres, writing
 from store.turns import answer, ask, assistant, asynchronous, begin, take, thought, user
@@ -277,6 +277,24 @@ async def test_a_database_that_cannot_be_opened_is_a_config_error(tmp_path: Path
     with pytest.raises(ConfigError, match="cannot be opened") as refused:
         await Store.open(StoreSettings(url="postgresql://me:secret@127.0.0.1:9/none"))
     assert "secret" not in refused.value.message
+
+
+@asynchronous
+async def test_a_database_that_connects_late_is_opened(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the process stands still while it connects, the time is over before it sees the connection."""
+    versions, tries = database._versions, 0
+
+    def late_once(connection: Connection) -> set[str]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise TimeoutError
+        return versions(connection)
+
+    monkeypatch.setattr(database, "_versions", late_once)
+    store = await Store.open(StoreSettings(url=url))
+    await store.close()
+    assert tries > 1
 
 
 @asynchronous

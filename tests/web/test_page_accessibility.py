@@ -204,6 +204,30 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, locked: Runni
     watched.close()
 
 
+NOTE_CLOSED = """
+const close = HTMLDialogElement.prototype.close;
+window.closedDialogs = [];
+HTMLDialogElement.prototype.close = function () { closedDialogs.push(this); close.call(this); };
+"""
+
+
+def test_a_dialog_that_was_closed_leaves_the_next_one_open(browser: Browser, locked: Running) -> None:
+    """A browser tells of a close with the next frame; the page may show another dialog by then."""
+    watched = Watched(browser, locked.url)
+    watched.context.add_init_script(NOTE_CLOSED)
+    page = watched.open()
+    dialog = page.get_by_role("dialog", name="This gateway requires a key")
+    dialog.get_by_label("Key").fill("wrong")
+    dialog.get_by_role("button", name="Use this key").click()
+    expect(dialog.get_by_label("Key")).to_have_value("")  # the dialog has closed, and asks again
+    assert page.evaluate("closedDialogs.map((one) => one.dispatchEvent(new Event('close'))).length")
+    dialog.get_by_label("Key").fill("sesame")
+    dialog.get_by_role("button", name="Use this key").click()
+    expect(dialog).to_have_count(0)
+    assert page.evaluate("sessionStorage.getItem('streamglot.key')") == "sesame"
+    watched.close()
+
+
 def test_a_late_refusal_of_an_earlier_key_does_not_ask_for_a_key_again(
     browser: Browser, locked: Running, upstream: HostileUpstream
 ) -> None:
