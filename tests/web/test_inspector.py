@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until, streamed
 from recordings import Recording, recordings
 from streamglot.dialects import DIALECTS
 from waiting import WAIT_SECONDS, until
+from web.chat_actions import reached
 from web.chromium import PHONE, Watched, violations
 from web.injections import INJECTIONS
 from web.scripts import OVERLOADED, THOUGHT, answer, chunk, ending, text_script, words
@@ -187,6 +188,20 @@ def test_requests_are_compared_and_sent_again(watched: Watched, gateway: Running
     expect(dialog).to_contain_text("/v1/chat/completions")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+
+
+def test_a_comparison_is_shown_when_both_turns_are_read(watched: Watched, gateway: Running, upstream: HostileUpstream) -> None:
+    """Rows that come later would move its buttons, and a click would miss them."""
+    upstream.scripts["lab-one"], upstream.scripts["lab-two"] = text_script("Hello", " world"), text_script("Goodbye", " world")
+    one, two = asked(gateway, "lab-one"), asked(gateway, "lab-two")
+    held: list[Route] = []
+    watched.context.route(f"**/turns/{two}/inspect*", lambda route: held.append(route))
+    page = watched.open(f"#/inspect/{one}?vs={two}")
+    expect(page.get_by_role("main")).to_contain_text("Reading both turns")
+    expect(page.get_by_role("group", name="What to compare")).to_have_count(0)
+    reached(page, lambda: held)
+    held[0].continue_()
+    expect(page.get_by_role("row", name="Model")).to_contain_text("differs")
 
 
 def test_two_turns_are_compared(watched: Watched, gateway: Running, upstream: HostileUpstream) -> None:

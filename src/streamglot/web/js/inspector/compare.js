@@ -26,6 +26,8 @@ const PARTS = { figures: "Figures", answer: "Answers", client: "Requests of the 
 export function Compare({ one, two }) {
   const [part, setPart] = useState("figures");
   if (two.state === "failed") return html`<div class="empty"><p role="alert">${two.error?.message}</p></div>`;
+  // Shown while it is read, it would move under the pointer with every row of a waterfall.
+  if ([one, two].some((data) => data.state === "loading")) return html`<div class="empty"><p>Reading both turns…</p></div>`;
   const span = Math.max(one.span, two.span);
   const sent = (data) => data.facts?.requests?.upstream?.at(-1)?.body ?? null;
   const given = (data) => data.facts?.requests?.client?.body ?? null;
