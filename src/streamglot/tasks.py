@@ -172,9 +172,9 @@ async def patient_timeout(seconds: float) -> AsyncIterator[None]:
 
 
 async def within(event: asyncio.Event, seconds: float) -> bool:
-    """Waits for an event. Returns False if it did not happen in time."""
+    """Waits for an event, for exactly this time at the most. Returns False if it did not happen in time."""
     try:
-        async with patient_timeout(seconds):
+        async with asyncio.timeout(seconds):
             return await event.wait()
     except TimeoutError:
         return False
