@@ -5,7 +5,6 @@ Recordings are stored and shared, so the upstream's secrets are masked in them, 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from ..engine.pipeline import with_tools_as_text
 from ..engine.pool import REPLAY, UpstreamPool
 from ..errors import ConfigError, UpstreamError
 from ..messages import Request
+from ..tasks import patient_timeout
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.connection_pool import ConnectionPool as Connections
 from ..upstream.frame_mask import mask_for
@@ -86,7 +86,7 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
         began = time.monotonic()
         limits = upstream.timeouts
         try:
-            async with asyncio.timeout(limits.first_byte):
+            async with patient_timeout(limits.first_byte):
                 answer = await connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
         except TimeoutError:
             captured.broken = f"no answer within {limits.first_byte:g} s"
@@ -104,7 +104,7 @@ async def _listen(answer: UpstreamResponse, captured: Capture, began: float, pat
     size = 0
     try:
         while size <= MAX_BYTES:
-            async with asyncio.timeout(patience):
+            async with patient_timeout(patience):
                 piece = await answer.read()
             if not piece:
                 return

@@ -17,6 +17,7 @@ import msgspec
 from ..errors import ConfigError
 from ..json_types import JsonObject
 from ..messages import MediaPart
+from ..tasks import patient_timeout
 from .settings import McpServer
 from .subprocesses import kill_group, reap
 from .tool import TRACE_CONTEXT, Tool, ToolError, ToolOutput
@@ -53,7 +54,7 @@ class McpSource:
             self._tools = None
         if self._tools is None:
             try:
-                async with asyncio.timeout(self._settings.start_seconds):
+                async with patient_timeout(self._settings.start_seconds):
                     worker = await self._running()
                     worker.changed = False
                     listed = await worker.ask({"op": "list"})

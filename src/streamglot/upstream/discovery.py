@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, field
 
+from ..tasks import patient_timeout
 from .providers import PROVIDERS, Provider
 from .settings import Upstream
 
@@ -52,7 +53,7 @@ async def discover(environment: Mapping[str, str], providers: tuple[Provider, ..
 async def _list_models(host: str, port: int, path: str) -> list[str] | None:
     """The models that the server lists; None if there is no such server."""
     try:
-        async with asyncio.timeout(PROBE_SECONDS):
+        async with patient_timeout(PROBE_SECONDS):
             reader, writer = await asyncio.open_connection(host, port, limit=PROBE_BYTES)
             try:
                 writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: application/json\r\n\r\n".encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,7 @@ from ...engine.upstream_stream import ErrorContext
 from ...errors import RequestError, StreamglotError, Unsupported, UpstreamTimeout
 from ...json_types import JsonObject
 from ...messages import Request
+from ...tasks import patient_timeout
 from ...upstream.response import read_whole
 from ...upstream.routes import Candidate
 from ...upstream.secrets import SecretMask
@@ -85,7 +85,7 @@ async def _post(
     limit = gateway.pool.limit(upstream)
     await limit.take()
     try:
-        async with asyncio.timeout(upstream.timeouts.first_byte):
+        async with patient_timeout(upstream.timeouts.first_byte):
             answer = await gateway.pool.connections.post(upstream, url, every, sent)
             try:
                 if not 200 <= answer.status < 300:
