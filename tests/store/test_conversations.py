@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
+from streamglot import tasks
 from streamglot.events import Echo, Extra, StreamError
 from streamglot.messages import Message, Part, ReasoningPart, Response, TextPart, ToolCallPart, ToolResultPart
 from streamglot.store import Finished, SessionHints, Store, StoreSettings, hash_conversation, session_hints, sessions
@@ -316,6 +320,33 @@ async def test_an_answer_that_another_process_is_about_to_write(url: str, monkey
     assert (following.previous, unnamed.previous) == (turn.id, loose.id)
     await one.close()
     await two.close()
+
+
+@asynchronous
+async def test_history_that_came_while_the_process_stood_still_is_found(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit and the answer of the database are due in the same turn of the event loop."""
+    monkeypatch.setattr(tasks, "GRACE_SECONDS", WAIT_SECONDS)
+    store = await Store.open(StoreSettings(url=url))
+    signed = answer(thought("Hm.", "signed"), "y", ident="resp_1")
+    turn = await take(store, ask(user("x")), signed, name="s")
+    await store.close()
+    store = await Store.open(StoreSettings(url=url))
+    fetch, stalls = store.database.fetch, list[float]()
+
+    async def late(question: Any) -> Sequence[Any]:
+        asyncio.get_running_loop().call_soon(time.sleep, stalls.pop() if stalls else 0.0)
+        return await fetch(question)
+
+    monkeypatch.setattr(store.database, "fetch", late)
+    monkeypatch.setattr(sessions, "FIND_SECONDS", 0.1)
+    for hints in (SessionHints(name="s"), SessionHints(response_id="resp_1")):
+        stalls[:] = [0.3]
+        session = await store.find_session(hints, ask(user("x"), assistant("y"), user("z")))
+        assert (session.id, session.new) == (turn.session.id, False)
+    stalls[:] = [0.3]
+    assert len(await store.sessions.answers(session)) == 1
+    assert store.sessions.missed == 0
+    await store.close()
 
 
 @asynchronous

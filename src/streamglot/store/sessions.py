@@ -23,6 +23,7 @@ from sqlalchemy import case, select
 
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request
+from ..tasks import patient_timeout
 from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
@@ -107,7 +108,7 @@ class Sessions:
                 session.id = mint_id(PREFIX, session.started)
                 return session
         try:
-            async with asyncio.timeout(FIND_SECONDS):
+            async with patient_timeout(FIND_SECONDS):
                 await self._find(hints, session)
                 if not session.new:
                     session.state = await self._state(session.id)
@@ -199,7 +200,7 @@ class Sessions:
         )
         found: dict[str, Message] = {}
         try:
-            async with asyncio.timeout(FIND_SECONDS):
+            async with patient_timeout(FIND_SECONDS):
                 found = {row.id: _decoder.decode(row.body) for row in reversed(await self._database.fetch(question))}
         except (StoreUnavailable, TimeoutError):
             self.missed += 1
