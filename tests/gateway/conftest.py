@@ -9,7 +9,9 @@ import pytest
 
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, hostile
+from store.conftest import patient_lookups
 
+__all__ = ["patient_lookups"]
 UPSTREAM_DIALECTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "openai_completions")
 PREFIX = {"openai_chat": "/v1", "openai_responses": "/v1", "gemini": "/v1beta", "openai_completions": "/v1"}
 LONG_TIMEOUTS = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}

@@ -15,6 +15,8 @@ from gateway.stored_turns import chunk, keeping, kept, text_script
 from gateway.upstream import Cut, HostileUpstream, Until, sse, streamed, unfinished, whole
 from streamglot.messages import ReasoningPart, TextPart
 
+pytestmark = pytest.mark.usefixtures("patient_lookups")
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:

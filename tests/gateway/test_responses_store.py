@@ -25,6 +25,8 @@ from streamglot.messages import MediaPart, Message, Request, TextPart
 from streamglot.store import Finished, SessionHints, Started, Store
 from waiting import WAIT_SECONDS, soon, until
 
+pytestmark = pytest.mark.usefixtures("patient_lookups")
+
 RESPONSES = "openai_responses"
 KEYS = [{"name": "me", "hash": digest_of("mine")}, {"name": "you", "hash": digest_of("yours")}]
 BODY: dict[str, Any] = {
