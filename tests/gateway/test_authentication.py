@@ -57,6 +57,12 @@ def remove(folder: Path, *, marker: bool = False) -> None:
             path.unlink()
 
 
+def stands_still(process: int) -> bool:
+    """Whether all threads of a process have stopped."""
+    stats = [path.read_text() for path in Path(f"/proc/{process}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 async def nothing(_: Store) -> None:
     """Opening a store makes its database."""
 
@@ -130,6 +136,9 @@ def test_a_worker_that_starts_later_asks_for_keys_too(upstream: HostileUpstream,
         with serving(tmp_path, upstream.url, url, "--workers", "2") as served:
             await soon(lambda: len(served.workers()) == 2)
             before = served.workers()
+            for worker in before:  # one that still starts would write to the folder, or end without it
+                os.kill(worker, signal.SIGSTOP)
+            await soon(lambda: all(map(stands_still, before)))
             shutil.rmtree(folder)
             folder.mkdir()
             for worker in before:
