@@ -22,6 +22,7 @@ from gateway.stored_turns import USAGE, chunk, keeping, kept, text_script
 from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, whole
 from gateway.worker_client import Line, at_once
 from store.turns import answer, ask, take, user
+from streamglot.gateway.auth import stored_keys
 from streamglot.messages import TokenCounts
 from streamglot.store import Store
 from waiting import WAIT_SECONDS, soon, until
@@ -228,6 +229,30 @@ def test_usage_counts_before_it_is_in_the_database(upstream: HostileUpstream, tm
     assert spent(url) == 21
     with keeping(upstream, url) as gateway:
         assert gateway.ask(CHAT, asking(f"openai_chat/{model}", False), {"x-api-key": secret}).status == 429
+
+
+def test_usage_that_is_written_while_usage_is_added_up_counts_once(
+    upstream: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_keys, "REFRESH_SECONDS", 3 * WAIT_SECONDS)  # the test adds up itself
+    model = fresh(upstream, text_script("word"))
+    secret = key(url, budget_tokens=100)
+    with keeping(upstream, url) as gateway:
+        store, stored = store_of(gateway), gateway.gateway._stored
+        balances, bodies = store.keys.balances, [asking(f"openai_chat/{model}", False)]
+
+        async def meanwhile() -> Any:
+            while bodies:
+                await asyncio.to_thread(gateway.ask, CHAT, bodies.pop(), {"x-api-key": secret})
+                await store.writer.flush()
+            return await balances()
+
+        monkeypatch.setattr(store.keys, "balances", meanwhile)
+        stored._count_at = 0.0
+        inside(gateway, stored.refresh(store))
+        caller = gateway.gateway.authenticator.admit({"x-api-key": secret})
+        assert caller is not None
+        assert caller.budget.used() == (7, 0)
 
 
 def test_negative_usage_makes_no_budget_larger(upstream: HostileUpstream, url: str) -> None:

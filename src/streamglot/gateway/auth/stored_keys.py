@@ -24,6 +24,8 @@ REFRESH_SECONDS: Final = 2.0
 """Seconds within which a new key is accepted and a revoked key is refused."""
 BUDGET_SHARE: Final = 20
 """One part in this many of the time may be spent on adding up usage."""
+ADD_UP_TIMES: Final = 3
+"""How often usage is added up until nothing was written meanwhile, which might count twice. A busy gateway writes all the time."""
 _PERIODS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
@@ -76,12 +78,20 @@ class StoredCallers:
         """Reads the usage of each budget from the database."""
         if any(caller.budget.cost is not None for caller in self.callers.values()):
             await asyncio.to_thread(_load_prices)
-        marks = {digest: caller.budget.mark() for digest, caller in self.callers.items()}
-        for key, spent in await store.keys.balances():
+        for _ in range(ADD_UP_TIMES):
+            marks = self._marks()
+            balances = await store.keys.balances()
+            if marks == self._marks():
+                break
+        for key, spent in balances:
             caller = self.callers.get(key.hash)
-            if caller is not None:
+            if caller is not None and key.hash in marks:
                 caller.budget.rebase(spent, marks[key.hash])
         self._renews = {over.key.hash: over.renews for over in await store.keys.budget_exceeded()} if self._any_over() else {}
+
+    def _marks(self) -> dict[str, tuple[float, float]]:
+        """Returns how much of the usage of each key is in the database."""
+        return {digest: caller.budget.mark() for digest, caller in self.callers.items()}
 
     def _any_over(self) -> bool:
         return any(caller.budget.limited and caller.budget.used_up() for caller in self.callers.values())
