@@ -8,13 +8,16 @@ import sys
 import time
 from pathlib import Path
 
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from msgspec import Struct
-from sqlalchemy import select, text
+from sqlalchemy import literal, select, text
 
 from store.child import STREAMS
+from store.servers import Postgres
 from store.turns import ask, asynchronous, begin, user
 from streamglot.store import Filter, Finished, OpenedApproval, Store, StoreSettings, processes, schema
+from streamglot.store.database import WRITE_LOCK
 from waiting import until
 
 ENDED = 300
@@ -80,6 +83,11 @@ async def test_kill_in_the_middle_of_200_turns(url: str, tmp_path: Path) -> None
 
     seen = run_and_kill(url, tmp_path / "log")
     store = await Store.open(StoreSettings(url=url))
+    gone = select(schema.processes.c.id).where(
+        schema.processes.c.recovered.is_(None), schema.processes.c.id.not_in([living.process.id, store.process.id])
+    )
+    while await store.database.fetch(gone):  # PostgreSQL may still commit what the child had sent
+        await store.process.recover()
     rows: dict[str, str] = {}
     before = ""
     while page := await store.queries.turns(Filter(limit=1000, before=before)):
@@ -183,6 +191,59 @@ async def test_a_message_that_cannot_be_read_is_left_out(url: str) -> None:
     assert [turn.title for turn in await living.queries.turns(Filter(search="found"))] == ["found"]
     await dead.close()
     await living.close()
+
+
+@pytest.mark.usefixtures("no_periodic_steps")
+@asynchronous
+async def test_a_turn_that_is_committed_after_the_recovery_of_its_process_is_ended_too(postgres: Postgres) -> None:
+    """A process was killed after it had sent COMMIT, and its backend stood still."""
+    url = await postgres.database()
+    store = await Store.open(StoreSettings(url=url))
+    await begin(store, ask(user("early")))
+    await store.writer.flush()
+    row = {"id": "dead", "place": "elsewhere", "pid": 1, "born": "", "started": 1.0, "seen": 1.0}
+    await store.database.execute(schema.processes.insert(), row)
+    table = schema.turns
+    copied = {"id": literal("turn_late"), "process": literal("dead")}
+    columns = [copied.get(column.name, column) for column in table.columns]
+    late = table.insert().from_select([column.name for column in table.columns], select(*columns))
+    backend = await asyncpg.connect(url)
+    try:
+        await backend.execute(f"BEGIN; SELECT pg_advisory_xact_lock_shared({WRITE_LOCK})")
+        await backend.execute(str(late.compile(dialect=store.database.dialect, compile_kwargs={"literal_binds": True})))
+        assert await store.process.recover() == 0
+        assert store.process.has_others(), "its last transaction may still come"
+        await begin(store, ask(user("meanwhile")))
+        await store.writer.flush()
+        await backend.execute("COMMIT")
+    finally:
+        await backend.close()
+    assert await store.process.recover() == 1
+    endings = {turn.id: turn.ending for turn in await store.queries.turns()}
+    assert (len(endings), endings["turn_late"]) == (3, "interrupted")
+    assert not store.process.has_others()
+    assert await store.process.recover() == 0
+    await store.close()
+
+
+@pytest.mark.usefixtures("no_periodic_steps")
+@asynchronous
+async def test_a_transaction_that_stands_still_does_not_keep_turns_open(postgres: Postgres) -> None:
+    url = await postgres.database()
+    dead, store = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
+    await begin(dead, ask(user("cut")))
+    await dead.writer.flush()
+    mine = schema.processes.c.id == dead.process.id
+    await dead.database.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=1.0))
+    backend = await asyncpg.connect(url)
+    try:
+        await backend.execute(f"BEGIN; SELECT pg_advisory_xact_lock_shared({WRITE_LOCK})")
+        assert await store.process.recover() == 1
+        assert [turn.ending for turn in await store.queries.turns()] == ["interrupted"]
+    finally:
+        await backend.close()
+    await dead.close()
+    await store.close()
 
 
 @asynchronous

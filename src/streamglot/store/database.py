@@ -24,7 +24,8 @@ from .sql_types import DatabaseRow, SqlParameters, UpsertStatement
 T = TypeVar("T")
 
 WRITE_LOCK: Final = 0x5347_4C54
-"""Advisory lock of PostgreSQL. Writers of turns share it; pruning and migrations take it exclusively."""
+"""Advisory lock of PostgreSQL. Writers of turns share it; pruning, migrations and the recovery of dead processes take it
+exclusively."""
 _TRANSIENT_CLASSES: Final = ("08", "25", "40", "53", "55", "57", "58")
 """SQLSTATE classes of errors that a later attempt may avoid: connection, read-only, conflict, full, busy, stopped, system."""
 _STATEMENT_ERRORS: Final = ("no such column", "no such function", "near ", "table ", "too many")
@@ -152,10 +153,10 @@ class Database:
         with self._translated_errors():
             return await self._engines.read(lambda connection: connection.execute(statement, parameters).all())
 
-    async def write(self, work: Callable[[Connection], T], alone: bool = False) -> T:
-        """Runs a write transaction; one at a time in this process. ``alone`` excludes writers of other processes. Raises
-        StoreUnavailable if the database does not accept it now."""
-        lock = _lock(alone, ANSWER_SECONDS if alone else CONNECT_SECONDS)
+    async def write(self, work: Callable[[Connection], T], alone: bool = False, seconds: float | None = None) -> T:
+        """Runs a write transaction; one at a time in this process. ``alone`` excludes writers of other processes. ``seconds``:
+        how long PostgreSQL waits for the lock. Raises StoreUnavailable if the database does not accept it now."""
+        lock = _lock(alone, seconds or (ANSWER_SECONDS if alone else CONNECT_SECONDS))
         return await self._write(lambda work: self._engines.write(work, lock), work)
 
     async def write_each(self, work: Callable[[Connection], T]) -> T:

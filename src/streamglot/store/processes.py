@@ -31,6 +31,9 @@ FIRST_SECONDS: Final = 1.0
 DEAD_SECONDS: Final = 60.0
 """A remote process without a heartbeat for this long, in seconds, counts as dead. If it lives after all, the ending that it
 writes later wins."""
+ALONE_SECONDS: Final = 0.5
+"""Seconds that a look for dead processes waits on PostgreSQL for the transactions of others, which take milliseconds. New ones
+wait behind it meanwhile."""
 INTERRUPTED: Final = "interrupted"
 _message: Final = msgspec.json.Decoder(Message)
 _ERROR: Final = msgspec.json.encode(
@@ -79,40 +82,56 @@ class Process:
 
     async def end(self) -> None:
         """Removes the row. All turns of this process have ended."""
-        await self._end_turns(self.id, time.time())
+        await self._database.write(lambda connection: self._end_turns(connection, self.id, time.time()))
 
     async def recover(self) -> int:
-        """Ends the open turns of dead processes. Two processes that do this at once write the same rows."""
+        """Ends the open turns of dead processes. Two processes that do this at once write the same rows.
+
+        On PostgreSQL the last transaction of a dead process may still be committed. Such a transaction holds the write lock, so a
+        dead process is done with only if this one got that lock exclusively. Otherwise the next look ends its turns again."""
         rows = await self._watch.look()
         if rows is not None:
             self._others = list(rows)
-        count = 0
+        count, alone = 0, True
         for row in [row for row in self._others if not is_alive(row, time.time())]:
-            count += await self._end_turns(row.id, row.seen)
-            self._others.remove(row)
+            if alone:
+                try:
+                    count += await self._end_turns_of(row, alone=True)
+                except StoreLocked:
+                    if self._database.is_sqlite:
+                        raise
+                    alone = False
+                else:
+                    self._others.remove(row)
+                    continue
+            count += await self._end_turns_of(row, alone=False)
         return count
 
     def has_others(self) -> bool:
         """Whether other processes were alive at the last look."""
         return bool(self._others)
 
-    async def _end_turns(self, process: str, at: float) -> int:
+    async def _end_turns_of(self, row: DatabaseRow, alone: bool) -> int:
         """Ends the open turns of a dead process and returns their number."""
-        table = schema.processes
+        seconds = ALONE_SECONDS if alone else None
+        return await self._database.write(
+            lambda connection: self._end_turns(connection, row.id, row.seen, done=alone), alone, seconds
+        )
 
-        def end_turns(connection: Connection) -> int:
-            count = connection.execute(_interrupt(self._database, process, at)).rowcount
-            asked = [
-                {"turn_id": row.id, "body": words(text)}
-                for row in connection.execute(_asked(self._database, process))
-                if (text := _text(row.body))
-            ]
-            if asked:
-                connection.execute(self._database.insert_new(schema.texts), asked)
+    def _end_turns(self, connection: Connection, process: str, at: float, done: bool = True) -> int:
+        """Ends the open turns of a process and returns their number. ``done``: no look is needed after this one."""
+        count = connection.execute(_interrupt(self._database, process, at)).rowcount
+        asked = [
+            {"turn_id": row.id, "body": words(text)}
+            for row in connection.execute(_asked(self._database, process))
+            if (text := _text(row.body))
+        ]
+        if asked:
+            connection.execute(self._database.insert_new(schema.texts), asked)
+        if done:
+            table = schema.processes
             connection.execute(update(table).where(table.c.id == process).values(recovered=time.time()))
-            return max(0, count)
-
-        return await self._database.write(end_turns)
+        return max(0, count)
 
 
 def _text(body: str | bytes) -> str:
