@@ -48,6 +48,7 @@ def test_a_batch_that_two_gateways_get_at_once_runs_once(
         assert [upstream.asked[name] for name in names] == [1] * len(names)
 
 
+@pytest.mark.usefixtures("patient_writers")
 @pytest.mark.parametrize("buffer", ["database", "valkey"])
 def test_a_batch_that_ended_without_an_answer_runs_again_in_one_place(
     tmp_path: Path, buffer: str, request: pytest.FixtureRequest

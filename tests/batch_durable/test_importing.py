@@ -24,6 +24,8 @@ from streamglot.store import asyncpg_statements
 from streamglot.store.batch_schema import batch_items, batch_jobs, batches
 from waiting import WAIT_SECONDS
 
+pytestmark = pytest.mark.usefixtures("patient_writers")
+
 LINES = [b'{"a": 1}', b"", b"  ", b'{"b": "\xc3\xa9"}', b"x" * 30, b"last"]
 
 

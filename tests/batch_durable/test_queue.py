@@ -16,10 +16,11 @@ from batch_durable.queued import line, queued, results_of
 from store.turns import asynchronous
 from streamglot.batch.model import RANGE_ITEMS, Batch, Totals
 from streamglot.batch.queue import LEASE_SECONDS
-from streamglot.store import engines, schema
+from streamglot.store import schema
 from streamglot.store.batch_schema import batch_items, batch_jobs
 from streamglot.store.processes import pid_scope
-from waiting import WAIT_SECONDS
+
+pytestmark = pytest.mark.usefixtures("patient_writers")
 
 
 @asynchronous
@@ -36,8 +37,7 @@ async def test_the_migration_makes_the_tables_of_the_schema(url: str, tmp_path: 
 
 
 @asynchronous
-async def test_every_item_is_claimed_once_by_two_processes(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "BUSY_SECONDS", WAIT_SECONDS)  # SQLite lets one of two writers wait for any number of turns
+async def test_every_item_is_claimed_once_by_two_processes(url: str, tmp_path: Path) -> None:
     async with queued(url, tmp_path) as one, queued(url, tmp_path) as two:
         batch = await one.imported(line(number) for number in range(1050))
         assert (batch.status, batch.total) == ("in_progress", 1050)

@@ -331,6 +331,7 @@ def test_a_lone_process_decides_while_its_database_does_not_answer(calling: Host
     at_once(drive)
 
 
+@pytest.mark.usefixtures("patient_writers")
 @asynchronous
 async def test_a_decision_that_its_own_process_takes_from_the_table_at_once_counts(
     url: str, monkeypatch: pytest.MonkeyPatch

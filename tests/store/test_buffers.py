@@ -27,6 +27,8 @@ from streamglot.store.valkey_buffer import KEYS, PREFIX
 from streamglot.store.valkey_retry import connect_retry
 from waiting import WAIT_SECONDS, soon
 
+pytestmark = pytest.mark.usefixtures("patient_writers")
+
 KEPT_SECONDS = 600.0
 """Seconds for which a stream is kept: longer than a test takes."""
 

@@ -20,7 +20,7 @@ from streamglot.store import Finished, SessionHints, Store, StoreSettings, hash_
 from streamglot.store.conversation import alike, normal
 from waiting import WAIT_SECONDS
 
-pytestmark = pytest.mark.usefixtures("patient_lookups")
+pytestmark = pytest.mark.usefixtures("patient_lookups", "patient_writers")
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0<"), min_size=1, max_size=30).filter(
     lambda text: text.strip() != ""

@@ -20,6 +20,8 @@ from streamglot.store import Filter, Finished, OpenedApproval, Store, StoreSetti
 from streamglot.store.database import WRITE_LOCK
 from waiting import until
 
+pytestmark = pytest.mark.usefixtures("patient_writers")
+
 ENDED = 300
 """Turns that have ended, and are in the database, when the process is killed."""
 

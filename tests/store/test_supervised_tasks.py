@@ -75,6 +75,7 @@ async def test_the_periodic_task_survives_a_cancelled_step(tmp_path: Path, monke
     await store.close()
 
 
+@pytest.mark.usefixtures("patient_writers")
 @asynchronous
 async def test_a_stream_whose_stop_fails_does_not_affect_others(url: str) -> None:
     """They are asked to stop from another process; one task looks for these requests."""
