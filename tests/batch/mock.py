@@ -15,6 +15,8 @@ from streamglot import Upstream
 
 
 class _QuietServer(ThreadingHTTPServer):
+    request_queue_size = 128  # the usual five are soon full while it stands still, and then the system drops connections
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up early is what some tests are about."""
 

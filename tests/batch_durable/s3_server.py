@@ -112,6 +112,8 @@ class Tunnel:
                 continue
             server = socket.create_connection(self._target)
             self._pairs += [client, server]
+            if not self._open:  # it was closed meanwhile
+                self.close()
             for source, target, counted in ((client, server, True), (server, client, False)):
                 threading.Thread(target=self._pass, args=(source, target, counted), daemon=True).start()
 
