@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from cli.shell import Shell
 from streamglot.store import Store, StoreSettings, TurnDetail
+from waiting import WAIT_SECONDS
 
 T = TypeVar("T")
 
@@ -18,6 +21,8 @@ def database(shell: Shell) -> Path:
 
 
 def in_store(shell: Shell, work: Callable[[Store], Awaitable[T]], *, raw: bool = False) -> T:
+    """Runs the work. Its requests look for their history as long as it takes."""
+
     async def within() -> T:
         store = await Store.open(StoreSettings(url=f"sqlite:///{database(shell)}", raw=raw))
         try:
@@ -25,7 +30,9 @@ def in_store(shell: Shell, work: Callable[[Store], Awaitable[T]], *, raw: bool =
         finally:
             await store.close()
 
-    return asyncio.run(within())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamglot.store.sessions.FIND_SECONDS", WAIT_SECONDS)
+        return asyncio.run(within())
 
 
 def turns(shell: Shell) -> list[TurnDetail]:
