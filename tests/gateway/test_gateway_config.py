@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from gateway.dialect_clients import asked, body_of, path_of, understood
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import HostileUpstream, Until, sse, streamed
-from streamglot import ConfigError
+from streamglot import ConfigError, tasks
 from streamglot.cli.app import run
 from streamglot.cli.commands.serve import table
 from streamglot.cli.exit_status import exit_status
@@ -336,8 +338,18 @@ class _Local(BaseHTTPRequestHandler):
         pass
 
 
-def test_servers_on_this_machine_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "PROBE_SECONDS", WAIT_SECONDS)
+@pytest.mark.parametrize("stall", [0.0, 0.1])
+def test_servers_on_this_machine_are_found(monkeypatch: pytest.MonkeyPatch, stall: float) -> None:
+    """Also if the process stood still: the time is over when it goes on, and the server answers at once."""
+    monkeypatch.setattr(discovery, "PROBE_SECONDS", stall / 2 or WAIT_SECONDS)
+    monkeypatch.setattr(tasks, "GRACE_SECONDS", WAIT_SECONDS)
+    connect = asyncio.open_connection
+
+    async def stand_still(*place: Any, **more: Any) -> Any:
+        time.sleep(stall)
+        return await connect(*place, **more)
+
+    monkeypatch.setattr(asyncio, "open_connection", stand_still)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Local)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     base = f"http://127.0.0.1:{server.server_address[1]}"
