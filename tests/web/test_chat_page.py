@@ -244,14 +244,15 @@ def test_a_held_call_is_changed_and_approved(watched: Watched, upstream: Hostile
     expect(call).not_to_contain_text("production")
 
 
-# The text of an answer waits until the page shows what it has to approve, as on a slow connection.
+# The text of an answer waits until the page shows and announces what it has to approve, as on a slow connection.
 LATE_ANSWER = """
     const fetchNow = window.fetch;
     window.fetch = async (path, options) => {
       const response = await fetchNow(path, options);
       if (path !== "/agui") return response;
       const known = async () => {
-        while (!document.querySelector(".approval")) await new Promise((done) => setTimeout(done, 5));
+        const told = () => document.getElementById("status-region").textContent === "Waiting for approval";
+        while (!document.querySelector(".approval") || !told()) await new Promise((done) => setTimeout(done, 5));
       };
       const body = response.body.pipeThrough(new TransformStream({ start: known }));
       return new Response(body, { status: response.status, headers: response.headers });
@@ -266,6 +267,7 @@ def test_an_approval_that_arrives_before_the_answer_is_still_waited_for(watched:
     ask(page, "Ship it")
     expect(answers(page)).to_contain_text("I will deploy.")
     expect(page.locator(".status-line")).to_contain_text("Waiting for approval")
+    expect(page.get_by_role("status")).to_have_text("Waiting for approval")
     page.get_by_label("Approval needed").get_by_role("button", name="Approve").click()
     over(page)
 

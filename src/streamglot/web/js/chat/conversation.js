@@ -1,9 +1,11 @@
 // The conversation that is open: asks, resumes, stops, branches. It uses the public API like any client.
 
 import { ApiError, events, randomId, request, send } from "../api.js";
+import { approvalsFeed } from "../feed.js";
 import { Store } from "../lib/store.js";
 import { say } from "../ui.js";
 import { Answer, STATES, fromStored, storedAnswer, takeTimes, toMessages } from "./answer.js";
+import { shownState } from "./approvals.js";
 
 const PENDING = "streamglot.pending"; // the request id of an answer whose session the page's address does not name yet
 const STOP_MILLISECONDS = 3000; // how long a stopped stream may take to end before its connection is cut
@@ -95,7 +97,6 @@ export class Conversation extends Store {
     answer.start();
     this.changed();
     say(STATES.connecting);
-    const abort = (this.#abort = new AbortController());
     const body = {
       threadId: this.sessionId || answer.requestId,
       runId: answer.requestId,
@@ -109,30 +110,46 @@ export class Conversation extends Store {
     const headers = { "x-request-id": answer.requestId, "x-streamglot-keep": "1" };
     if (this.sessionId) headers["x-streamglot-session"] = this.sessionId;
     if (!this.sessionId) sessionStorage.setItem(PENDING, answer.requestId);
+    await this.#follow(answer, number, "/agui", { body, headers });
+  }
+
+  /** Reads an answer and announces its states, also that it waits for approval, while another page is shown too. */
+  async #follow(answer, number, path, options = {}) {
+    const abort = (this.#abort = new AbortController());
+    let told = answer.state;
+    const tell = () => {
+      const state = shownState(answer);
+      if (number === this.#number && state !== told) say(STATES[(told = state)]);
+      if (!answer.live) leave();
+    };
+    const watched = [approvalsFeed.use(), approvalsFeed.watch(tell)];
+    const leave = () => watched.splice(0).forEach((end) => end());
     try {
-      const response = await send("/agui", { body, headers, signal: abort.signal });
-      if (number === this.#number) await this.#read(response, answer, number);
+      const response = await send(path, { ...options, signal: abort.signal });
+      if (number === this.#number) await this.#read(response, answer, number, tell);
     } catch (error) {
       this.#failed(answer, error, number);
+    } finally {
+      leave();
     }
   }
 
-  async #read(response, answer, number) {
+  async #read(response, answer, number, tell) {
     const { headers } = response;
     answer.turnId = headers.get("x-streamglot-turn") ?? answer.turnId;
     answer.streamId = headers.get("x-streamglot-stream") ?? answer.streamId;
     answer.upstream = headers.get("x-streamglot-upstream") ?? answer.upstream;
     this.sessionId = headers.get("x-streamglot-session") ?? this.sessionId;
     this.changed();
-    let told = answer.state;
     for await (const list of events(response)) {
       if (number !== this.#number) return;
       const live = answer.live;
       for (const event of list) answer.apply(JSON.parse(event.data));
       if (answer.live !== live) this.changed(); // the connection may end later than the answer
-      if (answer.state !== told) say(STATES[(told = answer.state)]);
+      tell();
     }
     answer.fail({ message: "The connection ended before the answer did.", code: "connection_lost", status: 0, retryable: true });
+    tell();
     this.changed();
     await this.#price(answer);
   }
@@ -214,13 +231,7 @@ export class Conversation extends Store {
   async #resume(answer, number) {
     answer.resumed = true;
     answer.start();
-    const abort = (this.#abort = new AbortController());
-    try {
-      const response = await send(`/v1/streams/${encodeURIComponent(answer.streamId)}?after=0`, { signal: abort.signal });
-      if (number === this.#number) await this.#read(response, answer, number);
-    } catch (error) {
-      this.#failed(answer, error, number);
-    }
+    await this.#follow(answer, number, `/v1/streams/${encodeURIComponent(answer.streamId)}?after=0`);
   }
 
   /** The session of an answer that began just before the page was loaded again; "" if there is none. */

@@ -6,8 +6,9 @@ import { approvalsFeed as feed } from "../feed.js";
 import { useStore } from "../lib/store.js";
 import { CodeBlock, Markdown } from "../lib/markdown_view.js";
 import { href } from "../router.js";
-import { CopyButton, Glyph, IconButton, duration, money, plain, say, toast } from "../ui.js";
+import { CopyButton, Glyph, IconButton, duration, money, plain, toast } from "../ui.js";
 import { STATES } from "./answer.js";
+import { pendingApprovals, useShownState } from "./approvals.js";
 
 export function UserTurn({ turn, onBranch, onEdit, disabled }) {
   return html`<article class="turn user" aria-label="You">
@@ -149,18 +150,6 @@ function pretty(text, open = false) {
   }
 }
 
-function pendingApprovals(answer) {
-  return (feed.state?.approvals ?? []).filter((asked) => asked.request_id === answer.requestId);
-}
-
-/** The state of an answer: what its events say, unless it waits for approval. Approvals have a feed of their own, and may be known
- * before the events that come before them. */
-export function useShownState(answer) {
-  useStore(answer);
-  useStore(feed);
-  return answer?.live && pendingApprovals(answer).length ? "judging" : (answer?.state ?? "idle");
-}
-
 function Waiting({ answer }) {
   return html`<p class="waiting muted"><span class="pulse"></span>${STATES[useShownState(answer)]}…</p>`;
 }
@@ -168,12 +157,7 @@ function Waiting({ answer }) {
 /** The calls that wait for approval, with their arguments, which can be changed. */
 function Approvals({ answer }) {
   useStore(feed);
-  useEffect(() => feed.use(), []);
-  const pending = pendingApprovals(answer);
-  useEffect(() => {
-    if (pending.length) say(STATES.judging);
-  }, [pending.length]);
-  return pending.map((asked) => html`<${ApprovalCard} key=${asked.id} asked=${asked} />`);
+  return pendingApprovals(answer).map((asked) => html`<${ApprovalCard} key=${asked.id} asked=${asked} />`);
 }
 
 export function ApprovalCard({ asked }) {

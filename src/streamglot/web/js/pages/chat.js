@@ -3,9 +3,10 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { request } from "../api.js";
 import { STATES } from "../chat/answer.js";
+import { useShownState } from "../chat/approvals.js";
 import { Composer } from "../chat/composer.js";
 import { Conversation } from "../chat/conversation.js";
-import { AnswerTurn, Numbers, UserTurn, useShownState } from "../chat/messages.js";
+import { AnswerTurn, Numbers, UserTurn } from "../chat/messages.js";
 import { Sessions } from "../chat/sessions.js";
 import { SettingsDialog, loadSettings, saveSettings } from "../chat/settings.js";
 import { Welcome } from "../chat/welcome.js";
