@@ -23,8 +23,10 @@ def use_model(watched: Watched, model: str, fragment: str = "") -> Page:
 
 
 def ask(page: Page, text: str) -> None:
+    """Sends a message, as soon as the page takes one: not while it opens a session."""
     page.get_by_label("Your message").fill(text)
-    page.keyboard.press("Enter")
+    expect(page.get_by_label("Send (Enter)")).to_be_enabled()
+    page.get_by_label("Your message").press("Enter")
 
 
 def answers(page: Page) -> Locator:

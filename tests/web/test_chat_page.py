@@ -199,6 +199,33 @@ def test_a_question_is_not_replaced_by_the_session_of_before_the_reload(watched:
     expect(answers(page)).to_contain_text("Of now")
 
 
+def test_a_question_waits_for_the_session_that_is_being_opened(watched: Watched, upstream: HostileUpstream) -> None:
+    """Asked before, it would be sent without what was said in the session."""
+    upstream.scripts["lab-opening"] = text_script("Noted")
+    page = use_model(watched, "lab-opening")
+    ask(page, "My name is Ada")
+    over(page)
+    page.wait_for_url("**/#/chat/ses_*")
+    held: list[Route] = []
+    watched.context.route("**/sessions/ses_*", lambda route: held.append(route))
+    page.reload()
+    reached(page, lambda: held)
+    expect(page.get_by_text("Opening the session…")).to_be_visible()
+    page.get_by_label("Your message").fill("What is my name?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Send (Enter)")).to_be_disabled()
+    expect(page.get_by_label("Your message")).to_have_value("What is my name?")
+    held[0].continue_()
+    expect(answers(page)).to_contain_text("Noted")
+    expect(page.get_by_label("Send (Enter)")).to_be_enabled()
+    page.get_by_label("Your message").press("Enter")
+    expect(answers(page)).to_have_count(2)
+    over(page)
+    expect(page.get_by_text("Opening the session…")).to_have_count(0)
+    sent = [[message["content"] for message in seen.body["messages"]] for seen in upstream.requests("lab-opening")]
+    assert sent == [["My name is Ada"], ["My name is Ada", "Noted", "What is my name?"]]
+
+
 def test_a_tool_of_the_gateway_runs_in_a_card(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-tool"] = [
         list(calling("calculator", '{"expres', 'sion": "6*7"}', text="One moment.")),

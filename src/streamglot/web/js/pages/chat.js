@@ -119,7 +119,8 @@ export function ChatPage({ route }) {
           models=${models}
           settings=${asked}
           busy=${conversation.busy}
-          onSend=${(text, files) => !conversation.busy && (conversation.ask(text, files, asked), true)}
+          loading=${conversation.loading}
+          onSend=${(text, files) => !conversation.busy && !conversation.loading && (conversation.ask(text, files, asked), true)}
           onStop=${() => conversation.stop()}
           onModel=${(model) => change({ ...settings, model })}
           onSettings=${() => setDialog(true)}
