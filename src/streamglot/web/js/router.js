@@ -1,6 +1,6 @@
 // The address of the page is in the fragment: #/chat/SESSION, #/inspect/TURN, #/overview. No server sees it.
 
-import { useEffect, useState } from "../vendor/htm-preact.js";
+import { useLayoutEffect, useState } from "../vendor/htm-preact.js";
 
 /** The route of an address: the page, the pieces after it, and the parameters after "?". */
 export function parseRoute(fragment) {
@@ -38,7 +38,8 @@ export function navigate(address, replace = false) {
 
 export function useRoute() {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
-  useEffect(() => {
+  // before the page is painted: a link that is followed at once would be missed
+  useLayoutEffect(() => {
     const changed = () => setRoute(parseRoute(location.hash));
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
