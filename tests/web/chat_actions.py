@@ -12,6 +12,17 @@ from waiting import WAIT_SECONDS
 from web.chromium import Watched
 
 OVER = "[data-state=done], [data-state=error], [data-state=stopped]"
+# A browser that paints no frame: what waits for the next one, and every timer, waits until ``paint`` is called.
+NOT_PAINTED = """
+    const waiting = [];
+    const frame = window.requestAnimationFrame, timer = window.setTimeout;
+    window.requestAnimationFrame = window.setTimeout = (work) => waiting.push(work);
+    window.paint = () => {
+      Object.assign(window, { requestAnimationFrame: frame, setTimeout: timer });
+      for (const work of waiting) work(performance.now());
+    };
+    null; // a function as the last value would be called
+"""
 
 
 def use_model(watched: Watched, model: str, fragment: str = "") -> Page:

@@ -11,7 +11,7 @@ from playwright.sync_api import FilePayload, Locator, Page, Route, expect
 
 from gateway.running import Running
 from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
-from web.chat_actions import answers, ask, asked_upstream, over, reached, use_model
+from web.chat_actions import NOT_PAINTED, answers, ask, asked_upstream, over, reached, use_model
 from web.chromium import Watched
 from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, text_script, words
 
@@ -344,6 +344,26 @@ def test_a_conversation_branches_and_answers_again(watched: Watched, upstream: H
     expect(page.get_by_label("Your message")).to_have_value("one")
 
 
+def test_a_new_chat_that_is_answered_before_it_is_painted_keeps_its_answer(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-quick"] = text_script("At once")
+    page = use_model(watched, "lab-quick")
+    ask(page, "One")
+    over(page)
+    page.wait_for_url("**/#/chat/ses_*")
+    before = page.url
+    page.evaluate(NOT_PAINTED)
+    page.keyboard.press("Control+Shift+O")
+    page.wait_for_url("**/#/chat")
+    page.keyboard.type("Two")
+    expect(page.get_by_label("Your message")).to_have_value("Two")
+    with page.expect_response("**/turns/*"):  # the page asks for the price of an answer that it has read
+        page.keyboard.press("Enter")
+    page.evaluate("paint()")
+    expect(page.get_by_label("You", exact=True)).to_have_text(["Two"])
+    expect(answers(page)).to_contain_text(["At once"])
+    page.wait_for_function("before => location.href !== before && location.hash.includes('ses_')", arg=before)
+
+
 def test_attachments_are_sent(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-files"] = text_script("Seen")
     page = use_model(watched, "lab-files")
@@ -448,6 +468,15 @@ def test_another_page_and_back_keeps_the_conversation(watched: Watched, upstream
     page.wait_for_url("**/#/chat/ses_*")
     page.get_by_role("link", name="Chat").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Every LLM stream, one language.")
+
+
+def test_a_link_is_followed_before_the_page_is_painted(watched: Watched) -> None:
+    watched.context.add_init_script(NOT_PAINTED)
+    page = watched.open()
+    page.get_by_role("link", name="Overview").click()
+    page.wait_for_url("**/#/overview")
+    page.evaluate("paint()")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
 
 
 def test_it_works_without_a_secure_context(watched: Watched, upstream: HostileUpstream) -> None:

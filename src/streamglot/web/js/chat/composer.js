@@ -1,6 +1,6 @@
 // The composer of a message: text, attachments, the model and the request settings.
 
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { html, useLayoutEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { Glyph, IconButton, toast } from "../ui.js";
 import { Attachments } from "./messages.js";
 import { ModelPicker } from "./models.js";
@@ -17,13 +17,13 @@ export function Composer({ draft, models, settings, busy, loading, onSend, onSto
   const [over, setOver] = useState(false);
   const area = useRef(null);
   const picker = useRef(null);
-  useEffect(() => {
+  // before the page is painted, so that what is typed at once is not lost
+  useLayoutEffect(() => {
     if (!draft) return;
     setText(draft.text);
     setFiles(draft.attachments ?? []);
     area.current.focus();
   }, [draft]);
-  // before the page is painted, so that what is typed at once is not lost
   useLayoutEffect(() => {
     if (matchMedia("(hover: hover)").matches) area.current.focus();
   }, []);

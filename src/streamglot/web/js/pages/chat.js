@@ -32,13 +32,14 @@ export function ChatPage({ route }) {
   useEffect(() => {
     request("/overview/models").then(setModels, (error) => setProblem(error.message));
   }, []);
-  const shown = useRef(false);
-  useEffect(() => {
-    const first = !shown.current;
-    shown.current = true;
+  const shown = useRef(null);
+  // before the page is painted: a question may be answered by then
+  useLayoutEffect(() => {
+    const before = shown.current;
+    shown.current = session;
     if (session && session !== conversation.sessionId) conversation.open(session);
-    else if (!session && conversation.sessionId && first) navigate(href("chat", conversation.sessionId), true);
-    else if (!session && conversation.sessionId) conversation.reset();
+    else if (!session && conversation.sessionId && before === null) navigate(href("chat", conversation.sessionId), true);
+    else if (!session && conversation.sessionId && conversation.sessionId === before) conversation.reset();
     else if (!session && !conversation.turns.length) {
       let left = false;
       conversation.pendingSession().then((found) => !left && found && navigate(href("chat", found), true));
