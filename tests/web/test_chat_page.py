@@ -430,6 +430,19 @@ def test_the_model_is_picked_by_keyboard(watched: Watched, upstream: HostileUpst
     asked_upstream(page, upstream, "lab-named")
 
 
+def test_a_model_is_typed_before_the_list_is_painted(watched: Watched) -> None:
+    page = watched.open()
+    picker = page.get_by_role("button", name="Model: thinker")
+    expect(picker).to_be_visible()
+    page.evaluate(NOT_PAINTED)
+    picker.press("Enter")
+    page.keyboard.type("lab-x")
+    expect(page.get_by_label("Find or name a model")).to_have_value("lab-x")
+    page.keyboard.press("Escape")
+    expect(picker).to_be_focused()
+    page.evaluate("paint()")
+
+
 def test_long_streams_stay_in_order(watched: Watched, upstream: HostileUpstream) -> None:
     pieces = [chunk({"content": f"word{number} " + ("\n\n" if number % 20 == 19 else "")}) for number in range(2000)]
     upstream.scripts["lab-long"] = text_script(*pieces)

@@ -1,6 +1,6 @@
 // Parts that all pages use: glyphs, buttons, dialogs, menus, messages.
 
-import { html, render, useEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
 
 const GLYPHS = {
   plus: "M12 5v14M5 12h14",
@@ -88,7 +88,7 @@ export function Dialog({ title, onClose, children }) {
   const ref = useRef(null);
   const there = useRef(true); // the browser tells of a close in the next frame: another dialog may be open by then
   const closed = () => there.current && onClose();
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = ref.current;
     dialog.showModal();
     return () => {
@@ -109,7 +109,8 @@ export function MenuButton({ label, glyph = "more", tiny = true, children }) {
   const [place, setPlace] = useState(null);
   const root = useRef(null);
   const close = () => setPlace(null);
-  useEffect(() => {
+  // before it is painted, so that a key that is pressed at once is not lost
+  useLayoutEffect(() => {
     if (!place) return undefined;
     root.current.querySelector(".menu button, .menu a")?.focus();
     const outside = (event) => root.current?.contains(event.target) || close();

@@ -1,6 +1,6 @@
 // The model picker: models that are listed, and any other name that an upstream's pattern allows.
 
-import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { html, useLayoutEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { Glyph } from "../ui.js";
 
 const MAX_SHOWN = 60; // entries at once: who wants another one types a part of its name
@@ -11,7 +11,8 @@ export function ModelPicker({ models, value, onChange }) {
   const [at, setAt] = useState(0);
   const root = useRef(null);
   const field = useRef(null);
-  useEffect(() => {
+  // before it is painted, so that what is typed at once is not lost
+  useLayoutEffect(() => {
     if (!open) return undefined;
     field.current.focus();
     const outside = (event) => root.current?.contains(event.target) || setOpen(false);
