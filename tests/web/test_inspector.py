@@ -173,6 +173,26 @@ def test_a_turn_is_shown_as_every_dialect(watched: Watched, gateway: Running, up
     assert client == "anthropic" or f"as={client}" in page.url
 
 
+def test_another_dialect_is_read_while_the_page_stays(watched: Watched, gateway: Running) -> None:
+    """The list of dialects keeps the focus, so that the arrow keys go on to the next one."""
+    turn = asked(gateway, "thinker")
+    page = opened(watched, turn)
+    held: list[Route] = []
+    watched.context.route(f"**/turns/{turn}/inspect?as=anthropic", lambda route: held.append(route))
+    choice = page.get_by_label("Show as")
+    expect(choice.get_by_role("option")).not_to_have_count(1)
+    choice.focus()
+    choice.select_option("anthropic")
+    reached(page, lambda: held)
+    expect(choice).to_be_focused()
+    expect(page.locator(".badges")).to_contain_text("reading…")
+    expect(column(page, "client").locator(".badge").first).to_have_text("openai_chat")
+    held[0].continue_()
+    expect(column(page, "client").locator(".badge").first).to_have_text("anthropic")
+    expect(page.locator(".badges")).not_to_contain_text("reading…")
+    expect(choice).to_be_focused()
+
+
 def test_requests_are_compared_and_sent_again(watched: Watched, gateway: Running) -> None:
     page = opened(watched, asked(gateway, "thinker", "/v1/messages", max_tokens=77, system="Be brief."))
     page.get_by_role("tab", name="Requests").click()
@@ -268,6 +288,28 @@ def test_a_running_turn_is_followed(watched: Watched, gateway: Running, upstream
     thread.join(WAIT_SECONDS)
 
 
+def test_the_tabs_stay_in_place_while_blocks_arrive(watched: Watched, gateway: Running, upstream: HostileUpstream) -> None:
+    """Rows of the waterfall that pushed them down would take them from under the pointer."""
+    gate, end = threading.Event(), threading.Event()
+    upstream.scripts["lab-grows"] = streamed(
+        *words(THOUGHT, "reasoning_content")[:3], Until(gate), chunk({"content": "two"}), Until(end), ending()
+    )
+    thread = threading.Thread(target=asked, args=(gateway, "lab-grows"))
+    thread.start()
+    upstream.wait_for("lab-grows")
+    listed(gateway, lambda one: not one["ending"] and "lab-grows" in one["model"])
+    page = watched.open("#/inspect")
+    page.locator(".turn-link").filter(has_text="running").filter(has_text="lab-grows").click()
+    blocks = page.get_by_role("listbox", name="Waterfall blocks").get_by_role("option")
+    expect(blocks.filter(has_text="reasoning")).to_be_visible()
+    before = page.get_by_role("tab", name="Requests").bounding_box()
+    gate.set()
+    expect(blocks.filter(has_text="text")).to_be_visible()
+    assert page.get_by_role("tab", name="Requests").bounding_box() == before
+    end.set()
+    thread.join(WAIT_SECONDS)
+
+
 # --- pasted
 
 
@@ -303,6 +345,18 @@ def test_a_pasted_stream_is_shown_with_calls_that_stand_in_its_text(watched: Wat
     expect(page.get_by_role("listbox", name="Waterfall blocks").get_by_role("option").filter(has_text="tides")).to_be_visible()
     page.get_by_role("button", name="Back to all turns").click()
     expect(page.get_by_label("Raw stream")).to_be_visible()
+
+
+def test_the_buttons_stay_in_place_when_the_dialects_are_known(watched: Watched) -> None:
+    held: list[Route] = []
+    watched.context.route(f"{watched.url}/inspect", lambda route: held.append(route))
+    page = watched.open("#/inspect")
+    buttons = [page.get_by_role("button", name=name, exact=True) for name in ("Example", "Inspect")]
+    before = [button.bounding_box() for button in buttons]
+    reached(page, lambda: held)
+    held[0].continue_()
+    expect(page.get_by_label("Dialect").get_by_role("option", name="anthropic")).to_be_attached()
+    assert [button.bounding_box() for button in buttons] == before
 
 
 def test_unreadable_input_is_reported(watched: Watched) -> None:

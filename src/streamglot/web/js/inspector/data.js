@@ -58,9 +58,11 @@ function push(list, more) {
   for (const one of more) list.push(one); // a spread of 100,000 arguments is more than a call may have
 }
 
-/** ``facts`` is what is known of a stored turn, or of what was pasted. ``state``: loading, live, done or failed. */
+/** ``facts`` is what is known of a stored turn, or of what was pasted. ``state``: loading, live, done or failed. ``as``: the dialect in
+ *  which the client column was asked for. */
 export class Inspection {
   constructor() {
+    this.as = "";
     this.facts = null;
     this.pasted = false;
     this.state = "loading";

@@ -22,6 +22,7 @@ const WORDS = {
 };
 const COLOURS = { approval: "judge", tool: "result", failed: "error", attempt: "other", wait: "wait", media: "other" };
 const GAPS_SHOWN = 6;
+const ROWS_SHOWN = 6; // always: a height that grew with the rows would move everything below under the pointer
 const NARROW = 900; // pixels: a phone has room for few numbers on the axis
 
 export const wordOf = (bar) => WORDS[bar.kind] ?? String(bar.kind);
@@ -89,7 +90,6 @@ export function Waterfall({ data, time, onTime, onBar, activeBar, span: given, t
       </span>
       <span class="wf-track">${track(bar)}</span>`;
   };
-  const rowCount = Math.min(bars.length, 9);
   return html`<section class="waterfall" aria-label=${title} ref=${root} onWheel=${wheel} onKeyDown=${keys}>
     <div class="wf-head">
       <span class="wf-label muted">${timed ? "time" : "frames"}</span>
@@ -132,7 +132,7 @@ export function Waterfall({ data, time, onTime, onBar, activeBar, span: given, t
       </div>
       <span class="wf-zoom"></span>
     </div>
-    <div class="wf-rows" style=${{ height: `${rowCount * 26}px` }}>
+    <div class="wf-rows" style=${{ height: `${ROWS_SHOWN * 26}px` }}>
       ${time != null && visible(time) ? html`<div class="wf-cursor-lane" aria-hidden="true"><i style=${{ left: place(time) }}></i></div>` : null}
       <${VirtualList}
         name=${`${title} blocks`}

@@ -67,8 +67,9 @@ export function InspectPage({ route }) {
   </main>`;
 }
 
-/** The inspection of an address; another one is loaded when the address changes. */
-function useInspection(path, body) {
+/** The inspection of an address; another one is loaded when the address changes. The one before stays until that is read: a page
+ *  that goes away meanwhile takes the focus with it. ``as`` is the dialect of the client's column. */
+function useInspection(path, body, as = "") {
   const [, redraw] = useReducer((count) => count + 1, 0);
   const [data, setData] = useState(null);
   useEffect(() => {
@@ -77,9 +78,11 @@ function useInspection(path, body) {
       return undefined;
     }
     const made = new Inspection();
-    made.subscribe(redraw);
+    made.as = as;
+    const show = () => setData((before) => (before && made.state === "loading" ? before : made));
+    made.subscribe(() => (show(), redraw()));
     made.load(path, body);
-    setData(made);
+    show();
     return () => made.close();
   }, [path, body]);
   return data;
@@ -91,7 +94,7 @@ function Viewer({ turn, pasted, as, vs, choices, onClose }) {
   const path = turn
     ? `/turns/${encodeURIComponent(turn)}/inspect${shownAs ? `?as=${shownAs}` : ""}`
     : `/inspect?${new URLSearchParams({ ...(pasted.from && { from: pasted.from }), ...(pasted.inband && { inband: pasted.inband }), ...(shownAs && { as: shownAs }) })}`;
-  const data = useInspection(path, pasted?.body);
+  const data = useInspection(path, pasted?.body, shownAs);
   const other = useInspection(turn && vs ? `/turns/${encodeURIComponent(vs)}/inspect` : "");
   const [selection, setSelection] = useState(null);
   const [time, setTime] = useState(null);
@@ -101,8 +104,9 @@ function Viewer({ turn, pasted, as, vs, choices, onClose }) {
   const [dialog, setDialog] = useState("");
   const told = useRef("");
   useEffect(() => {
-    if (!data || told.current === data.state) return;
-    told.current = data.state;
+    const now = `${data?.as} ${data?.state}`;
+    if (!data || told.current === now) return;
+    told.current = now;
     if (data.state === "done") say(`${plain(data.events.length)} events are shown`);
     if (data.state === "live") say("The turn is running; new rows appear as they arrive");
   }, [data, data?.state]);
@@ -113,8 +117,9 @@ function Viewer({ turn, pasted, as, vs, choices, onClose }) {
   const names = {
     upstream: facts.follows === "client" ? `${facts.dialects.client}, to the client` : facts.dialects?.upstream || data.head?.attempts?.at(-1)?.dialect || "",
     events: facts.inband && facts.inband !== "none" ? `in-band: ${facts.inband}` : "",
-    client: shownAs || facts.dialects?.client || "",
+    client: data.as || facts.dialects?.client || "",
   };
+  const chosenAs = shownAs || facts.dialects?.client || "";
   const select = (chosen) => {
     setSelection(chosen);
     setShown(chosen.column);
@@ -152,11 +157,11 @@ function Viewer({ turn, pasted, as, vs, choices, onClose }) {
         <h1 class="cut">${turn ? facts.title || facts.model || turn : pasted.name}</h1>
         <p class="muted small cut">${subtitle(facts, data, turn)}</p>
       </div>
-      <${Badges} facts=${facts} data=${data} turn=${turn} />
+      <${Badges} facts=${facts} reading=${data.state === "loading" || data.as !== shownAs} turn=${turn} />
       <span class="spacer"></span>
       <label class="field inline as-field"><span>Show as</span>
-        <select class="select" value=${names.client} onChange=${(event) => changeAs(event.currentTarget.value)}>
-          ${writers(choices, names.client).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+        <select class="select" value=${chosenAs} onChange=${(event) => changeAs(event.currentTarget.value)}>
+          ${writers(choices, chosenAs).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
         </select></label>
       <${Actions} turn=${turn} pasted=${pasted} facts=${facts} onDialog=${setDialog} vs=${vs} query=${query} />
     </header>
@@ -222,10 +227,10 @@ function writers(choices, current) {
   return able.includes(current) || !current ? able : [current, ...able];
 }
 
-function Badges({ facts, data, turn }) {
+function Badges({ facts, reading, turn }) {
   return html`<span class="row badges">
     ${turn ? endingBadge(facts.ending, facts.running) : null}
-    ${data.state === "loading" ? html`<span class="badge">reading…</span>` : null}
+    ${reading ? html`<span class="badge">reading…</span>` : null}
     ${turn && !facts.running && !facts.recorded?.upstream
       ? html`<span class="badge warn" title="Set raw = true under [store] to record the bytes of turns to come">upstream bytes not recorded</span>`
       : null}
