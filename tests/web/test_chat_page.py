@@ -260,6 +260,7 @@ def test_a_held_call_is_changed_and_approved(watched: Watched, upstream: Hostile
     card = page.get_by_label("Approval needed")
     expect(card).to_contain_text("deploy")
     expect(card).to_contain_text("production")
+    expect(answers(page)).to_contain_text("I will deploy.")  # above the card, which it moves if it comes later
     expect(page.locator(".status-line")).to_contain_text("Waiting for approval")
     card.get_by_role("button", name="Edit").click()
     card.get_by_label("Arguments").fill('{"to": "staging"}')
@@ -393,7 +394,8 @@ def test_sessions_are_found_renamed_exported_and_deleted(
     reached(page, lambda: gateway.ask("/search?q=aardvark").json()["data"])
     sessions.get_by_label("Search sessions").fill("aardvark")
     expect(sessions.get_by_role("listitem")).to_have_count(1)
-    sessions.get_by_label("Search sessions").fill("")
+    with page.expect_response("**/sessions?limit=*"):
+        sessions.get_by_label("Search sessions").fill("")
     entry.hover()
     entry.get_by_role("button").click()
     page.get_by_role("menuitem", name="Rename").click()

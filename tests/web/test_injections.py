@@ -98,9 +98,11 @@ def test_errors_and_titles_are_inert(watched: Watched, upstream: HostileUpstream
     ask(page, IMAGE)
     over(page, "error")
     inert(page)
+    page.wait_for_url("**/#/chat/ses_*")  # else the page would go there from the new chat
     upstream.scripts["lab-evil-title"] = text_script("fine")
     page.evaluate("localStorage.setItem('streamglot.settings', JSON.stringify({model: 'lab-evil-title'}))")
     page.goto(f"{watched.url}/#/chat")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Every LLM stream, one language.")
     page.reload()
     ask(page, f"{IMAGE} {IMAGE}")
     over(page)
