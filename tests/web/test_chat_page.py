@@ -226,6 +226,32 @@ def test_a_question_waits_for_the_session_that_is_being_opened(watched: Watched,
     assert sent == [["My name is Ada"], ["My name is Ada", "Noted", "What is my name?"]]
 
 
+def test_a_session_that_could_not_be_opened_takes_no_question(watched: Watched, upstream: HostileUpstream) -> None:
+    """Asked there, it would be sent without what was said in the session."""
+    upstream.scripts["lab-unread"] = text_script("Noted")
+    page = use_model(watched, "lab-unread")
+    ask(page, "My name is Ada")
+    over(page)
+    page.wait_for_url("**/#/chat/ses_*")
+    failing = "**/sessions/ses_*"
+    watched.context.route(failing, lambda route: route.fulfill(status=503, json={"error": {"message": "The store is away."}}))
+    page.reload()
+    expect(page.get_by_text("The store is away.")).to_be_visible()
+    page.get_by_label("Your message").fill("What is my name?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Send (Enter)")).to_be_disabled()
+    watched.context.unroute(failing)
+    page.get_by_text("Try again").click()
+    expect(answers(page)).to_contain_text("Noted")
+    expect(page.get_by_label("Your message")).to_have_value("What is my name?")
+    expect(page.get_by_label("Send (Enter)")).to_be_enabled()
+    page.get_by_label("Your message").press("Enter")
+    expect(answers(page)).to_have_count(2)
+    over(page)
+    sent = [[message["content"] for message in seen.body["messages"]] for seen in upstream.requests("lab-unread")]
+    assert sent == [["My name is Ada"], ["My name is Ada", "Noted", "What is my name?"]]
+
+
 def test_a_tool_of_the_gateway_runs_in_a_card(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-tool"] = [
         list(calling("calculator", '{"expres', 'sion": "6*7"}', text="One moment.")),

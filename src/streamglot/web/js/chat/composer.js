@@ -9,9 +9,9 @@ const MAX_FILE_BYTES = 8 * 2 ** 20; // below the largest body that the gateway t
 const MAX_TEXT_CHARS = 400_000;
 const IMAGES = /^image\/(png|jpeg|gif|webp)$/;
 
-/** ``onSend`` returns whether it took the message; if not, the message stays. ``busy`` and ``loading`` say
- *  which button is shown: they may be older than the conversation by a frame. */
-export function Composer({ draft, models, settings, busy, loading, onSend, onStop, onModel, onSettings }) {
+/** ``onSend`` returns whether it took the message; if not, the message stays. ``busy`` and ``ready`` say
+ *  which button is shown and whether it can be used: they may be older than the conversation by a frame. */
+export function Composer({ draft, models, settings, busy, ready, onSend, onStop, onModel, onSettings }) {
   const [text, setText] = useState("");
   const [files, setFiles] = useState([]);
   const [over, setOver] = useState(false);
@@ -96,7 +96,7 @@ export function Composer({ draft, models, settings, busy, loading, onSend, onSto
       <span class="spacer"></span>
       ${busy
         ? html`<button type="button" class="button send" aria-label="Stop (Esc)" title="Stop (Esc)" onClick=${onStop}><${Glyph} name="stop" /></button>`
-        : html`<button class="button primary send" aria-label="Send (Enter)" title="Send (Enter)" disabled=${loading || (!text.trim() && !files.length)}><${Glyph} name="send" /></button>`}
+        : html`<button class="button primary send" aria-label="Send (Enter)" title="Send (Enter)" disabled=${!ready || (!text.trim() && !files.length)}><${Glyph} name="send" /></button>`}
     </div>
   </form>`;
 }

@@ -37,6 +37,16 @@ export class Conversation extends Store {
     return this.answer?.live === true;
   }
 
+  /** Whether the turns of the session could not be read. A question in it would be sent without them. */
+  get unread() {
+    return this.problem !== null && this.turns.length === 0;
+  }
+
+  /** Whether a question can be asked now. */
+  get ready() {
+    return !this.busy && !this.loading && !this.unread;
+  }
+
   /** Starts a new conversation, with these turns if any are given. */
   reset(turns = []) {
     this.#leave();

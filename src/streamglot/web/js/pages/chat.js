@@ -99,7 +99,7 @@ export function ChatPage({ route }) {
       <${Scroller} version=${conversation.turns.length}>
         ${conversation.turns.length === 0 && !conversation.loading && !conversation.problem ? html`<${Welcome} models=${models} problem=${problem} />` : null}
         ${conversation.loading ? html`<p class="empty">Opening the session…</p>` : null}
-        ${conversation.problem ? html`<div class="empty"><p>${conversation.problem}</p><button type="button" class="button" onClick=${begin}>New chat</button></div>` : null}
+        ${conversation.problem ? html`<${Problem} onBegin=${begin} />` : null}
         ${conversation.turns.map((turn, number) =>
           turn.role === "user"
             ? html`<${UserTurn} key=${`u${number}`} turn=${turn} disabled=${conversation.busy} onBranch=${branch} onEdit=${edit} />`
@@ -120,8 +120,8 @@ export function ChatPage({ route }) {
           models=${models}
           settings=${asked}
           busy=${conversation.busy}
-          loading=${conversation.loading}
-          onSend=${(text, files) => !conversation.busy && !conversation.loading && (conversation.ask(text, files, asked), true)}
+          ready=${conversation.ready}
+          onSend=${(text, files) => conversation.ready && (conversation.ask(text, files, asked), true)}
           onStop=${() => conversation.stop()}
           onModel=${(model) => change({ ...settings, model })}
           onSettings=${() => setDialog(true)}
@@ -130,6 +130,15 @@ export function ChatPage({ route }) {
     </section>
     ${dialog ? html`<${SettingsDialog} settings=${settings} tools=${models?.tools ?? []} onChange=${change} onClose=${() => setDialog(false)} />` : null}
   </main>`;
+}
+
+/** What is wrong with the session, and what can be done about it. */
+function Problem({ onBegin }) {
+  return html`<div class="empty">
+    <p>${conversation.problem}</p>
+    ${conversation.unread ? html`<button type="button" class="button" onClick=${() => conversation.open(conversation.sessionId)}>Try again</button>` : null}
+    <button type="button" class="button" onClick=${onBegin}>New chat</button>
+  </div>`;
 }
 
 /** The list of messages. It follows the end, unless the user scrolled away from it. */
