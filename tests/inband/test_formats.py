@@ -56,6 +56,24 @@ def test_text_before_between_and_after_calls(name: str) -> None:
     assert found["text"].split() == ["Before.", "Between."]
 
 
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [
+        ("glm4x", "<|user|>"),
+        ("glm4x", "<|observation|>"),
+        ("gemma4", "<|tool_response>"),
+        ("functiongemma", "<start_function_response>"),
+        ("minimax_m2", "[e~["),
+    ],
+)
+def test_the_token_that_ends_a_turn_of_the_model_is_dropped_at_the_end(name: str, token: str) -> None:
+    found = read_all_ways(f"{FORMATS[name].write([PARIS])}{token}", name, starts_in_reasoning=False)
+    assert (found["text"], arguments(found)) == ("", [("get_weather", {"city": "Paris"})])
+    assert read_all_ways(f"Hello.{token}", name, starts_in_reasoning=False)["text"] == "Hello."
+    mention = f"The token {token} ends a turn."
+    assert read_all_ways(mention, name, starts_in_reasoning=False)["text"] == mention
+
+
 @pytest.mark.parametrize("name", WITH_CALLS)
 def test_only_declared_tools_are_called(name: str) -> None:
     text = FORMATS[name].write([Call("rm_rf", '{"city": "Paris"}', "0")])

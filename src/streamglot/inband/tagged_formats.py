@@ -140,6 +140,7 @@ TAGGED_ROWS = (
         f"<minimax:tool_call>\n{_INVOKE}\n</minimax:tool_call>",
         (_tagged("minimax:tool_call", "invoke name=", "parameter name="),),
         PREFILLED,
+        ("[e~[",),
     ),
     Format(
         "dots",
@@ -169,7 +170,7 @@ TAGGED_ROWS = (
         HYBRID,
     ),
     # a key tag and a value tag
-    Format("glm4x", f"<tool_call>{_KEYED}</tool_call>", (_GLM,), PREFILLED),
+    Format("glm4x", f"<tool_call>{_KEYED}</tool_call>", (_GLM,), PREFILLED, ("<|user|>", "<|observation|>")),
     Format("ling3", f"<tool_call>{_KEYED}</tool_call>", (_GLM,), HYBRID),
     Format("poolside_v1", f"<tool_call>{_KEYED}</tool_call>", (_GLM,), HYBRID),
     Format(
@@ -217,13 +218,14 @@ TAGGED_ROWS = (
         '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>',
         (BraceCalls("<|tool_call>", "<tool_call|>", '<|"|>'),),
         Think(("<|channel>",), ("<channel|>",), label=("thought",)),
-        ("<turn|>",),
+        ("<turn|>", "<|tool_response>"),
         any_name=True,
     ),
     Format(
         "functiongemma",
         "<start_function_call>call:get_weather{city:<escape>Paris<escape>}<end_function_call>",
         (BraceCalls("<start_function_call>", "<end_function_call>", "<escape>"),),
+        drop=("<start_function_response>",),
     ),
     # reasoning only
     Format("deepseek_r1", "I think.</think>It is sunny.", (), PREFILLED),
