@@ -53,6 +53,19 @@ def test_calls_without_arguments(format: str, text: str, written: str | None) ->
         assert outcome(text, format) == ("", [("get_weather", written)], [True])
 
 
+@pytest.mark.parametrize(
+    ("written", "left", "complete"),
+    [
+        ('{"get_weather": {"city": "Paris"}, "get_weather": {"city": "Rome"}}', "", [True, True]),
+        ('{"get_weather": {"city": "Paris"}, "get_weather": {"city": "Rome"},}', "", [True, True]),
+        ('{"get_weather": {"city": "Paris"}, "nosuch": {"city": "Rome"}}', ' "nosuch": {"city": "Rome"}}]', [True]),
+    ],
+)
+def test_each_key_is_a_call_where_the_name_is_the_key(written: str, left: str, complete: list[bool]) -> None:
+    calls = [PARIS, ("get_weather", '{"city": "Rome"}')][: len(complete)]
+    assert outcome(f"<|tools_prefix|>[{written}]<|tools_suffix|>", "apertus") == (left, calls, complete)
+
+
 def test_lists_of_calls() -> None:
     assert outcome("<tool_calls>[]</tool_calls>", "jamba") == ("", [], [])
     assert outcome("[]", "json_array") == ("[]", [], [])

@@ -162,6 +162,9 @@ class JsonCalls(Engine):
             if (yield from source.spaced((",",))):
                 if (yield from source.spaced(("}",))):
                     return
+                if self._name_is_key:  # the next key is the name of another call
+                    reader.end()
+                    state.name = ""
                 continue
             if (yield from source.spaced(("}",))):
                 return
