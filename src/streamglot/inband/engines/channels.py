@@ -129,7 +129,8 @@ class Channels(Engine):
             reader.mode = "text"
             reader.at_start = True
             return
-        if name is None or not is_json:
+        is_empty = name is not None and not is_json and bool((yield from source.spaced(self._ends)))
+        if name is None or not (is_json or is_empty):
             reader.mode = "reasoning" if thinks else "text"
             if is_json and not thinks:
                 # A call of an undeclared tool is text, with its header.
@@ -137,9 +138,10 @@ class Channels(Engine):
                 reader.text("".join(source.trail or ()))
             return
         reader.start(name)
-        if not (yield from json_arguments(reader)):
-            raise Cut("a call has no arguments")
-        yield from source.spaced(self._ends)
+        if is_json:
+            if not (yield from json_arguments(reader)):
+                raise Cut("a call has no arguments")
+            yield from source.spaced(self._ends)
         reader.end()
         reader.mode = "text"
         reader.at_start = True
@@ -172,6 +174,7 @@ class RenderedChannels(Engine):
 
     def begin(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
+        spaced = (yield from source.peek()).isspace()
         following = yield from source.spaces()
         if not following:
             raise Malformed("the whole answer is one word")
@@ -181,7 +184,8 @@ class RenderedChannels(Engine):
             yield from self._channels.body(reader, opener)
             return
         addressed = yield from source.ahead(("to=",))
-        if not addressed and opener not in self.openers and opener not in self._reasoning:
+        goes_on = spaced and following.islower()  # a sentence that begins with this word; a message begins a new one
+        if not addressed and (goes_on or opener not in self._reasoning) and opener not in self.openers:
             raise Malformed("a word of the text")
         reader.rendered = True
         yield from self.read(reader, opener)
