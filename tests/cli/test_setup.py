@@ -395,6 +395,16 @@ def test_json_that_is_not_ours_stays_as_it_is_written(kept: str) -> None:
         assert json.loads(result)["env"] == {"URL": "new"}
 
 
+def test_an_integer_that_python_does_not_convert_stays_in_json_and_refuses_toml() -> None:
+    digits = "9" * 5000
+    new = json.dumps({"env": {"URL": "new"}})
+    assert merged("json", f'{{"a": {digits}, "b": -{digits}}}', new)[0].startswith(f'{{"a": {digits}, "b": -{digits}, "env": ')
+    changed, (change,) = merged("json", f'{{"env": {{"URL": {digits}}}}}', new)
+    assert (json.loads(changed), change.old) == ({"env": {"URL": "new"}}, digits)
+    with pytest.raises(NotMerged, match="not valid TOML"):
+        merged("toml", f"a = {digits}\n", 'url = "new"\n')
+
+
 def test_a_file_with_a_repeated_setting_is_not_changed(shell: Shell) -> None:
     for text in ('{"env": {}, "env": {"x": 1}}', '{"env": {"ANTHROPIC_MODEL": "a", "ANTHROPIC_MODEL": "b"}}'):
         place = shell.home / ".claude" / "settings.json"

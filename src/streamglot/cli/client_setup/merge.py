@@ -53,7 +53,7 @@ def merged_toml(old: str, new: str) -> tuple[str, list[Change]]:
     try:
         expected = tomllib.loads(old)
         before, wanted = deepcopy(expected), tomllib.loads(new)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also an integer with too many digits
         raise NotMerged(f"it is not valid TOML ({error})") from None
     except RecursionError:
         raise NotMerged("its TOML is nested too deeply to be read") from None
@@ -67,7 +67,7 @@ def merged_toml(old: str, new: str) -> tuple[str, list[Change]]:
     text = "\n".join(lines) + "\n"
     try:
         right = tomllib.loads(text) == expected
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         right = False
     if not right:
         raise NotMerged("its layout has no place where a setting can be added as a line")

@@ -18,7 +18,15 @@ INDENT: Final = "  "
 """The indentation of one level, for a file without any."""
 _INDENTED: Final = re.compile(r"\n([ \t]+)[^ \t\n]")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_DECODER: Final = json.JSONDecoder()
+_LONGEST_INTEGER: Final = 4300
+"""Digits of an integer that Python converts. A longer one stays text; it is never written again."""
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) < _LONGEST_INTEGER else digits
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 
 class _Member(NamedTuple):
@@ -39,7 +47,7 @@ def merged_json(old: str, new: str) -> tuple[str, list[Change]]:
     text = old
     changes = []
     try:
-        if not isinstance(json.loads(text), dict):
+        if not isinstance(_DECODER.decode(text), dict):
             raise NotMerged("it does not contain a JSON object")
         for path, value in settings:
             text, change = _put(text, path, value)
