@@ -46,6 +46,17 @@ class Broken(Observer):
         raise RuntimeError("an observer must not break a stream")
 """
 
+BROKEN_STAGES = """
+from streamglot.stages.stage import Stage
+
+number = 3
+
+
+class Broken(Stage):
+    def __init__(self) -> None:
+        1 / 0
+"""
+
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
@@ -116,4 +127,17 @@ def test_a_stage_that_does_not_exist_is_refused_with_its_name(shell: Shell) -> N
     loaded = load(shell.home / "streamglot.toml", shell.environment)
     loaded.config.engine.stages = ["plugin_of_test:Nothing"]
     with pytest.raises(Exception, match="has no 'Nothing'"), Client(config=loaded, upstreams=[Upstream(name="x")]):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("number", "is neither a subclass of Stage nor a function"), ("Broken", "cannot be created: ZeroDivisionError")],
+)
+def test_a_stage_that_cannot_be_created_is_refused(shell: Shell, name: str, reason: str) -> None:
+    """A reload that names it would let every request fail."""
+    (shell.home / "plugin_of_test.py").write_text(BROKEN_STAGES)
+    loaded = load(shell.home / "streamglot.toml", shell.environment)
+    loaded.config.engine.stages = [f"plugin_of_test:{name}"]
+    with pytest.raises(ConfigError, match=reason), Client(config=loaded, upstreams=[Upstream(name="x")]):
         pass

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..config import Config
 from ..errors import FOREIGN_ERRORS, ConfigError
@@ -27,6 +27,8 @@ from .observer import Observer
 
 if TYPE_CHECKING:
     from ..policies import Policy
+
+T = TypeVar("T")
 
 
 def build_stages(config: Config, policies: Sequence[Policy] = (), tools: ToolExecutor | None = None) -> list[StageFactory]:
@@ -69,17 +71,24 @@ def build_observers(config: Config) -> list[Observer]:
 
 
 def _observer(reference: str) -> Observer:
-    made = load_object(reference, "engine.observers")
-    try:
-        observer: Observer = made()
-    except FOREIGN_ERRORS as error:
-        raise ConfigError(f"engine.observers: {reference} cannot be created: {type(error).__name__}: {error}") from None
-    return observer
+    made: Callable[[], Observer] = load_object(reference, "engine.observers")
+    return _created(made, reference, "engine.observers")
 
 
 def _factory(reference: str) -> StageFactory:
+    """Returns the factory of a stage of the configuration. A class is created once, so that a fault of it is found at load time."""
     named = load_object(reference, "engine.stages")
+    if not callable(named):
+        raise ConfigError(f"engine.stages: {reference} is neither a subclass of Stage nor a function that returns a stage")
     if isinstance(named, type) and issubclass(named, Stage):
+        _created(named, reference, "engine.stages")
         return lambda _context: named()
     factory: StageFactory = named
     return factory
+
+
+def _created(made: Callable[[], T], reference: str, setting: str) -> T:
+    try:
+        return made()
+    except FOREIGN_ERRORS as error:
+        raise ConfigError(f"{setting}: {reference} cannot be created: {type(error).__name__}: {error}") from None
