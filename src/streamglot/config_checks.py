@@ -29,6 +29,8 @@ LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 PUBLIC_PATHS: Final = ("/", "/metrics", "/ready")
 """Pages about the gateway itself that may need no key."""
 SCHEMES: Final = ("http://", "https://", "file:")
+_HTTP: Final = ("http://", "https://")
+_VALKEY: Final = ("valkey://", "valkeys://", "redis://", "rediss://")
 _FREE_FORM: Final = ("options", "policies")
 """Tables whose values have their own rules: those of a dialect, and those of each policy."""
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -46,6 +48,7 @@ def check_config(config: Config) -> None:
         _check_upstream(name, upstream)
     _check_server(config.server)
     _check_batches(config.batches)
+    _check_valkey(config.valkey.url)
 
 
 def _numbers(value: object, place: str) -> Iterator[tuple[str, float]]:
@@ -71,6 +74,8 @@ def _check_upstream(name: str, upstream: Upstream) -> None:
     if not upstream.base_url.startswith(SCHEMES):
         shown = upstream.place if upstream.base_url else ""
         raise ConfigError(f"upstreams.{name}.base_url is {shown!r}: it must begin with one of {', '.join(SCHEMES)}")
+    if upstream.proxy and not upstream.proxy.startswith(_HTTP):  # it is not quoted: it may have a password
+        raise ConfigError(f"upstreams.{name}.proxy must begin with http:// or https://; write http://host:port")
     for setting in ("base_url", "proxy"):
         fault = _fault_of_address(getattr(upstream, setting) or "")
         if fault:
@@ -101,7 +106,7 @@ def _fault_of_address(address: str) -> str:
 
     The message never quotes the URL, which may contain a password.
     """
-    if not address.startswith(("http://", "https://")):
+    if not address.startswith((*_HTTP, *_VALKEY)):
         return ""
     try:
         parts = urlsplit(address)
@@ -140,6 +145,16 @@ def _check_server(server: ServerConfig) -> None:
                 parse(pattern)
             except (ConfigError, OverflowError, RecursionError) as error:
                 raise ConfigError(f"server.redact has {excerpt(pattern)}, which is not a valid pattern: {error}") from None
+
+
+def _check_valkey(url: str) -> None:
+    if url and not url.startswith((*_VALKEY, "unix://")):
+        raise ConfigError(
+            "valkey.url must begin with valkey://, valkeys://, redis://, rediss:// or unix://; write valkey://host:port"
+        )
+    fault = _fault_of_address(url)
+    if fault:
+        raise ConfigError(f"valkey.url is not a valid address: {fault}")
 
 
 def _check_batches(batches: BatchesConfig) -> None:

@@ -305,6 +305,23 @@ def test_database_paths_of_each_platform() -> None:
     assert data_directory({"USERPROFILE": "/h", "LOCALAPPDATA": "/l"}, "win32").parts[-2:] == ("l", "streamglot")
     assert default_url({"HOME": "/h"}) == "sqlite:////h/.local/share/streamglot/streamglot.db"
     assert engine_url("postgres://a:b@h/n?sslmode=require").render_as_string() == "postgresql+asyncpg://a:***@h/n?ssl=require"
+    assert engine_url("postgresql://h/n?prepared_statement_cache_size=0").query == {"prepared_statement_cache_size": "0"}
     for wrong in ("mysql://h/n", "sqlite://", "sqlite:///:memory:", "nonsense"):
         with pytest.raises(ConfigError, match=r"store\.url"):
             engine_url(wrong)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://me:hidden@h:99999/n", "has the port 99999"),
+        ("postgresql://me:hidden@h:0/n", "has the port 0"),
+        ("postgresql://me:hidden@h:abc/n", "is not a URL"),
+        ("postgresql://me:hidden@[::1/n", "is not a URL"),
+        ("postgresql://me:hidden@h/n?nosuch=1", "has the parameter 'nosuch'"),
+    ],
+)
+def test_a_wrong_address_of_a_database_is_refused_without_its_password(url: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as refused:
+        engine_url(url)
+    assert "hidden" not in str(refused.value)
