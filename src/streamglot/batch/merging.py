@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import StreamglotError, UpstreamProtocolError
-from ..json_types import JsonObject, JsonValue
+from ..json_types import JSON_ERRORS, JsonObject, JsonValue
 from .async_batcher import AsyncBatcher
 
 SMALL_TEXTS: Final = 8
@@ -131,7 +131,7 @@ def _usages(raw: Raw | None, weights: list[int]) -> list[JsonObject | None]:
     """
     try:
         counts = {} if raw is None else msgspec.json.decode(raw, type=JsonObject | None)
-    except msgspec.MsgspecError:
+    except JSON_ERRORS:
         counts = {}
     if not counts:
         return [None] * len(weights)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from ..json_types import JsonValue
+from ..json_types import JSON_ERRORS, JsonValue
 
 MAX_DEPTH: Final = 128
 """Levels of nested lists and objects. Deeper values would overflow the recursion of JSON parsers."""
@@ -118,7 +118,7 @@ class PartialJson:
         for candidate in candidates:
             try:
                 return msgspec.json.decode(candidate)
-            except msgspec.DecodeError:
+            except JSON_ERRORS:
                 continue
         return msgspec.UNSET
 
@@ -132,5 +132,5 @@ class PartialJson:
         text = self.text.rstrip().removesuffix("```")
         try:
             return msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except JSON_ERRORS:
             return msgspec.UNSET

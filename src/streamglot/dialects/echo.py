@@ -8,11 +8,11 @@ sent to the provider that made it, and to no other.
 from __future__ import annotations
 
 import base64
-import binascii
 
 import msgspec
 
 from ..events import Echo
+from ..json_types import JSON_ERRORS
 from ..messages import Message, Part, Request
 
 _MARK = "sglot1."
@@ -29,7 +29,7 @@ def unpack(text: str) -> Echo | None:
         return None
     try:
         return _decoder.decode(base64.urlsafe_b64decode(text[len(_MARK) :]))
-    except (ValueError, binascii.Error):
+    except JSON_ERRORS:
         return None
 
 

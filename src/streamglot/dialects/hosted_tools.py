@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from ..json_types import JsonValue
+from ..json_types import JSON_ERRORS, JsonValue
 from ..messages import MediaPart
 
 MAX_SOURCES: Final = 50
@@ -61,7 +61,7 @@ def sources_of(text: str) -> list[Source]:
     if text.lstrip()[:1] in ("[", "{"):
         try:
             value = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except JSON_ERRORS:
             pass
         else:
             return _listed(value)[:MAX_SOURCES]

@@ -223,7 +223,11 @@ class UpstreamRequest:
         if wire.continued is not None:
             state = self._conversation.state(upstream) if self._conversation is not None else {}
             options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
-        built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=upstream.name, **options)
+        try:
+            built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=upstream.name, **options)
+            body = msgspec.json.encode(built.body)
+        except RecursionError:
+            raise RequestError("the request is nested too deeply; send arguments and schemas with fewer levels") from None
         place = wire.endpoint(upstream.base_url, as_text, key=key, **options)
         passed = self._passthrough.headers if upstream.dialect == request.dialect else {}
         context = self._passthrough.trace if trace is None else trace.headers
@@ -237,7 +241,6 @@ class UpstreamRequest:
             **place.headers,
             **upstream.headers,
         }
-        body = msgspec.json.encode(built.body)
         if self._conversation is not None and self._conversation.sent is not None:
             secrets = ErrorContext(candidate, self._record.request_id, key).secrets()
             self._conversation.sent(sent_request(candidate, place.url, headers, body, built.dropped, secrets))

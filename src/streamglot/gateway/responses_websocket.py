@@ -18,7 +18,7 @@ from msgspec import Raw
 from ..dialects import dialect
 from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
 from ..events import StreamEnd, StreamStart
-from ..json_types import JsonObject
+from ..json_types import JSON_ERRORS, JsonObject
 from .app import shutting_down
 from .endpoints import ENDPOINTS
 from .http.call import json_object
@@ -222,7 +222,7 @@ class ResponsesWebSocket:
     def _headers_of(self, fields: Fields) -> dict[str, str]:
         try:
             decoded = msgspec.json.decode(fields.get("client_metadata", b"{}"), type=JsonObject)
-        except msgspec.MsgspecError:
+        except JSON_ERRORS:
             return self._headers
         return {**self._headers, **{ours: decoded[name] for name, ours in _TRACE.items() if isinstance(decoded.get(name), str)}}
 

@@ -26,7 +26,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 
 from ..directories import data_directory
 from ..errors import ConfigError
-from ..json_types import JsonObject
+from ..json_types import JSON_ERRORS, JsonObject
 from .settings import McpOAuth
 
 CALLBACK: Final = "/callback"
@@ -81,7 +81,7 @@ class TokenFile:
     def _read(self) -> JsonObject:
         try:
             value = msgspec.json.decode(self.path.read_bytes())
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *JSON_ERRORS):
             return {}
         return value if isinstance(value, dict) else {}
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import ConfigError
-from ..json_types import JsonObject
+from ..json_types import JSON_ERRORS, JsonObject
 from ..messages import MediaPart
 from ..tasks import patient_timeout
 from .settings import McpServer
@@ -195,7 +195,7 @@ class _WorkerProcess:
         try:
             while line := await process.stdout.readline():
                 self._receive(msgspec.json.decode(line))
-        except ValueError:  # the line is too long, or is not JSON
+        except JSON_ERRORS:  # the line is too long, or is not JSON
             self._fault = f"its worker wrote what cannot be read, or more than {LINE_BYTES // 2**20} MiB at once"
         finally:
             kill_group(process)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from ..errors import FOREIGN_ERRORS, ConfigError
-from ..json_types import JsonObject
+from ..json_types import JSON_ERRORS, JsonObject
 from ..plugins import import_fault
 from .settings import Executable
 from .subprocesses import run_process
@@ -97,7 +97,7 @@ class ExecutableTool(Tool):
             return ToolOutput(f"exit status {done.status}\n{done.stderr or done.stdout}".strip(), is_error=True)
         try:
             said = msgspec.json.decode(done.stdout)
-        except msgspec.DecodeError:
+        except JSON_ERRORS:
             return ToolOutput(done.stdout)
         if isinstance(said, dict) and isinstance(said.get("text"), str):
             return ToolOutput(said["text"], is_error=said.get("is_error") is True)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ..errors import ConfigError, StreamglotError
-from ..json_types import JsonObject, JsonValue
+from ..json_types import JSON_ERRORS, JsonObject, JsonValue
 from ..messages import MediaPart, TextPart, ToolSpec
 from .schema import ArgumentsError, arguments_type, check_value, convert, docstring_of, parameters_schema
 
@@ -170,7 +170,7 @@ def arguments_of(text: str) -> JsonObject:
     """The arguments of a call, which a model wrote as JSON. Raises ArgumentsError."""
     try:
         value = msgspec.json.decode(text.strip() or "{}")
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise ArgumentsError(f"the arguments are not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise ArgumentsError("the arguments must be a JSON object")

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, field
 
+from ..json_types import JSON_ERRORS
 from ..tasks import patient_timeout
 from .providers import PROVIDERS, Provider
 from .settings import Upstream
@@ -69,7 +70,7 @@ async def _list_models(host: str, port: int, path: str) -> list[str] | None:
         return None
     try:
         listed = msgspec.json.decode(body[body.find(b"{") : body.rfind(b"}") + 1], type=_Listing)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return None
     if listed.models is None and listed.data is None:
         return None

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ...config import load
 from ...errors import ConfigError, StreamglotError, UpstreamError, excerpt
-from ...json_types import JsonObject
+from ...json_types import JSON_ERRORS, JsonObject
 from ..files import shown
 
 PIECE_BYTES: Final = 2**18
@@ -112,7 +112,7 @@ class GatewayClient:
         async with self._asked(method, path, **more) as answer:
             try:
                 value = msgspec.json.decode(await answer.read())
-            except msgspec.DecodeError:
+            except JSON_ERRORS:
                 value = None
         if not isinstance(value, dict):
             raise UpstreamError(f"{self._address.url}{path} does not answer with a JSON object: is it a gateway?")
@@ -139,6 +139,6 @@ def _refused(status: int, body: bytes) -> StreamglotError:
     try:
         error = msgspec.json.decode(body)["error"]
         message = error["message"]
-    except (msgspec.DecodeError, KeyError, TypeError, IndexError):
+    except (*JSON_ERRORS, KeyError, TypeError, IndexError):
         message = body.decode("utf-8", "replace")[:300] or "no explanation"
     return StreamglotError(f"the gateway refused the request ({status}): {message}", status=status)

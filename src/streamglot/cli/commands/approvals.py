@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from ...errors import ConfigError, RequestError, excerpt
-from ...json_types import JsonObject
+from ...json_types import JSON_ERRORS, JsonObject
 from ..help import group, together
 from ..values import text
 
@@ -90,7 +90,7 @@ def approvals_edit(id: str, arguments: str | None, url: str, key: str) -> int:
     if is_json:  # a call of a custom tool takes any text
         try:
             msgspec.json.decode(arguments)
-        except msgspec.DecodeError as error:
+        except JSON_ERRORS as error:
             raise ConfigError(f"the arguments are not valid JSON: {error}; nothing was decided") from None
     return gateway.decide(asked, {"approved": True, "text": arguments})
 
@@ -162,14 +162,14 @@ class _Gateway:
 def _is_object(text: str) -> bool:
     try:
         return isinstance(msgspec.json.decode(text), dict)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except JSON_ERRORS:
         return False
 
 
 def _object(body: bytes, url: str) -> JsonObject:
     try:
         found = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         found = None
     if not isinstance(found, dict):
         raise RequestError(
@@ -183,7 +183,7 @@ def _message(body: bytes) -> str:
     try:
         error = msgspec.json.decode(body)["error"]
         return str(error["message"] if isinstance(error, dict) else error)
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (*JSON_ERRORS, KeyError, TypeError):
         return excerpt(body)
 
 

@@ -16,7 +16,7 @@ from ...dialects import dialect
 from ...errors import ConfigError, RequestError
 from ...events import Event, encode
 from ...framing.aws_eventstream import AwsEventStream, frame
-from ...json_types import JsonObject
+from ...json_types import JSON_ERRORS, JsonObject
 from ..store_view import StoreView, reading
 
 EVENTS: Final = ".events.jsonl"
@@ -77,7 +77,7 @@ def _lines(body: bytes) -> list[JsonObject]:
             payload = msgspec.json.decode(found.data or b"{}")
             if found.event == "chunk":
                 payload = msgspec.json.decode(base64.b64decode(payload["bytes"]))
-        except (ValueError, KeyError, TypeError):
+        except (*JSON_ERRORS, KeyError, TypeError):
             return []
         lines.append({f"{'!' if found.kind == 'exception' else ''}{found.event}": payload})
     return lines

@@ -11,6 +11,7 @@ import msgspec
 
 from ...config import LoadedConfig, load
 from ...errors import ConfigError
+from ...json_types import JSON_ERRORS
 from ...tools import Tool, ToolError, ToolExecutor, ToolRegistry
 from ...tools.schema import ArgumentsError
 from ..output.terminal import neutral, print_error
@@ -119,5 +120,5 @@ def _value(tool: Tool, key: str, text: str) -> object:
         return text
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return text

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...client.capture import Capture
 from ...framing.ndjson import NdJson
 from ...framing.sse import Sse
-from ...json_types import JsonObject, JsonValue
+from ...json_types import JSON_ERRORS, JsonObject, JsonValue
 
 JSON_LINES: Final = ("ollama",)
 SSE: Final = (
@@ -57,7 +57,7 @@ def _probed_frame(when: float, frame: JsonValue) -> ProbedFrame:
     text = frame.data.decode("utf-8", "replace")
     try:
         data = msgspec.json.decode(frame.data)
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         data = None
     return ProbedFrame(when, frame.event, frame.kind, text, data if isinstance(data, dict) else None)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from ...errors import Unsupported
 from ...events import Echo
-from ...json_types import JsonObject
+from ...json_types import JSON_ERRORS, JsonObject
 from ...messages import (
     MediaPart,
     Message,
@@ -224,6 +224,6 @@ def arguments_object(part: ToolCallPart) -> JsonObject:
     """The arguments as an object; any other text is wrapped."""
     try:
         value = msgspec.json.decode(part.arguments or "{}")
-    except ValueError:
+    except JSON_ERRORS:
         value = part.arguments
     return value if isinstance(value, dict) and part.kind != "custom" else {"input": value}

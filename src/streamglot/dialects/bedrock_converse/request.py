@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from ...events import Echo
-from ...json_types import JsonObject
+from ...json_types import JSON_ERRORS, JsonObject
 from ...messages import EFFORTS, Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
@@ -236,7 +236,7 @@ def _parse_output(fields: Fields, request: Request) -> None:
         return
     try:
         rules = msgspec.json.decode(schema.need("schema", str), type=JsonObject)
-    except ValueError:
+    except JSON_ERRORS:
         raise schema.wrong("schema", "a JSON schema as text", "what is there") from None
     request.output = OutputFormat("json_schema", schema.take("name", str, ""), schema.take("description", str, ""), rules)
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError, UpstreamProtocolError, UpstreamRefused, excerpt
-from ...json_types import JsonObject
+from ...json_types import JSON_ERRORS, JsonObject
 from ..needs import Needs
 from ..pieces import Piece
 from ..policy import Engine, JudgeContext, Policy
@@ -128,7 +128,7 @@ def verdict_of(body: bytes) -> Verdict:
     """The verdict of a service. Anything other than a reply is an error."""
     try:
         reply = msgspec.json.decode(body, type=Reply)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except JSON_ERRORS as error:
         raise UpstreamProtocolError(f"the judge answered {excerpt(body)}, which is not a verdict: {error}") from None
     match reply.verdict:
         case "forward":

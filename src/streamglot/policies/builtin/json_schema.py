@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
-from ...json_types import JsonValue
+from ...json_types import JSON_ERRORS, JsonValue
 from ..json.schema import Schema
 from ..json.stream import JsonChecker
 from ..needs import Needs, answer, delta
@@ -70,7 +70,7 @@ class JsonSchema(Policy, frozen=True):
             return FORWARD
         try:
             fault = schema.fault(msgspec.json.decode(piece.text))
-        except msgspec.DecodeError as error:
+        except JSON_ERRORS as error:
             fault = f"it is not valid JSON: {error}"
         if not fault:
             return FORWARD

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError, StreamglotError, UpstreamProtocolError, excerpt
-from ...json_types import JsonObject
+from ...json_types import JSON_ERRORS, JsonObject
 from ...messages import Message, OutputFormat, Request, TextPart
 from ..needs import Needs
 from ..pieces import Piece
@@ -140,7 +140,7 @@ def parse_opinion(text: str) -> Opinion:
     begin, end = text.find("{"), text.rfind("}")
     try:
         opinion = msgspec.json.decode(text[begin : end + 1], type=Opinion) if 0 <= begin < end else None
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except JSON_ERRORS:
         opinion = None
     if opinion is None or not 0 <= opinion.score <= 1:
         raise UpstreamProtocolError(f"the judge answered {excerpt(text)}, which is not a JSON object with a score from 0 to 1")

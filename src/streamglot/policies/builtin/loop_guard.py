@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ...errors import ConfigError
+from ...json_types import JSON_ERRORS
 from ...messages import Request, ToolCallPart
 from ..needs import Needs, block, delta
 from ..pieces import Piece
@@ -108,5 +109,5 @@ def _canonical(arguments: str) -> str:
     """The arguments in a normal form: without spaces, with properties in a fixed order."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return arguments

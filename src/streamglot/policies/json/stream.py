@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from ...json_types import JsonValue
+from ...json_types import JSON_ERRORS, JsonValue
 from .schema import Schema
 
 MAX_DEPTH: Final = 512
@@ -190,6 +190,6 @@ class JsonChecker:
     def _decoded(self, pieces: list[str]) -> JsonValue:
         try:
             return msgspec.json.decode("".join(pieces))
-        except msgspec.DecodeError as error:
+        except JSON_ERRORS as error:
             self.fault = f"the text is not valid JSON: {error}"
             return None
