@@ -81,7 +81,7 @@ FLOODS: dict[str, tuple[bytes, Callable[[int], bytes]]] = {
     "one header": (b"HTTP/1.1 200 OK\r\nx: ", lambda _: b"y" * 5000),
     "name of a header": (b"HTTP/1.1 200 OK\r\n", lambda _: b"n" * 5000),
     "many headers": (b"HTTP/1.1 200 OK\r\n", lambda number: b"x-%d: %b\r\n" % (number, b"y" * 1000)),
-    "provisional answers": (b"", lambda _: b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n" * 100),
+    "provisional answers": (b"", lambda _: b"HTTP/1.1 103 Early Hints\r\nlink: </%b>\r\n\r\n" % (b"x" * 1000)),
     "size of a chunk": (CHUNKED, lambda _: b"0" * 5000),
     "extension of a chunk": (CHUNKED + b"5;", lambda _: b"x" * 5000),
     "extension behind a body": (CHUNKED + HELLO + b"5;a=", lambda _: b"x" * 5000),
