@@ -15,7 +15,8 @@ from streamglot.dialects.hosted_tools import sources_of
 from streamglot.messages import ToolCallPart
 from streamglot.policies.builtin.external_judge import verdict_of
 from streamglot.policies.builtin.llm_judge import parse_opinion
-from streamglot.tools.tool import ArgumentsError, arguments_of
+from streamglot.tools.schema import ArgumentsError
+from streamglot.tools.tool import arguments_of
 
 LEVELS = 100_000
 DEEP = '{"a":' * LEVELS + "1" + "}" * LEVELS

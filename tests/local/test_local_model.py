@@ -62,7 +62,11 @@ def test_it_reasons_on_request(model: Upstream) -> None:
 
 # An answer that ends only by its length, which takes the model most of a minute, or by a client that leaves.
 LONG_TOKENS = 4000
-LONG_ANSWER = {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": LONG_TOKENS, "ignore_eos": True}
+LONG_ANSWER: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Tell me a story."}],
+    "max_tokens": LONG_TOKENS,
+    "ignore_eos": True,
+}
 
 
 def test_closing_the_stream_stops_the_model(model: Upstream) -> None:
