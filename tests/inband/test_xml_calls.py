@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inband.readings import READ, WEATHER, arguments, outcome, read_all_ways
+from inband.readings import READ, WEATHER, arguments, outcome, read, read_all_ways
 from streamglot.events import StreamEnd, TextDelta, ToolCallDelta, ToolCallEnd
 from streamglot.inband import FORMATS, inband
 from streamglot.inband.engines.engine import Call
@@ -132,6 +132,7 @@ def test_an_empty_section_is_nothing(format: str, text: str) -> None:
         ("qwen3_coder", '<function="get_weather>x</function>'),
         ("qwen3_coder", "<function=get_weather"),
         ("glm4x", "<tool_call>get weather</tool_call>"),
+        ("glm4x", "<tool_call>get_weather<arg_key>ci<b>ty</arg_key><arg_value>Paris</arg_value></tool_call>"),
         ("minicpm5", '<function name="other"></function>'),
         ("minicpm5", '<function name="get_weather"><param name="city"><![CDATA[Par'),
         ("minicpm5", '<function name="get_weather"><param name="town">a</param></function>'),
@@ -233,7 +234,6 @@ def test_a_sentence_may_mention_the_tag_of_a_call(format: str, tag: str) -> None
         ("qwen3_coder", "<tool_call><function=get_weather>words</function>", "", "words"),
         ("qwen3_coder", "<function=get_weather><parameter=city>Par", '{"city": "Par', ""),
         ("glm4x", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Par", '{"city": "Par', ""),
-        ("glm4x", "<tool_call>get_weather<arg_key>city</arg_key>words", "", "words"),
     ],
 )
 def test_a_call_that_breaks(format: str, text: str, written: str, left: str) -> None:
@@ -267,7 +267,14 @@ def test_words_for_parameters() -> None:
 
 @pytest.mark.parametrize(
     "inside",
-    ["get_weather 5=2", "get_weather =2", "get_weather a=1 b", "get_weather a=1", 'get_weather {"a": 1} b', 'get_weather a="1'],
+    [
+        "get_weather 5=2",
+        "get_weather =2",
+        "get_weather a=1 b",
+        "get_weather a=1",
+        'get_weather {"a": 1} b',
+        'get_weather a="1',
+    ],
 )
 def test_words_that_are_not_calls(inside: str) -> None:
     end = "" if inside.endswith(("=1", '"1')) else "</tool_call>"
@@ -321,3 +328,29 @@ def test_a_value_that_was_cut_off_after_the_end_of_a_call_is_incomplete() -> Non
     events = [*box.feed(TextDelta(GLM.format("a</tool_call> b"))), *box.feed(StreamEnd("length"))]
     assert ToolCallEnd(None, False) in events
     assert "".join(event.args for event in events if isinstance(event, ToolCallDelta)) == '{"city": "a</tool_call> b'
+
+
+# --- a key without its value
+
+
+def at_every_cut(text: str, format: str, tools: Any = (WEATHER,)) -> dict[str, Any]:
+    """The reading, which must be the same wherever the text is cut in two."""
+    whole = read_all_ways(text, format, tools, starts_in_reasoning=False)
+    for place in range(1, len(text)):
+        assert read([text[:place], text[place:]], format, tools, starts_in_reasoning=False) == whole, place
+    return whole
+
+
+@pytest.mark.parametrize(("format", "prefix", "call"), [("glm4x", "", "tool_call"), ("longcat", "longcat_", "longcat_tool_call")])
+@pytest.mark.parametrize("tail", ["Paris</{call}> after", "</{call}> after", "words"])
+def test_a_call_whose_only_key_has_no_value_is_text(format: str, prefix: str, call: str, tail: str) -> None:
+    text = f"<{call}>get_weather<{prefix}arg_key>city</{prefix}arg_key>" + tail.format(call=call)
+    found = at_every_cut(text, format)
+    assert (found["text"], found["calls"]) == (text, [])
+
+
+@pytest.mark.parametrize("tail", ["words", "", " "])
+def test_a_key_without_its_value_after_other_parameters_breaks_the_call_and_is_text(tail: str) -> None:
+    found = at_every_cut(GLM.format(f"Paris</arg_value><arg_key>days</arg_key>{tail}"), "glm4x")
+    assert found["text"] == f"<arg_key>days</arg_key>{tail}".rstrip()
+    assert (found["calls"], found["complete"]) == ([["get_weather", '{"city": "Paris"']], [False])

@@ -229,10 +229,14 @@ class XmlCalls(Engine):
             key, _ = yield from source.upto(markers_of((self._pairs[0],)))
             if "<" in key:
                 raise Malformed("a tag inside a tag")
-            reader.commit()
             yield from source.spaced(("\\n",))
             if not (yield from source.spaced((self._pairs[1],))):
+                space, tag = yield from source.behind_space(self._parameter)
+                if not tag:
+                    raise Malformed(f"{key[:40]!r} has no value")
+                source.give_back(space + tag)
                 return 0
+            reader.commit()
         else:
             header, mark = yield from source.upto(_NAME_TAG_END)
             if mark == "<":
