@@ -77,19 +77,20 @@ def _between_tags(format: str, tool: str, key: str) -> str:
     *outer, parameter = [re.escape(re.sub(named, "", tag)) for tag in _TAG.findall(before)][: -2 if format in PAIRS else None]
     outer = [tag for tag in outer if tag != "<tool_sep>"]
     end, *ends = map(re.escape, _TAG.findall(behind))
+    own = rf"(?!{key}</)" if format in PAIRS else rf'(?!"?{key}"?[ >])'
     if format == "step3p5":
         outer, parameter = [*outer, "<function name="], f"{parameter}|<parameter name="
     return "|".join(
         [
             # the end of a value, with what may follow it
             rf"{end}\s*(?:{'|'.join([*ends, *outer, parameter])})",
-            # the next parameter on a line of its own: models forget the end of a value
-            rf"\n(?:{parameter})",
+            # another parameter on a line of its own: models forget the end of a value
+            rf"\n(?:{parameter}){own}",
             # the end of the call or of all calls, with what may follow it: they forget that of the last value too
             rf"(?:{'|'.join(ends)})\s*(?:{'|'.join([*ends[1:], *outer])})",
             # models write line ends as escapes between the tags
             *([rf"{end}\s*\\n"] if format in PAIRS else ()),
             # one line end on each side belongs to the tags, be it the one of another system
-            *([rf"^(?:{parameter})", r"\r$"] if format in TRIMMED else ()),
+            *([rf"^(?:{parameter}){own}", r"\r$"] if format in TRIMMED else ()),
         ]
     )

@@ -11,7 +11,7 @@ from inband.readings import READ, WEATHER, arguments, outcome, read, read_all_wa
 from streamglot.events import StreamEnd, TextDelta, ToolCallDelta, ToolCallEnd
 from streamglot.inband import FORMATS, inband
 from streamglot.inband.engines.engine import Call
-from streamglot.inband.engines.xml_calls import WAIT_CHARS
+from streamglot.inband.engines.xml_values import WAIT_CHARS
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 CODER = "<tool_call>\n{}\n</tool_call>"
@@ -270,6 +270,7 @@ def test_words_for_parameters() -> None:
     [
         "get_weather 5=2",
         "get_weather =2",
+        "get_weather a=1 a=2",
         "get_weather a=1 b",
         "get_weather a=1",
         'get_weather {"a": 1} b',
@@ -354,3 +355,154 @@ def test_a_key_without_its_value_after_other_parameters_breaks_the_call_and_is_t
     found = at_every_cut(GLM.format(f"Paris</arg_value><arg_key>days</arg_key>{tail}"), "glm4x")
     assert found["text"] == f"<arg_key>days</arg_key>{tail}".rstrip()
     assert (found["calls"], found["complete"]) == ([["get_weather", '{"city": "Paris"']], [False])
+
+
+# --- text after a closing tag
+
+OPEN_CALLS = [
+    ("qwen3_coder", "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n", "</parameter>", "\n</function>\n</tool_call>"),
+    ("seed_oss", "<seed:tool_call><function=get_weather><parameter=city>Paris", "</parameter>", "</function></seed:tool_call>"),
+    ("minimax_m2", '<minimax:tool_call><invoke name="get_weather"><parameter name="city">Paris', "</parameter>",
+     "</invoke></minimax:tool_call>"),
+    ("deepseek_v32", '<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_weather">\n<｜DSML｜parameter name="city">Paris',
+     "</｜DSML｜parameter>", "\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"),
+    ("glm4x", GLM.format("Paris"), "</arg_value>", "</tool_call>"),
+    ("ling3", GLM.format("Paris"), "</arg_value>", "</tool_call>"),
+    ("poolside_v1", GLM.format("Paris"), "</arg_value>", "</tool_call>"),
+    ("minicpm5", '<function name="get_weather"><param name="city">Paris', "</param>", "</function>"),
+]  # fmt: skip
+"""A call up to the end of its value, the closing tag of the value, and the end of the call."""
+
+
+@pytest.mark.parametrize(("format", "head", "close"), [row[:3] for row in OPEN_CALLS])
+def test_text_after_the_last_closing_tag_stands_after_the_call(format: str, head: str, close: str) -> None:
+    for tail in ("\n\nI wait for the result.", "<|user|>", ".", "\n<b>bold</b>", f"\nThe {close} tag.", "x" * WAIT_CHARS):
+        found = (
+            at_every_cut(f"{head}{close}{tail}", format) if len(tail) < 99 else read(head + close + tail, format, reasoning=False)
+        )
+        assert (found["text"], found["calls"]) == (tail, [["get_weather", PARIS[1]]])
+        assert (found["complete"], found["end"]) == ([True], "tool_calls")
+
+
+@pytest.mark.parametrize(("format", "head", "close", "end"), OPEN_CALLS)
+def test_text_between_the_last_closing_tag_and_the_end_of_the_call_stands_after_the_call(
+    format: str, head: str, close: str, end: str
+) -> None:
+    found = at_every_cut(f"{head}{close} So.{end}", format)
+    assert (found["text"], found["calls"], found["complete"]) == (" So.", [["get_weather", PARIS[1]]], [True])
+
+
+@pytest.mark.parametrize(("format", "head", "close", "end"), OPEN_CALLS)
+def test_a_closing_tag_before_text_is_a_part_of_the_value_if_another_one_follows(
+    format: str, head: str, close: str, end: str
+) -> None:
+    for inside in (f"{close} So.", f"{close}{close}.", f"{close}{'x' * 5000}{close} y", f"{close} So {end[:-1]} y"):
+        text = f"{head}{inside}{close}{end} Well."
+        found = at_every_cut(text, format) if len(inside) < 99 else read_all_ways(text, format, starts_in_reasoning=False)
+        ((_, given),) = arguments(found)
+        assert given["city"].replace("\n", "") == f"Paris{inside}".replace("\n", "")
+        assert (found["text"], found["complete"]) == (" Well.", [True])
+
+
+@pytest.mark.parametrize(("format", "head", "close"), [row[:3] for row in OPEN_CALLS])
+def test_text_that_is_too_long_to_wait_is_a_part_of_the_value(format: str, head: str, close: str) -> None:
+    long = "x" * (WAIT_CHARS + 1)
+    found = read_all_ways(f"{head}{close}{long}", format, starts_in_reasoning=False)
+    assert (found["text"], found["complete"]) == ("", [False])
+    assert found["calls"][0][1].endswith(f"{close}{long}")
+
+
+@pytest.mark.parametrize(("format", "head", "close", "end"), OPEN_CALLS)
+def test_a_text_that_ends_inside_the_end_of_a_call_is_an_incomplete_call(format: str, head: str, close: str, end: str) -> None:
+    half = end[: end.index(">")]
+    found = at_every_cut(f"{head}{close}{half}", format)
+    assert found["end"] == "tool_call_parse_error"
+    assert found["text"].endswith(half)
+
+
+def test_a_value_that_was_cut_off_after_a_closing_tag_and_text_is_incomplete() -> None:
+    box = inband("glm4x", [WEATHER], starts_in_reasoning=False)
+    events = [*box.feed(TextDelta(GLM.format("a</arg_value> b"))), *box.feed(StreamEnd("length"))]
+    assert ToolCallEnd(None, False) in events
+    assert "".join(event.args for event in events if isinstance(event, ToolCallDelta)) == '{"city": "a</arg_value> b'
+
+
+def test_line_ends_as_escapes_after_the_last_closing_tag_are_text_if_text_follows() -> None:
+    found = at_every_cut(GLM.format("Paris</arg_value> \\n So."), "glm4x")
+    assert (found["text"], found["calls"], found["complete"]) == (" \\n So.", [["get_weather", PARIS[1]]], [True])
+
+
+# --- tags of parameters inside a value
+
+WRITE = {"name": "write", "parameters": {"properties": {"path": {"type": "string"}, "content": {"type": "string"}}}}
+WRITE_FORMS = {
+    "qwen3_coder": ("<tool_call>\n<function=write>\n", "<parameter={}>\n{}\n</parameter>\n", "</function>\n</tool_call>"),
+    "minimax_m2": ('<invoke name="write">\n', '<parameter name="{}">{}</parameter>\n', "</invoke>"),
+    "deepseek_v32": ('<｜DSML｜invoke name="write">\n', '<｜DSML｜parameter name="{}" string="true">{}</｜DSML｜parameter>\n', "</｜DSML｜invoke>"),
+    "glm4x": ("<tool_call>write\n", "<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>\n", "</tool_call>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", sorted(WRITE_FORMS))
+def test_the_tag_of_a_given_or_unknown_parameter_inside_a_value_is_a_part_of_it(format: str) -> None:
+    head, form, end = WRITE_FORMS[format]
+    for key in ("path", "content", "x", "x y", ""):
+        inner = form.format(key, "v")
+        for content in (
+            f"first\n{inner}last",
+            f"first\n{inner.rstrip()}",
+            f"\n{inner}{inner}last",
+            f"first\n{inner[: inner.index('v')]}last",
+        ):
+            text = head + form.format("path", "/a") + form.format("content", content) + end
+            found = at_every_cut(text, format, [WRITE])
+            assert arguments(found) == [("write", {"path": "/a", "content": content})]
+            assert (found["text"], found["complete"]) == ("", [True])
+
+
+@pytest.mark.parametrize("others", [True, {"type": "string"}])
+def test_a_tool_that_may_have_other_parameters_takes_them_after_a_value_without_its_closing_tag(others: Any) -> None:
+    tool = {"name": "write", "parameters": {**WRITE["parameters"], "additionalProperties": others}}  # type: ignore[dict-item]
+    head, form, end = WRITE_FORMS["qwen3_coder"]
+    for tools in ([tool], None, [{"name": "write"}]):
+        text = head + "<parameter=path>\n/a\n" + form.format("mode", "w") + end
+        assert arguments(at_every_cut(text, "qwen3_coder", tools)) == [("write", {"path": "/a", "mode": "w"})]
+        text = head + form.format("path", "/a") + "<parameter=content>\nb\n" + form.format("path", "v") + "c\n</parameter>" + end
+        content = "b\n<parameter=path>\nv\n</parameter>\nc"
+        assert arguments(at_every_cut(text, "qwen3_coder", tools)) == [("write", {"path": "/a", "content": content})]
+
+
+@pytest.mark.parametrize("others", [False, None])
+def test_a_tool_without_other_parameters_takes_none_after_a_value_without_its_closing_tag(others: Any) -> None:
+    tool = {"name": "write", "parameters": {**WRITE["parameters"], "additionalProperties": others}}  # type: ignore[dict-item]
+    text = "<function=write>\n<parameter=path>\n/a\n<parameter=mode>\nw\n</parameter>\n</function>"
+    assert arguments(at_every_cut(text, "qwen3_coder", [tool])) == [("write", {"path": "/a\n<parameter=mode>\nw"})]
+
+
+def test_the_tag_of_the_next_parameter_may_be_written_in_any_way() -> None:
+    for tag in ("<parameter=days>", '<parameter="days">', "<parameter= days >", "<parameter='days' type=integer>"):
+        found = at_every_cut(f"<function=get_weather><parameter=city>\nRome\n{tag}\n3\n</parameter></function>", "qwen3_coder")
+        assert arguments(found) == [("get_weather", {"city": "Rome", "days": 3})]
+    found = at_every_cut(GLM.format("Rome\n<arg_key>\ndays\n</arg_key><arg_value>3</arg_value></tool_call>"), "glm4x")
+    assert arguments(found) == [("get_weather", {"city": "Rome", "days": 3})]
+
+
+def test_a_tag_without_an_end_inside_a_value_is_a_part_of_it() -> None:
+    for inside in ("\n<parameter=days", f"\n<parameter={'days' * 200}>", "\n<parameter=days<b>", "\n<parameter=days words'>"):
+        found = read_all_ways(FUNCTION.format(f"<parameter=city>a{inside}</parameter>"), "qwen3_coder", starts_in_reasoning=False)
+        assert arguments(found) == [("get_weather", {"city": f"a{inside}"})]
+    assert outcome("<function=get_weather><parameter=city>\na\n<parameter=da", "qwen3_coder") == (
+        "",
+        [("get_weather", '{"city": "a\\n<parameter=da')],
+        [False],
+    )
+
+
+@pytest.mark.parametrize("format", sorted(WRITE_FORMS))
+def test_a_parameter_that_is_given_twice_breaks_the_call_and_is_text(format: str) -> None:
+    head, form, end = WRITE_FORMS[format]
+    for tools in ([WRITE], None):
+        found = at_every_cut(head + form.format("path", "/a") + form.format("path", "/b") + end, format, tools)
+        assert (found["calls"], found["complete"]) == ([["write", '{"path": "/a"']], [False])
+        assert found["text"].strip() == form.format("path", "/b").strip()
+        assert found["end"] == "tool_call_parse_error"

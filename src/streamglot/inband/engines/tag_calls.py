@@ -12,7 +12,7 @@ from ..reader import CallReader
 from ..scan import Cut, Malformed, Markers, Wait, markers_of
 from ..values import ValueWriter, feeding, typed
 from .engine import Call, Engine, dumped
-from .xml_calls import head_of
+from .xml_values import head_of
 
 _NAME = re.compile(r"[A-Za-z_][\w.:-]*")
 _TAG_END = Markers((">",))

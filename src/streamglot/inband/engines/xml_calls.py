@@ -7,51 +7,34 @@ The grammar, with the mistakes that models make::
     parameter = parameter_open name ">" value [parameter_close]
     pairs     = call_open name {key_open name key_close value_open value value_close} [call_close]
 
-A closing tag counts only if something follows that may follow it, because values contain closing tags too. A value without its
-closing tag ends at the next parameter, if that stands on its own line or names a declared parameter that was not given yet, or at
-the end of the call. If text follows that end, it may be a part of the value: it waits for the closing tag, and ends the value if
-none comes. A call without its end tag ends with its section.
+``xml_values.py`` says where a value ends. A call without its end tag ends with its section, or where text follows its parameters.
+A parameter that is given twice breaks the call: the first value cannot be taken back, and nobody knows which one was meant.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Literal
 
-from ..declared import Schema
 from ..json_strings import JSON, PYTHON, quoted, string
 from ..reader import CallReader
-from ..scan import Cut, Malformed, Markers, Wait, markers_of
+from ..scan import Cut, Malformed, Markers, Source, Wait, markers_of
 from ..values import QUOTED, ValueWriter, feeding, parsed, typed
 from .engine import Call, Engine, dumped
 from .json_calls import JsonCalls
+from .xml_values import CDATA, Parameters, XmlValues, head_of
 
-_HEAD = re.compile(r"""\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'>]+))(?P<rest>.*)""", re.S)
-_ATTRIBUTES = re.compile(r"""(?:\s+[\w:.-]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"']+))?)*\s*/?\s*""")
 _STRING_ATTRIBUTE = re.compile(r"""\bstring\s*=\s*["']?(true|false)""", re.I)
 _WORD = re.compile(r"[^\W\d][\w.-]*")
 _WRAPPERS = frozenset(("arguments", "input", "parameters", "properties"))
 """Undeclared parameters into which models write all arguments."""
-_Feed = Callable[[str], None]
 _KEY_END = Markers(("=",))
 _SPACES = (" ", "\n", "\t")
 _NAME_TAG_END = Markers((">", "<"))
 WHOLE = -1
 """The arguments came as a whole: nothing may be added to them."""
-WAIT_CHARS = 4096
-"""Characters after the end of a call inside a value that wait for the closing tag of the value: a short text after the calls."""
-_CDATA = "<![CDATA["
-_CDATA_END = Markers(("]]>",))
-
-
-def head_of(header: str) -> tuple[str, str]:
-    """``"f" string="true"``: the name, quoted or bare, and what follows it."""
-    found = _HEAD.fullmatch(header)
-    if found is None or _ATTRIBUTES.fullmatch(found["rest"]) is None:
-        raise Malformed(f"{header[:80]!r} is no name")
-    return next(part for part in (found["double"], found["single"], found["bare"]) if part is not None), found["rest"]
 
 
 class XmlCalls(Engine):
@@ -101,10 +84,16 @@ class XmlCalls(Engine):
         self._json = JsonCalls(end=(*section_end, *call_end)) if json_calls else None
         self._name_end = Markers((*name_end, *parameter, *call_end, "{", "=")) if pairs else _NAME_TAG_END
         self._word_end = Markers((*_SPACES, *call_end))
-        self._value_end = Markers((parameter_end, *parameter, *call_end, *section_end))
         self._after_value = (*parameter, *call_end, *section_end, *call, *section)
-        self._behind_value = (*self._after_value, "\\n") if pairs else self._after_value
-        self._after_call = (*section_end, *call, *section, *before)
+        self._values = XmlValues(
+            parameter,
+            parameter_end,
+            (*call_end, *section_end),
+            key_end=pairs[0] if pairs else ">",
+            after_value=(*self._after_value, "\\n") if pairs else self._after_value,
+            after_call=(*section_end, *call, *section, *before),
+            cdata=cdata,
+        )
 
     def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
@@ -151,19 +140,22 @@ class XmlCalls(Engine):
             written, _, key = written.partition(" ")
         name = reader.name(written)
         reader.start(name, hold=not inside or self._pairs is not None or self._only_declared)
-        given: set[str] = set()
-        if self._pairs and mark not in self._call_end and (yield from self._bare_arguments(reader, name, mark, key.strip())):
+        parameters = Parameters(reader.declared, name)
+        if (
+            self._pairs
+            and mark not in self._call_end
+            and (yield from self._bare_arguments(reader, name, mark, key.strip(), parameters))
+        ):
             return
         ended = mark in self._call_end
         if mark in self._parameter or mark == "<":
             source.give_back(mark)
         count = 0
         while not ended:
-            if self._pairs:
-                yield from source.spaced(("\\n",))
+            space, escape = (yield from source.behind_space(("\\n",))) if self._pairs else ("", "")
             mark = yield from source.spaced(self._after_value)
             if mark in self._parameter:
-                gained = yield from self._parameter_of(reader, name, count, given)
+                gained = yield from self._parameter_of(reader, name, count, parameters)
                 count = WHOLE if gained == WHOLE else count + gained
             elif mark in self._call_end:
                 ended = True
@@ -171,26 +163,30 @@ class XmlCalls(Engine):
                 # The end tag is missing: the section ends, or the next call begins.
                 source.give_back(mark)
                 ended = True
-            elif (yield from source.spaces()) == "":
-                if source.cut or not count:
-                    raise Cut("the text ended inside a call")
-                # The end tag was a stop sequence, or omitted: all parameters are complete.
-                ended = True
+            elif (yield from source.ahead(())) and (source.cut or not count):
+                raise Cut("the text ended inside a call")
+            elif not count:
+                raise Malformed("text before the parameters")
             else:
-                raise Malformed("text between parameters")
+                self._refuse_half_tag(source)
+                # The end tag was a stop sequence, or omitted: all parameters are complete, and what follows is text.
+                source.give_back(space + escape)
+                ended = True
         if count > 0:
             reader.arguments("}")
-        elif not count and given and self._only_declared:
+        elif not count and parameters.given:
             raise Malformed("no parameter of the tool was given")
         reader.end()
 
-    def _bare_arguments(self, reader: CallReader, name: str, mark: str, key: str) -> Generator[None, None, bool]:
+    def _bare_arguments(
+        self, reader: CallReader, name: str, mark: str, key: str, parameters: Parameters
+    ) -> Generator[None, None, bool]:
         """``f {"a": 1}`` and ``f a=1 b="x y"``: some models omit the tags of the parameters."""
         source = reader.source
         if mark == "{":
             source.give_back(mark)
         if mark == "=":
-            yield from self._words(reader, name, key)
+            yield from self._words(reader, name, key, parameters)
         elif mark not in self._parameter and (yield from source.spaces()) == "{":
             yield from reader.value(JSON)
         else:
@@ -200,12 +196,13 @@ class XmlCalls(Engine):
         reader.end()
         return True
 
-    def _words(self, reader: CallReader, name: str, key: str) -> Wait:
+    def _words(self, reader: CallReader, name: str, key: str, parameters: Parameters) -> Wait:
         source = reader.source
         brackets = "{"
         while True:
             if not _WORD.fullmatch(key):
                 raise Malformed(f"{key[:40]!r} is not a parameter")
+            parameters.give(key)
             reader.arguments(brackets + quoted(key) + ": ")
             if (yield from source.peek()) in ('"', "'"):
                 text = yield from string(source, PYTHON)
@@ -220,9 +217,9 @@ class XmlCalls(Engine):
             yield from source.spaces()
             key, _ = yield from source.upto(_KEY_END)
 
-    def _parameter_of(self, reader: CallReader, name: str, count: int, given: set[str]) -> Generator[None, None, int]:
+    def _parameter_of(self, reader: CallReader, name: str, count: int, parameters: Parameters) -> Generator[None, None, int]:
         """One parameter. Returns how many members the arguments gained: 0 if the value is missing, or the tool does not have the
-        parameter. ``given`` collects the names."""
+        parameter."""
         source = reader.source
         untyped = self._untyped
         if self._pairs:
@@ -248,39 +245,37 @@ class XmlCalls(Engine):
             if not self._only_declared:
                 reader.commit()
         key = key.strip()
-        if self._only_declared and key in given:
-            raise Malformed(f"{key[:40]!r} is given twice")
-        given.add(key)
-        properties = reader.declared.properties(name)
-        others = set(properties) - given
-        if not count and key in _WRAPPERS and properties and key not in properties:
-            return (yield from self._wrapped(reader, key, untyped, properties))
-        if count == WHOLE or (self._only_declared and properties and key not in properties):
-            yield from self._value(reader, _nowhere, others)
+        parameters.give(key)
+        known = parameters.known
+        if not count and key in _WRAPPERS and known and key not in known:
+            return (yield from self._wrapped(reader, key, untyped, parameters))
+        if count == WHOLE or (self._only_declared and known and key not in known):
+            yield from self._values.read(source, _nowhere, parameters)
             return WHOLE if count == WHOLE else 0
         reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
         types = reader.declared.types(name, key)
         if untyped == "json" and reader.declared.is_loose(name, key):
             types |= {QUOTED}
         writer = ValueWriter(reader.arguments, types, untyped, self._trim)
-        yield from feeding(writer, self._value(reader, writer.feed, others))
+        yield from feeding(writer, self._values.read(source, writer.feed, parameters))
         return 1
 
-    def _tags_of(self, keys: set[str]) -> tuple[str, ...]:
-        """How a parameter with one of these names continues after the beginning of its tag."""
-        if self._pairs:
-            return tuple(f"{key}{self._pairs[0]}" for key in keys)
-        return tuple(f"{quote}{key}{quote}{end}" for key in keys for quote in ("", '"', "'") for end in (">", " "))
+    def _refuse_half_tag(self, source: Source) -> None:
+        """Raises Cut if only the beginning of a tag that may follow a value remains of the text."""
+        rest = source.text[source.at :].strip()
+        if source.closed and rest and any(word.startswith(rest) for word in self._after_value):
+            source.skip(len(source.text))
+            raise Cut("the text ended inside a tag")
 
-    def _wrapped(self, reader: CallReader, key: str, untyped: str, properties: Schema) -> Generator[None, None, int]:
+    def _wrapped(self, reader: CallReader, key: str, untyped: str, parameters: Parameters) -> Generator[None, None, int]:
         """All arguments as JSON in one parameter that the tool does not have."""
         parts: list[str] = []
-        yield from self._value(reader, parts.append, set())
+        yield from self._values.read(reader.source, parts.append, parameters)
         text = "".join(parts)
         written = parsed(text)
         if written is not None and written.startswith("{"):
             members = json.loads(written)
-            known = {name: item for name, item in members.items() if name in properties}
+            known = {name: item for name, item in members.items() if name in parameters.known}
             if known:
                 reader.arguments(dumped(known) if self._only_declared and len(known) < len(members) else written)
                 return WHOLE
@@ -288,65 +283,6 @@ class XmlCalls(Engine):
             return 0
         reader.arguments("{" + quoted(key) + ": " + typed(text, frozenset(), untyped))
         return 1
-
-    def _value(self, reader: CallReader, sink: _Feed, others: set[str]) -> Generator[None, None, bool]:
-        """Reads a value up to its end. ``others``: parameters that may follow without its closing tag. Returns whether it had
-        one."""
-        source = reader.source
-        last = ""
-        waiting: list[str] = []
-        size = 0
-
-        def note(piece: str) -> None:
-            nonlocal last, size
-            last = piece[-1]
-            if waiting:
-                waiting.append(piece)
-                size += len(piece)
-                if size > WAIT_CHARS:
-                    release()
-            else:
-                sink(piece)
-
-        def release() -> None:
-            # What waited is a part of the value.
-            nonlocal size
-            if waiting:
-                sink("".join(waiting))
-                waiting.clear()
-                size = 0
-
-        if self._cdata and (yield from source.literal((_CDATA,))):
-            while (yield from source.stream(_CDATA_END, sink)):
-                if not (yield from source.literal((_CDATA,))):
-                    yield from source.spaced((self._parameter_end,))
-                    return True
-            raise Cut("the text ended inside a value")
-        while True:
-            mark = yield from source.stream(self._value_end, note)
-            if not mark:
-                if waiting and not source.cut:
-                    source.give_back("".join(waiting))
-                    return False
-                release()
-                raise Cut("the text ended inside a value")
-            if mark == self._parameter_end:
-                if (yield from source.ahead(self._behind_value)):
-                    release()
-                    return True
-            elif mark in self._parameter:
-                if last == "\n" or (others and (yield from source.follows(self._tags_of(others)))):
-                    release()
-                    source.give_back(mark)
-                    return False
-            elif (yield from source.ahead(self._after_call)):
-                source.give_back("".join(waiting) + mark)
-                return False
-            elif not waiting:
-                waiting.append(mark)
-                last = ">"
-                continue
-            note(mark)
 
     def write(self, calls: list[Call]) -> str:
         written = "\n".join(self._written(call) for call in calls)
@@ -362,7 +298,7 @@ class XmlCalls(Engine):
             if self._trim:
                 text = f"\n{text}\n"
             elif self._cdata and "<" in text:
-                text = _CDATA + text.replace("]]>", f"]]]]>{_CDATA}>") + "]]>"
+                text = CDATA + text.replace("]]>", f"]]]]>{CDATA}>") + "]]>"
             typed_as = f' string="{"true" if isinstance(item, str) else "false"}"' if self._string_attribute else ""
             lines.append(f"{self._parameter[0]}{_named(self._parameter[0], key)}{typed_as}>{text}{self._parameter_end}")
         if self._pairs:
