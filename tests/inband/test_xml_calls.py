@@ -376,7 +376,7 @@ OPEN_CALLS = [
 
 @pytest.mark.parametrize(("format", "head", "close"), [row[:3] for row in OPEN_CALLS])
 def test_text_after_the_last_closing_tag_stands_after_the_call(format: str, head: str, close: str) -> None:
-    for tail in ("\n\nI wait for the result.", "<|user|>", ".", "\n<b>bold</b>", f"\nThe {close} tag.", "x" * WAIT_CHARS):
+    for tail in ("\n\nI wait for the result.", "<|other|>", ".", "\n<b>bold</b>", f"\nThe {close} tag.", "x" * WAIT_CHARS):
         found = (
             at_every_cut(f"{head}{close}{tail}", format) if len(tail) < 99 else read(head + close + tail, format, reasoning=False)
         )
