@@ -24,7 +24,7 @@ from streamglot.events import (
     Usage,
 )
 from streamglot.grammar import check
-from streamglot.inband import inband, parse_text
+from streamglot.inband import FORMATS, inband, parse_text
 from streamglot.inband.scan import MAX_TRAIL_CHARS
 
 HALF = 'Ok. <tool_call>{"name": "get_weather", "arguments": {"city": "Pa</tool_call>'
@@ -104,6 +104,35 @@ def test_a_text_that_ends_inside_a_call_is_not_a_success(format: str, text: str)
     assert (found["calls"], found["end"]) == ([], PARSE_ERROR)
     assert found["text"].strip() in text
     assert "get_w" not in text or "get_w" in found["text"], "what was written of the call is text"
+
+
+WEAK = """
+hermes_loose phi4_mini firefunction_v2 cohere_command_r_plus llama3_json xlam json_array generic_json pythonic tool_tags
+""".split()
+"""Notations without a strong marker: half a call cannot be told from prose."""
+HEADERS = ("muse_glimmer",)
+"""Notations in which the name also stands in a header, with nothing of the call after it yet."""
+
+
+@pytest.mark.parametrize(
+    "format", sorted(name for name, row in FORMATS.items() if "get_weather" in row.example and name not in (*WEAK, *HEADERS))
+)
+def test_no_part_of_a_call_after_its_name_is_a_success(format: str) -> None:
+    example = FORMATS[format].example
+    for at in range(example.index("get_weather") + len("get_weather"), len(example)):
+        for lead in ("", "I look.\n"):
+            text = lead + example[:at]
+            found = read(text, format, starts_in_reasoning=False)
+            assert read(list(text), format, starts_in_reasoning=False) == found
+            assert found["end"] == PARSE_ERROR or found["complete"] == [True], text
+
+
+@pytest.mark.parametrize("format", WEAK)
+def test_part_of_a_call_without_a_strong_marker_is_text(format: str) -> None:
+    example = FORMATS[format].example
+    for at in range(1, example.index("Paris") + len("Paris")):
+        found = read_all_ways(example[:at], format, starts_in_reasoning=False)
+        assert (found["text"], found["calls"], found["end"]) == (example[:at], [], "end")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def markers_of(words: tuple[str, ...]) -> Markers:
 class Source:
     """The text that has arrived and was not read yet."""
 
-    __slots__ = ("at", "closed", "cut", "text", "trail", "trail_size")
+    __slots__ = ("at", "closed", "cut", "half_word", "text", "trail", "trail_size")
 
     def __init__(self) -> None:
         self.text = ""
@@ -98,8 +98,16 @@ class Source:
         self.closed = False
         self.cut = False
         """The model was stopped, or the stream broke: what is open at the end is incomplete."""
+        self.half_word = ""
+        """The beginning of an expected word with which the text ended."""
         self.trail: list[str] | None = None
         self.trail_size = 0
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the text has ended, and nothing of it is left except the beginning of a word that was expected here."""
+        left = self.text[self.at :]
+        return self.closed and (not left or (self.half_word != "" and left.lstrip() == self.half_word))
 
     def push(self, piece: str) -> None:
         self.text = self.text[self.at :] + piece if self.at < len(self.text) else piece
@@ -214,9 +222,11 @@ class Source:
                 if self.text.startswith(word, self.at):
                     if len(word) > len(best):
                         best = word
-                elif not self.closed and len(word) > rest and word.startswith(self.text[self.at :]):
+                elif len(word) > rest and word.startswith(self.text[self.at :]):
                     pending = True
-            if not pending:
+            if not pending or self.closed:
+                if pending:
+                    self.half_word = self.text[self.at :]
                 if best:
                     self.skip(self.at + len(best))
                 return best
@@ -235,14 +245,16 @@ class Source:
             if start - self.at > MAX_SPACE_CHARS:
                 return "", ""
             best = ""
-            pending = undecided or (not rest and not self.closed)
+            pending = undecided or not rest
             for word in words:
                 if rest.startswith(word):
                     if len(word) > len(best):
                         best = word
-                elif not self.closed and len(word) > len(rest) and word.startswith(rest):
+                elif len(word) > len(rest) and word.startswith(rest):
                     pending = True
-            if not pending:
+            if not pending or self.closed:
+                if pending:
+                    self.half_word = rest
                 if not best:
                     return "", ""
                 space = self.text[self.at : start]

@@ -20,7 +20,7 @@ from .mentions import MAX_QUOTED_MARKERS, QUOTES, closers_of, is_glued, is_half_
 from .probe import call_begins
 from .prose import FENCES, Prose
 from .reader import CallReader
-from .scan import MAX_SPACE_CHARS, SPECIAL_TOKENS, Malformed, Source, Unrelated, Wait, markers_of
+from .scan import MAX_SPACE_CHARS, SPECIAL_TOKENS, Cut, Malformed, Source, Unrelated, Wait, markers_of
 
 REREAD_CHARS = 2048
 """Characters after a failed opener that are searched for calls once more."""
@@ -351,7 +351,7 @@ class TextParser:
         source = self.source
         trail = source.rewind()
         rest = trail[len(opener) :] if trail.startswith(opener) else trail
-        at_end = source.closed and source.at >= len(source.text)
+        at_end = source.at_end or isinstance(reason, Cut)
         doubtful = engine.weak or opener in engine.start_openers or isinstance(reason, Unrelated)
         half = started or (at_end and (any_call or is_half_call(rest, self._declared)))
         if started or (not doubtful and (half or not (engine.structure or self.reader.mode == "reasoning"))):
