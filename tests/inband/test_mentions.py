@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from inband.notations import markup
-from inband.readings import PYTHON, WEATHER, read
+from inband.notations import CALLS, markup
+from inband.readings import PYTHON, WEATHER, read, read_all_ways
 from streamglot.events import TextDelta
 from streamglot.inband import FORMATS, inband
-from streamglot.inband.scan import SPECIAL_TOKENS
+from streamglot.inband.engines.engine import Call
+from streamglot.inband.mentions import MAX_QUOTED_MARKERS
+from streamglot.inband.scan import MAX_TRAIL_CHARS, SPECIAL_TOKENS
 
 TOOLS = (WEATHER, PYTHON)
 ROWS = sorted(name for name, row in FORMATS.items() if not row.untouched)
@@ -132,6 +134,151 @@ def test_a_header_in_a_thought_counts_only_if_it_is_one() -> None:
     thought = "The <|open|> token."
     text = f"<|open|>think<|sep|>{thought}<|close|>think<|sep|><|open|>response<|sep|>Hi<|close|>response<|sep|>"
     assert read_at_every_split(text, "kimi_k3", (WEATHER,)) == expected("Hi", thought)
+
+
+# --- calls in quotes
+
+MARKS = [("`", "`"), ("``", "``"), ("`` ", " ``"), ("```", "```"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’")]
+WRITTEN = {
+    name: CALLS.get(name, "{}").format(row.write([Call("get_weather", '{"city": "Paris"}')]))
+    for name, row in FORMATS.items()
+    if any(engine.openers for engine in row.engines) or name == "tool_tags"
+}
+"""A call in each notation."""
+
+
+def call_of(found: dict[str, Any]) -> tuple[Any, Any]:
+    return found["calls"], found["complete"]
+
+
+CALLED = ([["get_weather", '{"city": "Paris"}']], [True])
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_quoted_call_is_unchanged_text(name: str) -> None:
+    for opening, closing in MARKS:
+        for text in (f"Write {opening}{WRITTEN[name]}{closing} to call it.", f"({opening}{WRITTEN[name]}{closing})"):
+            if opening.endswith("`") and WRITTEN[name].startswith("`"):
+                continue
+            for more in ({}, {"calls": False}, {"bad_call": "text"}, {"bad_call": "error"}):
+                assert read_all_ways(text, name, starts_in_reasoning=False, **more) == expected(text), (text, more)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if not WRITTEN[name].startswith("`")])
+def test_a_quoted_call_is_unchanged_at_every_split(name: str) -> None:
+    text = f"Write `{WRITTEN[name]}` to call it."
+    assert read_at_every_split(text, name, (WEATHER,), starts_in_reasoning=False) == expected(text)
+
+
+@pytest.mark.parametrize("calls", [True, False])
+@pytest.mark.parametrize("name", [name for name in WRITTEN if FORMATS[name].think.openers])
+def test_a_quoted_call_does_not_end_a_thought(name: str, calls: bool) -> None:
+    think = FORMATS[name].think
+    for opening, closing in MARKS:
+        thought = f"I write {opening}{WRITTEN[name]}{closing} now."
+        text = f"{think.openers[0]}{thought}{think.closers[0]}Hi"
+        found = read_all_ways(text, name, starts_in_reasoning=False, calls=calls)
+        assert found == expected("Hi", thought), text
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_call_after_an_apostrophe_or_a_single_mark_is_a_call(name: str) -> None:
+    for lead in ("I don'", 'I look up "Paris"', "I run `look`", 'It is 5"', "So `", "So ``", 'So "'):
+        if lead.endswith("`") and WRITTEN[name].startswith("`"):
+            continue
+        for behind in ("", " Well."):
+            found = read_all_ways(lead + WRITTEN[name] + behind, name, starts_in_reasoning=False)
+            assert call_of(found) == CALLED, (lead, behind)
+            assert found["text"].startswith(lead)
+            assert found["end"] == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"), [("``", "`"), ("`", "``"), ("`", '"'), ("“", "“"), ("`x` ", " `"), ("`" * 16, "`" * 16), ("(", ")")]
+)
+def test_marks_that_do_not_match_quote_nothing(before: str, behind: str) -> None:
+    found = read_at_every_split(f"So {before}{WRITTEN['hermes']}{behind} Well.", "hermes", (WEATHER,))
+    assert call_of(found) == CALLED
+    assert found["text"] == f"So {before}{behind} Well."
+
+
+def test_several_calls_in_one_quotation_are_text() -> None:
+    calls = "\n".join([WRITTEN["hermes"]] * MAX_QUOTED_MARKERS)
+    assert read_all_ways(f"So `{calls}` is long.", "hermes") == expected(f"So `{calls}` is long.")
+    found = read_all_ways(f"So `{calls}{WRITTEN['hermes']}` is too long.", "hermes")
+    assert len(found["calls"]) == MAX_QUOTED_MARKERS + 1
+
+
+def test_words_around_a_quoted_call_are_text() -> None:
+    text = f"So `<|tool_call|>{WRITTEN['phi4_mini']}<|/tool_call|>` is written."
+    assert read_at_every_split(text, "phi4_mini", (WEATHER,)) == expected(text)
+    text = f"So `<|tool_call|>{WRITTEN['phi4_mini']}<|/tool_call|> is written."
+    assert call_of(read_at_every_split(text, "phi4_mini", (WEATHER,))) == CALLED
+
+
+@pytest.mark.parametrize(
+    ("name", "markup"),
+    [
+        ("hermes", '`<tool_call>{"name": "get_weather", "arguments": ...}</tool_call>`'),
+        ("hermes", '`` <tool_call>{"name": "get_weather", "arguments": `...`}</tool_call> ``'),
+        ("hermes", '"<tool_call>{"name": "get_weather", "arguments": ...}</tool_call>"'),
+        ("llama_function", "“<function=get_weather>…</function>”"),
+        ("harmony", '"<|channel|>commentary to=functions.get_weather<|message|>{...}<|call|>"'),
+        ("mistral", "`[TOOL_CALLS]get_weather[ARGS]{...}`"),
+        ("deepseek_v32", "`<｜DSML｜tool_calls>...</｜DSML｜tool_calls>`"),
+    ],
+)
+def test_a_quoted_call_that_is_not_whole_is_text(name: str, markup: str) -> None:
+    text = f"It writes {markup} then."
+    for more in ({}, {"bad_call": "error"}):
+        assert read_at_every_split(text, name, (WEATHER,), starts_in_reasoning=False, **more) == expected(text)
+
+
+@pytest.mark.parametrize("behind", [" Well.", "\n\nSee `x`.", " " + "x" * 3000 + "`", "<tool_call>`", "x`", "``"], ids=range(6))
+def test_a_call_that_breaks_after_a_mark_without_an_end_is_an_error(behind: str) -> None:
+    before = "So:`" if behind == "x`" else "So `"
+    found = read_all_ways(f'{before}<tool_call>{{"name": "get_weather", "arguments": oops}}{behind}', "hermes")
+    assert (found["complete"], found["end"]) == ([False], "tool_call_parse_error")
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if "`" not in WRITTEN[name]])
+def test_half_a_call_in_an_open_code_span_is_text(name: str) -> None:
+    call = WRITTEN[name]
+    for at in range(call.index("get_weather"), call.index("Paris") + 3):
+        text = f"It writes `{call[:at]}"
+        found = read_all_ways(text, name, starts_in_reasoning=False)
+        assert (found["text"], found["calls"], found["end"]) == (text, [], "end")
+
+
+def test_half_a_call_after_another_mark_is_an_error() -> None:
+    half = '<tool_call>{"name": "get_weather", "arguments": {"ci'
+    for lead in ("I don'", 'It writes "', "I run `look`"):
+        assert read_all_ways(lead + half, "hermes")["end"] == "tool_call_parse_error"
+
+
+def test_the_text_before_a_quoted_call_flows_and_the_call_waits() -> None:
+    box = inband("hermes", [WEATHER])
+    call = WRITTEN["hermes"]
+    for piece, given in ((f"It is `{call[:40]}", "It is `"), (call[40:], ""), ("`", ""), (" so", f"{call}` so")):
+        assert "".join(event.text for event in box.feed(TextDelta(piece)) if isinstance(event, TextDelta)) == given
+
+
+def test_a_quoted_call_that_is_too_long_to_hold_is_a_call() -> None:
+    text = f"So `{WRITTEN['hermes'].replace('Paris', 'x' * MAX_TRAIL_CHARS)}` here."
+    for pieces in (text, [text[at : at + 50_000] for at in range(0, len(text), 50_000)]):
+        found = read(pieces, "hermes")
+        assert (found["complete"], found["text"]) == ([True], "So `` here.")
+
+
+def test_a_quotation_at_the_end_of_a_message_does_not_hide_the_next_one() -> None:
+    text = '<|channel|>analysis<|message|>I say "Hi"<|end|><|start|>assistant<|channel|>final<|message|>"Hi" it is.<|return|>'
+    assert read_at_every_split(text, "harmony", (WEATHER,)) == expected('"Hi" it is.', 'I say "Hi"')
+
+
+def test_a_quoted_call_in_a_message_to_the_user_is_text() -> None:
+    markup = WRITTEN["muse_glimmer"].partition("<|message|>")[2].removesuffix("<|eom|>")
+    text = f"<|start|>assistant to=user<|message|>So `{markup}` is one.<|eot|>"
+    assert read_at_every_split(text, "muse_glimmer", (WEATHER,)) == expected(f"So `{markup}` is one.")
 
 
 # --- words that are dropped

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from .declared import Declared
 from .scan import NAME_CHARS
 
@@ -21,6 +23,19 @@ BLANK = (" ", "\t")
 _SENTENCE_GOES_ON = frozenset(" \t.,;:!?)")
 _NAME_PARTS = re.compile(r"[\w-]+")
 _NAME_AND_NOTATION = re.compile(r"""(?:<[^<>\s]{1,64}>)*["']?[\w.:/-]+["']? ?[({\[<=|>]""")
+
+
+class Quotation(Struct, frozen=True):
+    """A quotation that may have begun. ``closing``: what closes it. ``opens``: a space or a bracket stands before its mark, so
+    the mark cannot be a closing one."""
+
+    closing: str
+    opens: bool
+
+    @property
+    def ticks(self) -> int:
+        """The number of backticks of a code span, 0 if it is another quotation."""
+        return self.closing.count("`")
 
 
 def is_mention(before: str, following: str) -> bool:

@@ -6,37 +6,63 @@ from collections import Counter
 from typing import Literal
 
 from .emitter import Emitter
-from .mentions import BLANK
+from .mentions import BLANK, QUOTES, Quotation
 from .reader import CallReader
 from .scan import Markers, Source, Wait
 
 FENCES = ("```", "~~~")
 SENTENCE_ENDS = frozenset(".!?:…。！？\n")
 _FENCE_MARKERS = {fence: Markers((fence,)) for fence in FENCES}
+_TAIL_CHARS = 16
+"""Characters before a marker that are remembered. A code span begins with one to three backticks and perhaps a space."""
 
 
 class Prose:
-    """``last``: the last character, "" if something else than text stands before. ``quote_opens``: a quotation mark at its place
-    would open a quotation, because a space stands before it. ``place``: what stands before the next
-    character, apart from white space: nothing, something that is not text, or text. ``line_blank``: only white space stands
-    before it on its line."""
+    """``place``: what stands before the next character, apart from white space: nothing, something that is not text, or text.
+    ``line_blank``: only white space stands before it on its line."""
 
-    __slots__ = ("_before", "_emitter", "_owed", "_reader", "last", "line_blank", "place", "quote_opens")
+    __slots__ = ("_emitter", "_owed", "_reader", "_tail", "line_blank", "place")
 
     def __init__(self, emitter: Emitter, reader: CallReader) -> None:
         self._emitter = emitter
         self._reader = reader
         self._owed: Counter[str] = Counter()
-        self._before = ""
-        self.last = ""
-        self.quote_opens = True
+        self._tail = ""
         self.place: Literal["start", "structure", "text"] = "start"
         self.line_blank = True
 
     @property
+    def last(self) -> str:
+        """The last character, "" if something else than text stands before."""
+        return self._tail[-1:]
+
+    @property
+    def quote_opens(self) -> bool:
+        """Whether a quotation mark at the last place would open a quotation, because a space or a bracket stands before it."""
+        return self._opens(self._tail[:-1])
+
+    @property
     def in_sentence(self) -> bool:
         """Whether a space precedes, and before it a word or a mark inside of a sentence."""
-        return self.last in BLANK and self._before not in SENTENCE_ENDS
+        return self.last in BLANK and self._tail[-2:-1] not in SENTENCE_ENDS
+
+    @property
+    def quotation(self) -> Quotation | None:
+        """The quotation that the last characters may begin: with a quotation mark, with backticks, or with backticks and a space,
+        as Markdown writes a code span."""
+        before = self._tail.removesuffix(" ").rstrip("`")
+        ticks = self._tail[len(before) :]
+        if not ticks.startswith("`"):
+            quote = QUOTES.get(self.last, "")
+            return Quotation(quote, self.quote_opens) if quote and quote != ")" else None
+        opens = self._opens(before)
+        if len(self._tail) == len(ticks) == _TAIL_CHARS or (ticks.endswith(" ") and not opens):
+            return None
+        return Quotation(ticks[::-1], opens)
+
+    @staticmethod
+    def _opens(before: str) -> bool:
+        return not before or before[-1].isspace() or before[-1] in "([{"
 
     def put(self, piece: str) -> None:
         """Passes on a piece of the current mode."""
@@ -56,24 +82,20 @@ class Prose:
         self._emitter.text(piece)
 
     def _note(self, piece: str) -> None:
-        self._before = piece[-2] if len(piece) > 1 else self.last
-        self.quote_opens = not self._before or self._before.isspace()
-        self.last = piece[-1:]
+        self._tail = piece[-_TAIL_CHARS:] if len(piece) >= _TAIL_CHARS else (self._tail + piece)[-_TAIL_CHARS:]
         if self.place != "text" and piece.strip():
             self.place = "text"
 
     def went_by(self, piece: str) -> None:
         """Notes a piece that ends with a visible character and was passed on without the parser."""
-        self._before = piece[-2] if len(piece) > 1 else self.last
-        self.quote_opens = not self._before or self._before.isspace()
+        self._tail = piece[-_TAIL_CHARS:] if len(piece) >= _TAIL_CHARS else (self._tail + piece)[-_TAIL_CHARS:]
         self.line_blank = False
-        self.last = piece[-1]
         self.place = "text"
 
     def interrupted(self) -> None:
         """Notes that something was read that is not text."""
         self.place = "structure"
-        self.last = ""
+        self._tail = ""
         self.line_blank = True
 
     # --- openers that became text: as many of their closers are text too

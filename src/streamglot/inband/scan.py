@@ -19,6 +19,8 @@ NAME_CHARS = 512
 
 MAX_TRAIL_CHARS = 2**20
 """Characters that may be read without a result (an uncertain call, a value that must be complete). Beyond this they are text."""
+MAX_HELD_CHARS = MAX_TRAIL_CHARS // 2
+"""Characters of a call that is held because it may be quoted. It is read once more if it is not, so it must fit into a trail."""
 MAX_SPACE_CHARS = 4096
 """Characters of white space that are skipped to find the word after it."""
 
@@ -90,7 +92,7 @@ def markers_of(words: tuple[str, ...]) -> Markers:
 class Source:
     """The text that has arrived and was not read yet."""
 
-    __slots__ = ("at", "closed", "cut", "half_word", "text", "trail", "trail_size")
+    __slots__ = ("at", "closed", "cut", "half_word", "text", "trail", "trail_limit", "trail_size")
 
     def __init__(self) -> None:
         self.text = ""
@@ -102,6 +104,7 @@ class Source:
         """The beginning of an expected word with which the text ended."""
         self.trail: list[str] | None = None
         self.trail_size = 0
+        self.trail_limit = MAX_TRAIL_CHARS
 
     @property
     def at_end(self) -> bool:
@@ -118,18 +121,20 @@ class Source:
         if self.trail is not None and position > self.at:
             self.trail.append(self.text[self.at : position])
             self.trail_size += position - self.at
-            if self.trail_size > MAX_TRAIL_CHARS:
+            if self.trail_size > self.trail_limit:
                 self.at = position
                 raise Malformed("too much was read without a result")
         self.at = position
 
-    def record(self, seed: str = "") -> None:
+    def record(self, seed: str = "", whole: bool = False) -> None:
+        """Begins to record what is read. ``whole``: up to the end, across checkpoints."""
         self.trail = [seed]
         self.trail_size = len(seed)
+        self.trail_limit = MAX_HELD_CHARS if whole else MAX_TRAIL_CHARS
 
     def checkpoint(self) -> None:
         """Makes everything that was read so far final."""
-        if self.trail:
+        if self.trail and self.trail_limit == MAX_TRAIL_CHARS:
             self.trail.clear()
             self.trail_size = 0
 

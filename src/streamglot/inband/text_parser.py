@@ -19,11 +19,19 @@ from .format import Format
 from .mentions import MAX_QUOTED_MARKERS, QUOTES, closers_of, is_glued, is_half_call, is_inserted, is_mention, is_phrase, is_token
 from .probe import call_begins
 from .prose import FENCES, Prose
+from .quotations import is_quoted
 from .reader import CallReader
 from .scan import MAX_SPACE_CHARS, SPECIAL_TOKENS, Cut, Malformed, Source, Unrelated, Wait, markers_of
 
 REREAD_CHARS = 2048
 """Characters after a failed opener that are searched for calls once more."""
+
+MAX_PIECE_CHARS = 65_536
+"""Characters that are read at once. A longer piece is divided: whether a value is too long must not depend on the split."""
+
+_STRING_QUOTES = ('"', "'")
+_BEFORE_STRINGS = ("{", "[", "=")
+"""How openers end that a string may follow: its quotation mark does not close a quotation."""
 
 _Read = Callable[[CallReader, str], Wait]
 
@@ -105,6 +113,10 @@ class TextParser:
     # --- the interface
 
     def push(self, piece: str) -> None:
+        if len(piece) > MAX_PIECE_CHARS:
+            for at in range(0, len(piece), MAX_PIECE_CHARS):
+                self.push(piece[at : at + MAX_PIECE_CHARS])
+            return
         self.source.push(piece)
         next(self._steps, None)
 
@@ -162,7 +174,7 @@ class TextParser:
     def _act(self, marker: str, mode: _Mode) -> Wait:
         inside = self.reader.mode == "reasoning"
         engine = mode.engines.get(marker)
-        if (yield from self._is_quoted(marker, mode)):
+        if (yield from self._is_quoted(marker, mode)) or (yield from self._is_quoted_call(marker, engine)):
             return
         if engine is not None:
             if (yield from self._is_text(engine, marker)):
@@ -202,7 +214,7 @@ class TextParser:
         if not quote or (self.reader.mode == "reasoning" and marker in self._closers and not self.prose.quote_opens):
             return False
         run = [marker]
-        while (yield from self.source.peek()) != quote:
+        while (yield from self.source.peek()) != quote or (quote in _STRING_QUOTES and run[-1].endswith(_BEFORE_STRINGS)):
             word = "" if len(run) == MAX_QUOTED_MARKERS else (yield from self.source.literal(mode.markers.words))
             if not word:
                 self.source.give_back("".join(run[1:]))
@@ -210,6 +222,29 @@ class TextParser:
             run.append(word)
         self.prose.put("".join(run))
         return True
+
+    def _is_quoted_call(self, marker: str, engine: Engine | None) -> Generator[None, None, bool]:
+        """Whether the text quotes a call that begins with the marker. Then it is text."""
+        if engine is None and (marker not in self._drop and marker not in self._stray):
+            return False
+        quotation = self.prose.quotation
+        if quotation is None or marker in self._closers or marker in self._openers:
+            return False
+        if self.reader.to_user and not (engine is not None and engine.structure):
+            return False
+        if engine is not None and engine.structure and not quotation.opens:
+            # A message may end with a quotation, and the next one may begin with another.
+            return False
+        source = self.source
+        source.record(marker, whole=True)
+        quoted = yield from is_quoted(quotation, marker, self.reader, self._emitter, self._modes)
+        trail = source.rewind()
+        if quoted:
+            self.prose.put(trail)
+        else:
+            source.give_back(trail)
+            source.skip(len(marker))
+        return quoted
 
     def _is_text(self, engine: Engine, marker: str) -> Generator[None, None, bool]:
         """Whether this opener cannot count here."""
@@ -283,6 +318,8 @@ class TextParser:
                 dropped = self._leaks and not self.prose.last.isspace() and (following.isspace() or following in ("", "<"))
             else:
                 dropped = self.reader.mode == "reasoning" and is_token(marker) and is_inserted(self.prose.last, following)
+                quotation = self.prose.quotation
+                dropped = dropped and not (quotation is not None and quotation.opens)
             if not dropped:
                 yield from self._drop_at_end(marker, mode)
 
