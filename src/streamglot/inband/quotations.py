@@ -1,4 +1,4 @@
-"""Finds out whether a text quotes a call: a quotation mark or backticks stand before the markup, and the same behind it.
+"""Finds out whether a text quotes markup: a quotation mark or backticks stand before it, and the same behind it.
 
 The markup is read as a call would be, without emitting anything. The parser emits it afterwards: as text if it is quoted, as a call
 if not. So a call after a quotation mark is held until its end, up to ``MAX_HELD_CHARS``. Three things are quoted:
@@ -13,25 +13,31 @@ A mark inside a word or behind one may close a quotation instead. Therefore the 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Protocol
+from collections.abc import Generator
 
 from .emitter import Emitter
 from .engines.engine import Engine
-from .mentions import MAX_QUOTED_MARKERS, Quotation
-from .prose import FENCES
+from .mentions import MAX_QUOTED_MARKERS, QUOTES, Quotation
+from .prose import FENCES, Prose
 from .reader import CallReader
-from .scan import MAX_HELD_CHARS, Cut, Malformed, Markers, Source, markers_of
+from .scan import MAX_HELD_CHARS, Cut, Malformed, Source, markers_of
 
 MAX_BROKEN_CHARS = 2048
 """Characters between the place where a quoted call breaks and the closing mark: a sentence, not a page."""
 
 
-class Mode(Protocol):
-    """The markers that apply while the text is of one kind."""
+_STRING_QUOTES = ('"', "'")
+_BEFORE_STRINGS = ("{", "[", "=")
+"""How openers end that a string may follow: its quotation mark does not close a quotation."""
 
-    engines: dict[str, Engine]
-    markers: Markers
+
+class Mode:
+    """The markers that apply while the text is of one kind. ``droppable``: those that are dropped at the end of the answer."""
+
+    def __init__(self, engines: dict[str, Engine], words: tuple[str, ...], droppable: tuple[str, ...]) -> None:
+        self.engines = engines
+        self.markers = markers_of((*engines, *words))
+        self.droppable = droppable
 
 
 class _Silent(Emitter):
@@ -50,8 +56,55 @@ class _Silent(Emitter):
         raise Malformed("text follows")
 
 
-def is_quoted(
-    quotation: Quotation, marker: str, reader: CallReader, emitter: Emitter, modes: Mapping[str, Mode]
+class Quotations:
+    """The quotations of one text. What is quoted is passed on as text; everything else can be read again."""
+
+    def __init__(self, source: Source, prose: Prose, reader: CallReader, emitter: Emitter, modes: dict[str, Mode]) -> None:
+        self._source = source
+        self._prose = prose
+        self._reader = reader
+        self._emitter = emitter
+        self._modes = modes
+
+    def markers(self, marker: str, mode: Mode) -> Generator[None, None, bool]:
+        """Whether quotes enclose the marker, alone or with the markers that follow."""
+        source = self._source
+        quote = QUOTES.get(self._prose.last, "")
+        if not quote:
+            return False
+        run = [marker]
+        while (yield from source.peek()) != quote or (quote in _STRING_QUOTES and run[-1].endswith(_BEFORE_STRINGS)):
+            word = "" if len(run) == MAX_QUOTED_MARKERS else (yield from source.literal(mode.markers.words))
+            if not word:
+                source.give_back("".join(run[1:]))
+                return False
+            run.append(word)
+        self._prose.put("".join(run))
+        return True
+
+    def call(self, marker: str, engine: Engine | None) -> Generator[None, None, bool]:
+        """Whether quotes enclose the markup that begins with the marker. ``engine`` reads it, if it is not a word around it."""
+        source = self._source
+        quotation = self._prose.quotation
+        structure = engine is not None and engine.structure
+        if quotation is None or (self._reader.to_user and not structure):
+            return False
+        if structure and not quotation.opens:
+            # A message may end with a quotation, and the next one may begin with another.
+            return False
+        source.record(marker, whole=True)
+        quoted = yield from _is_quoted(quotation, marker, self._reader, self._emitter, self._modes)
+        trail = source.rewind()
+        if quoted:
+            self._prose.put(trail)
+        else:
+            source.give_back(trail)
+            source.skip(len(marker))
+        return quoted
+
+
+def _is_quoted(
+    quotation: Quotation, marker: str, reader: CallReader, emitter: Emitter, modes: dict[str, Mode]
 ) -> Generator[None, None, bool]:
     """Whether the markup that begins with this marker is quoted. If so, it has been read with its closing mark. ``reader`` and
     ``emitter`` are those of the text, and are not changed."""

@@ -16,12 +16,12 @@ from .declared import Declared
 from .emitter import Emitter
 from .engines.engine import Engine
 from .format import Format
-from .mentions import MAX_QUOTED_MARKERS, QUOTES, closers_of, is_glued, is_half_call, is_inserted, is_mention, is_phrase, is_token
+from .mentions import closers_of, is_glued, is_half_call, is_inserted, is_mention, is_phrase, is_token
 from .probe import call_begins
 from .prose import FENCES, Prose
-from .quotations import is_quoted
+from .quotations import Mode, Quotations
 from .reader import CallReader
-from .scan import MAX_SPACE_CHARS, SPECIAL_TOKENS, Cut, Malformed, Source, Unrelated, Wait, markers_of
+from .scan import MAX_SPACE_CHARS, SPECIAL_TOKENS, Cut, Malformed, Source, Unrelated, Wait
 
 REREAD_CHARS = 2048
 """Characters after a failed opener that are searched for calls once more."""
@@ -29,20 +29,7 @@ REREAD_CHARS = 2048
 MAX_PIECE_CHARS = 65_536
 """Characters that are read at once. A longer piece is divided: whether a value is too long must not depend on the split."""
 
-_STRING_QUOTES = ('"', "'")
-_BEFORE_STRINGS = ("{", "[", "=")
-"""How openers end that a string may follow: its quotation mark does not close a quotation."""
-
 _Read = Callable[[CallReader, str], Wait]
-
-
-class _Mode:
-    """The markers that apply while the text is of one kind. ``droppable``: those that are dropped at the end of the answer."""
-
-    def __init__(self, engines: dict[str, Engine], words: tuple[str, ...], droppable: tuple[str, ...]) -> None:
-        self.engines = engines
-        self.markers = markers_of((*engines, *words))
-        self.droppable = droppable
 
 
 class TextParser:
@@ -96,17 +83,18 @@ class TextParser:
         droppable = tuple(self._drop - self._span_words)
         closers = tuple(word for word in self._closers if not is_phrase(word))
         self._modes = {
-            "text": _Mode(
+            "text": Mode(
                 openers if calls else structure,
                 (*tags, *self._drop, *self._stray, *self._closers_of, *FENCES),
                 (*droppable, *self._stray, *closers),
             ),
-            "reasoning": _Mode(
+            "reasoning": Mode(
                 {word: engine for word, engine in openers.items() if engine.in_reasoning != "no"},
                 (*tags, *self._drop),
                 droppable,
             ),
         }
+        self._quotations = Quotations(self.source, self.prose, self.reader, emitter, self._modes)
         self._steps: Wait = self._run()
         self.first: re.Pattern[str] = self._modes["text"].markers.first
 
@@ -171,10 +159,10 @@ class TextParser:
                 yield from self._engine(engine, opener, engine.begin, space)
                 return
 
-    def _act(self, marker: str, mode: _Mode) -> Wait:
+    def _act(self, marker: str, mode: Mode) -> Wait:
         inside = self.reader.mode == "reasoning"
         engine = mode.engines.get(marker)
-        if (yield from self._is_quoted(marker, mode)) or (yield from self._is_quoted_call(marker, engine)):
+        if (yield from self._is_quoted(marker, mode)):
             return
         if engine is not None:
             if (yield from self._is_text(engine, marker)):
@@ -208,43 +196,17 @@ class TextParser:
         else:
             yield from self.prose.fence(self.source, marker)
 
-    def _is_quoted(self, marker: str, mode: _Mode) -> Generator[None, None, bool]:
-        """Whether the text mentions the marker: quotes enclose it, alone or with the markers that follow. Then it is text."""
-        quote = QUOTES.get(self.prose.last, "")
-        if not quote or (self.reader.mode == "reasoning" and marker in self._closers and not self.prose.quote_opens):
+    def _is_quoted(self, marker: str, mode: Mode) -> Generator[None, None, bool]:
+        """Whether quotes enclose the marker, alone or with the markup that it begins. Then the text mentions it, and it is text."""
+        if self.reader.mode == "reasoning" and marker in self._closers and not self.prose.quote_opens:
             return False
-        run = [marker]
-        while (yield from self.source.peek()) != quote or (quote in _STRING_QUOTES and run[-1].endswith(_BEFORE_STRINGS)):
-            word = "" if len(run) == MAX_QUOTED_MARKERS else (yield from self.source.literal(mode.markers.words))
-            if not word:
-                self.source.give_back("".join(run[1:]))
-                return False
-            run.append(word)
-        self.prose.put("".join(run))
-        return True
-
-    def _is_quoted_call(self, marker: str, engine: Engine | None) -> Generator[None, None, bool]:
-        """Whether the text quotes a call that begins with the marker. Then it is text."""
-        if engine is None and (marker not in self._drop and marker not in self._stray):
+        if (yield from self._quotations.markers(marker, mode)):
+            return True
+        if marker in self._closers or marker in self._openers:
             return False
-        quotation = self.prose.quotation
-        if quotation is None or marker in self._closers or marker in self._openers:
-            return False
-        if self.reader.to_user and not (engine is not None and engine.structure):
-            return False
-        if engine is not None and engine.structure and not quotation.opens:
-            # A message may end with a quotation, and the next one may begin with another.
-            return False
-        source = self.source
-        source.record(marker, whole=True)
-        quoted = yield from is_quoted(quotation, marker, self.reader, self._emitter, self._modes)
-        trail = source.rewind()
-        if quoted:
-            self.prose.put(trail)
-        else:
-            source.give_back(trail)
-            source.skip(len(marker))
-        return quoted
+        engine = mode.engines.get(marker)
+        wraps = marker in self._drop or marker in self._stray
+        return (engine is not None or wraps) and (yield from self._quotations.call(marker, engine))
 
     def _is_text(self, engine: Engine, marker: str) -> Generator[None, None, bool]:
         """Whether this opener cannot count here."""
@@ -286,7 +248,7 @@ class TextParser:
             return is_phrase(marker)
         return is_mention(self.prose.last, (yield from self.source.peek())) or (yield from self.source.follows((*self._closers,)))
 
-    def _stray_closer(self, marker: str, mode: _Mode) -> Wait:
+    def _stray_closer(self, marker: str, mode: Mode) -> Wait:
         """Handles a closing tag of the reasoning in the text."""
         stray = self._format.think.stray
         if stray == "keep" or self.prose.is_owed(marker):
@@ -299,7 +261,7 @@ class TextParser:
         elif not is_glued(self.prose.last, (yield from self.source.peek())):
             yield from self._drop_at_end(marker, mode)
 
-    def _drop_word(self, marker: str, mode: _Mode) -> Wait:
+    def _drop_word(self, marker: str, mode: Mode) -> Wait:
         """Handles a word that wraps the answer, or a special token. It is dropped only where it can be that."""
         if self.prose.is_owed(marker):
             self.prose.put(marker)
@@ -323,7 +285,7 @@ class TextParser:
             if not dropped:
                 yield from self._drop_at_end(marker, mode)
 
-    def _drop_at_end(self, marker: str, mode: _Mode) -> Wait:
+    def _drop_at_end(self, marker: str, mode: Mode) -> Wait:
         """Drops a word after which the text ends, or a call or a header begins. Otherwise it is text. Other words that may be
         dropped can stand between."""
         run = ""
