@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +21,7 @@ from gateway.running import Running, running
 from gateway.scenarios import DONE, END, text_chunk
 from gateway.stored_turns import keeping, kept
 from gateway.upstream import HostileUpstream, Seen, sse, streamed, unfinished, whole
+from split_checks import random_cuts
 from streamglot.client.capture import Capture, capture
 from streamglot.config import Config, LoadedConfig, load, shown
 from streamglot.engine.content_log import EDGE_CHARS, MAX_LOGGED_CHARS, ContentLog
@@ -394,6 +397,87 @@ def test_a_mask_hides_a_secret_whose_slash_is_escaped() -> None:
     assert mask.feed(b'{"a": "ABSK\\/quoted+secret", "b": "ABSK/quoted+secret"}\n') == (
         b'{"a": "' + b"*" * 19 + b'", "b": "' + b"*" * 18 + b'"}\n'
     )
+
+
+# --- secrets with escapes
+
+BASE64 = "Ab3+Cd5/Ef7+Gh9/Ij1+Kl3MnOp5Qr=="
+
+
+def escaped(text: str, chosen: str = "", backslashes: int = 1, upper: bool = False) -> str:
+    """The text with these characters, or all, as JSON's escapes."""
+    code = "{:04X}" if upper else "{:04x}"
+    return "".join(
+        "\\" * backslashes + "u" + code.format(ord(letter)) if not chosen or letter in chosen else letter for letter in text
+    )
+
+
+WRITINGS = [
+    escaped(BASE64, "+", upper=True),
+    escaped(BASE64, "+="),
+    escaped(BASE64),
+    escaped(BASE64, upper=True),
+    escaped(BASE64, "A"),
+    escaped(BASE64, backslashes=2),
+    escaped(BASE64, "+", 2, upper=True).replace("/", "\\/"),
+]
+
+
+@pytest.mark.parametrize("written", WRITINGS)
+def test_a_mask_hides_a_secret_with_escapes_however_it_is_cut(written: str) -> None:
+    data = f'data: {{"a": "x{written}y", "b": "{written}{BASE64}"}}, {written[:-2]}'.encode()
+    whole_mask = SecretMask([BASE64])
+    masked = whole_mask.feed(data) + whole_mask.close()
+    assert len(masked) == len(data)
+    stars = re.sub(rb"\\{1,2}u002a", b"*", masked)
+    end = masked.index(b"}, ") + len(b"}, ")
+    assert masked[end:] == data[end:], "an incomplete secret is no secret"
+    assert stars.count(b"*" * len(BASE64)) == 3
+    for size in (1, 2, 3, 5, 7, 11):
+        mask = SecretMask([BASE64])
+        assert b"".join(mask.feed(data[place : place + size]) for place in range(0, len(data), size)) + mask.close() == masked
+    for cut in range(len(data)):
+        mask = SecretMask([BASE64])
+        assert mask.feed(data[:cut]) + mask.feed(data[cut:]) + mask.close() == masked
+
+
+@pytest.mark.parametrize(
+    "secrets", [('a\\b"c1/2x',), ("abcabcab", "cabcabca"), ("aaaaaaaa", "aaaaaaaaaaab"), ("\\u0041b3x", "é-n-secret")]
+)
+def test_a_mask_with_odd_secrets_does_not_depend_on_cuts(secrets: tuple[str, ...]) -> None:
+    source = random.Random(5)
+    for _ in range(40):
+        text = ""
+        for _ in range(5):
+            for letter in source.choice(secrets)[source.choice((0, 0, 2)) : source.choice((99, 99, 5))]:
+                text += escaped(letter, "", source.choice((1, 2)), source.random() < 0.5) if source.random() < 0.4 else letter
+            text += source.choice(("", " ", "\\", "\\\\", "\n", "x", "\\u4f60", "\\u00"))
+        data = text.encode()
+        whole_mask = SecretMask(secrets)
+        masked = whole_mask.feed(data) + whole_mask.close()
+        for pieces in ([data[place : place + 1] for place in range(len(data))], random_cuts(data, 1), random_cuts(data, 2)):
+            mask = SecretMask(secrets)
+            assert b"".join(map(mask.feed, pieces)) + mask.close() == masked
+
+
+def test_a_masked_escape_is_valid_json_after_any_number_of_backslashes() -> None:
+    for backslashes in range(1, 8):
+        data = b'{"a": "' + b"\\" * (backslashes - 1) + escaped(BASE64).encode() + b'"}\n'
+        assert BASE64 not in msgspec.json.decode(SecretMask([BASE64]).feed(data))["a"]
+
+
+def test_a_mask_holds_back_no_more_than_a_secret() -> None:
+    mask = SecretMask([BASE64])
+    for letter in (escaped(BASE64, backslashes=2) * 3).encode():
+        mask.feed(bytes((letter,)))
+        assert len(mask.held) < 7 * len(BASE64)
+    assert mask.feed(b"\\u4f60\\u597d ") == b"\\u4f60\\u597d "
+
+
+def test_messages_hide_a_secret_with_escapes() -> None:
+    for written in WRITINGS:
+        assert hide(f"bad {written}, {written[:-14]}", [BASE64]).startswith(f"bad {HIDDEN}, {HIDDEN}")
+    assert hide("\\u0041 and \\u002B", [BASE64]) == "\\u0041 and \\u002B"
 
 
 # --- recordings

@@ -10,6 +10,7 @@ from msgspec import structs
 from ..errors import StreamglotError, UpstreamError, UpstreamRefused, UpstreamTruncated
 from ..events import Event, Extra, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
 from ..upstream import Upstream, UpstreamResponse
+from ..upstream.escaped_secrets import BACKSLASH, ESCAPE
 from ..upstream.frame_mask import mask_for
 from ..upstream.routes import Candidate
 from ..upstream.secrets import LINE_END, SecretMask, hide, hide_in
@@ -97,7 +98,11 @@ class UpstreamStream:
         try:
             chunk = await self._answer.read()
             live = self._live
-            if live is not None and chunk and (live.mark in chunk or chunk[-1] != LINE_END or live.held):
+            if (
+                live is not None
+                and chunk
+                and (live.mark in chunk or (BACKSLASH in chunk and ESCAPE in chunk) or chunk[-1] != LINE_END or live.held)
+            ):
                 chunk = await self._masked(live, chunk)
         except UpstreamError as error:
             return self.broken(error)
