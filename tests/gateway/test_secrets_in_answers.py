@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.conftest import upstreams_at
@@ -13,6 +14,9 @@ from gateway.running import running
 from gateway.scenarios import DONE, END, called, calls, chunk, text_chunk
 from gateway.stored_turns import keeping, kept
 from gateway.upstream import HostileUpstream, Pause, Step, sse, streamed, whole
+from streamglot.engine.recorder import _without
+from streamglot.events import Citation, Echo, Extra
+from streamglot.messages import NativePart, Response, ResponseChoice, TextPart, TokenCounts, ToolCallPart
 from streamglot.upstream import Upstream
 from streamglot.upstream.secrets import SecretMask, is_unmistakable
 
@@ -72,6 +76,61 @@ def test_stored_and_exported_turns_have_no_key(upstream: HostileUpstream, url: s
             assert KEY.encode() not in body, path
         shown = gateway.ask(f"/turns/{turn.id}/export").body
         assert b"my key is " + b"*" * len(KEY) + b", yes" in shown
+
+
+ESCAPED = "".join(f"\\u{ord(letter):04X}" if letter in "z-9" else letter for letter in KEY)
+EVERYWHERE: list[Any] = [
+    {**text_chunk("my key is KKK, yes"), "id": "KKK", "model": "KKK", "system_fingerprint": "KKK"},
+    chunk({"reasoning_content": "KKK"}),
+    calls(called(0, "KKK", "KKK", '{"city":"KKK"}')),
+    {**chunk({}, "tool_calls"), "usage": {"prompt_tokens": 1, "completion_tokens": 1, "KKK": "KKK"}},
+]
+
+
+@pytest.mark.parametrize("dialect", sorted(CLIENT_DIALECTS))
+def test_a_client_does_not_get_a_key_with_escapes(upstream: HostileUpstream, dialect: str) -> None:
+    body = sse(*EVERYWHERE, DONE).replace(b"KKK", ESCAPED.encode())
+    upstream.scripts["escapes-key"] = streamed(body)
+    cut = body.index(b"\\u") + 3
+    upstream.scripts["cuts-escape"] = streamed(body[:cut], Pause(0.005), body[cut:])
+    with running({"upstreams": upstreams_at(upstream.url, key=KEY)}) as gateway:
+        for model in ("openai_chat/escapes-key", "openai_chat/cuts-escape"):
+            for stream in (True,) if dialect in STREAMS_ONLY else (True, False):
+                answer = gateway.ask(path_of(dialect, model, stream), body_of(dialect, model, stream, ("weather",)))
+                assert answer.status == 200
+                assert b"my key is" in answer.body
+                assert KEY.encode() not in answer.body
+
+
+def test_a_response_is_stored_without_a_key_in_any_field() -> None:
+    echo = Echo("up", {"signature": f"sig-{KEY}", "other": "kept"})
+    response = Response(
+        id=KEY,
+        model=f"m-{KEY}",
+        choices=[
+            ResponseChoice(
+                0,
+                [
+                    TextPart(f"a {KEY}", citations=[Citation(url=f"http://x/{KEY}", title=KEY)], echo=echo),
+                    ToolCallPart(KEY, KEY, f'{{"a":"{ESCAPED}"}}', echo=echo),
+                    NativePart("d", {KEY: [{"deep": KEY}]}),
+                ],
+                raw_stop_reason=KEY,
+                extras=[Extra("d", {"x": KEY})],
+            )
+        ],
+        usage=TokenCounts(1, 2, raw={KEY: KEY, "n": 3}),
+        extras=[Extra("d", {"x": KEY})],
+    )
+    masked = _without(response, [KEY])
+    stars = "*" * len(KEY)
+    text = msgspec.json.encode(masked).decode()
+    assert KEY not in text
+    assert KEY not in text.encode().decode("unicode_escape").encode().decode("unicode_escape")
+    assert (masked.id, masked.model, masked.usage) == (stars, f"m-{stars}", TokenCounts(1, 2, raw={stars: stars, "n": 3}))
+    assert type(masked.choices[0].parts[0]) is TextPart
+    assert masked.choices[0].parts[0].echo == Echo("up", {"signature": f"sig-{stars}", "other": "kept"})
+    assert _without(response, ["another-secret-0123456789"]) is response
 
 
 def test_embeddings_and_counts_have_no_key(upstream: HostileUpstream) -> None:

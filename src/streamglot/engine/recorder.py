@@ -16,11 +16,12 @@ from msgspec import structs
 from ..dialects import dialect
 from ..events import Event, Extra, encode
 from ..json_types import JsonObject, JsonValue
-from ..messages import Message, Part, Request, Response, TokenCounts
+from ..messages import Message, Request, Response, TokenCounts
 from ..store.turn import Finished
 from ..tools.steps import STEP
 from ..upstream import Upstream
 from ..upstream.prices import price
+from ..upstream.secrets import SecretMask
 from .conversation import SentRequest
 from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
@@ -50,24 +51,16 @@ def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[Js
 
 
 def _without(response: Response, secrets: Sequence[str]) -> Response:
-    """Returns the response without these secrets. The stream masks a secret within one delta. A secret that was split over
-    several deltas is whole here, so it is masked now."""
-
-    def masked(part: Part) -> Part:
-        for name in ("text", "arguments"):
-            text = getattr(part, name, None)
-            for secret in secrets:
-                if isinstance(text, str) and secret in text:
-                    text = text.replace(secret, "*" * len(secret))
-                    part = structs.replace(part, **{name: text})
-        return part
-
-    for choice in response.choices:
-        parts = [masked(part) for part in choice.parts]
-        if any(one is not other for one, other in zip(parts, choice.parts, strict=True)):
-            choices = [structs.replace(one, parts=parts) if one is choice else one for one in response.choices]
-            response = structs.replace(response, choices=choices)
-    return response
+    """Returns the response without these secrets, in all its texts and names. The stream masks a secret within one delta. A
+    secret that was split over several deltas is whole here, so it is masked now. The search is that of the JSON which is stored,
+    so a response without a secret costs one encoding."""
+    mask = SecretMask(secrets)
+    try:
+        data = msgspec.json.encode(response)
+        masked = mask.feed(data) + mask.close()
+        return response if masked == data else msgspec.json.decode(masked, type=Response)
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # a response that cannot be searched is not stored
+        return Response(usage=structs.replace(response.usage, raw=None))
 
 
 class TurnRecorder(Observer):
