@@ -17,7 +17,7 @@ from .json_types import JsonObject, JsonValue
 from .tools.settings import ToolsConfig
 from .upstream.routes import Route
 from .upstream.secrets import HIDDEN, shown_url
-from .upstream.settings import Upstream, is_secret
+from .upstream.settings import Upstream, is_public, is_secret
 
 FILE_NAME = "streamglot.toml"
 FILE_BYTES = 4 * 2**20
@@ -225,22 +225,29 @@ def _load(path: Path | None, environment: Mapping[str, str], overrides: Mapping[
     return LoadedConfig(config, path, origins, overrides)
 
 
+NAMED_TABLES = ("headers", "env")
+"""Tables of headers and environment variables. Their values are secrets unless their names are public."""
+TABLES_OF_USERS = ("upstreams", "tools.mcp")
+"""Tables whose names the user chooses, and which may therefore have a table of another kind under such a name."""
+
+
 def shown(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
     """Every value with its origin; secrets as dots."""
     rows: list[tuple[str, str, str]] = []
 
-    def walk(value: object, place: str) -> None:
+    def walk(value: object, place: str, hidden: bool = False) -> None:
         if isinstance(value, dict) and value:
+            named = place.rpartition(".")[2] in NAMED_TABLES and place.rpartition(".")[0] not in TABLES_OF_USERS
             for name, inner in value.items():
-                walk(inner, f"{place}.{name}" if place else name)
+                secret = not is_public(name) if named else is_secret(name) and not isinstance(inner, (bool, int, float))
+                walk(inner, f"{place}.{name}" if place else name, secret)
             return
         if isinstance(value, list) and value and isinstance(value[0], dict):
             for number, inner in enumerate(value):
                 walk(inner, f"{place}[{number}]")
             return
-        hidden = value and is_secret(place.rpartition(".")[2]) and not isinstance(value, (bool, int, float))
         origin = next((loaded.origins[known] for known in (place, place.partition("[")[0]) if known in loaded.origins), "default")
-        rows.append((place, HIDDEN if hidden else msgspec.json.encode(_without_secrets(value)).decode(), origin))
+        rows.append((place, HIDDEN if hidden and value else msgspec.json.encode(_without_secrets(value)).decode(), origin))
 
     walk(msgspec.to_builtins(loaded.config), "")
     return rows

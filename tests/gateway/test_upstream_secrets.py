@@ -480,6 +480,48 @@ def test_messages_hide_a_secret_with_escapes() -> None:
     assert hide("\\u0041 and \\u002B", [BASE64]) == "\\u0041 and \\u002B"
 
 
+# --- headers, options and paths
+
+
+def test_every_header_is_secret_unless_its_name_is_public(upstream: HostileUpstream, url: str) -> None:
+    secret = "PATsekret1234567890abcXYZ"
+    headers = {"x-pat": secret, "x-stage": "production", "user-agent": "probe-of-2024-08-06/build-17"}
+    upstream.scripts["names-headers"] = lambda seen: whole(
+        {"error": {"message": f"bad {seen.headers['x-pat']} {seen.headers['x-stage']} {seen.headers['user-agent']}"}}, 401
+    )
+    with keeping(upstream, url, upstreams=upstreams_at(upstream.url, key=KEY, headers=headers)) as gateway:
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/names-headers"))
+        assert answer.status == 401
+        kept(url, lambda found: bool(found) and all(turn.ending for turn in found))
+        no_secret_in(everything(gateway, answer) + gateway.ask("/turns").body.decode(), secret)
+        assert f"bad {HIDDEN} production probe-of-2024-08-06/build-17" in answer.body.decode()
+
+
+def test_headers_and_variables_are_shown_only_if_their_names_are_public() -> None:
+    values: Mapping[str, Any] = {
+        "upstreams": {
+            "up": {"base_url": "http://host", "headers": {"X-Pat": "short", "Content-Type": "application/json", "x.y": "dotted"}},
+            "headers": {"base_url": "http://host/two"},
+        },
+        "tools": {"mcp": {"x": {"command": ["x"], "env": {"GH_PAT": "pat", "NODE_ENV": "production"}, "headers": {"x-a": "b"}}}},
+        "policies": [{"use": "http_judge", "headers": {"x-pat": "judge"}}],
+    }
+    rows = {place: value for place, value, _ in shown(LoadedConfig(msgspec.convert(values, Config)))}
+    assert rows["upstreams.up.headers.X-Pat"] == HIDDEN
+    assert rows["upstreams.up.headers.x.y"] == HIDDEN
+    assert rows["upstreams.up.headers.Content-Type"] == '"application/json"'
+    assert rows["upstreams.headers.base_url"] == '"http://host/two"'
+    assert rows["tools.mcp.x.env.GH_PAT"] == HIDDEN
+    assert rows["tools.mcp.x.env.NODE_ENV"] == '"production"'
+    assert rows["tools.mcp.x.headers.x-a"] == HIDDEN
+    assert rows["policies[0].headers.x-pat"] == HIDDEN
+
+
+def test_options_with_a_secret_are_masked_in_answers() -> None:
+    options = {"session_token": f"{KEY}-option", "api_version": "2024-08-06-preview-of-it", "number": 3}
+    assert Upstream(options=options).live_secrets() == (f"{KEY}-option",)
+
+
 # --- recordings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -104,25 +104,38 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
         return shown_url(self.base_url) or "in this process"
 
     def secrets(self) -> Iterator[str]:
-        """The values that must not be shown: the key, headers and options that contain one, and the secrets of the URLs."""
+        """The values that must not be shown: the key, headers that are not public, options that contain a secret, and the secrets
+        of the URLs."""
         yield self.key
-        for name, value in (*self.headers.items(), *self.options.items()):
-            if is_secret(name) and isinstance(value, str):
-                yield value
-                yield value.rpartition(" ")[2]
+        for name, value in self.headers.items():
+            parts = (value, value.rpartition(" ")[2])
+            if is_secret(name):
+                yield from parts
+            elif not is_public(name):
+                yield from filter(is_unmistakable, parts)  # a message may contain "production" for another reason
+        for name, option in self.options.items():
+            if is_secret(name) and isinstance(option, str):
+                yield option
+                yield option.rpartition(" ")[2]
         yield from secrets_in_url(self.base_url)
         if self.proxy:
             yield from secrets_in_url(self.proxy)
 
     def live_secrets(self) -> tuple[str, ...]:
         """The secrets that are masked in answers: those that no ordinary text contains."""
-        return _live_secrets(self.key, tuple(self.headers.items()), self.base_url, self.proxy or "")
+        options = (
+            tuple((name, option) for name, option in self.options.items() if isinstance(option, str)) if self.options else ()
+        )
+        return _live_secrets(self.key, tuple(self.headers.items()), options, self.base_url, self.proxy or "")
+
+
+_Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @lru_cache(maxsize=256)
-def _live_secrets(key: str, headers: tuple[tuple[str, str], ...], base_url: str, proxy: str) -> tuple[str, ...]:
+def _live_secrets(key: str, headers: _Pairs, options: _Pairs, base_url: str, proxy: str) -> tuple[str, ...]:
     """The cache is for the upstreams of a configuration: each request asks."""
-    found = Upstream(key=key, headers=dict(headers), base_url=base_url, proxy=proxy or None).secrets()
+    found = Upstream(key=key, headers=dict(headers), options=dict(options), base_url=base_url, proxy=proxy or None).secrets()
     return tuple(dict.fromkeys(filter(is_unmistakable, found)))
 
 
@@ -134,3 +147,44 @@ def is_secret(name: str) -> bool:
     variable."""
     words = name.lower().replace("-", "_").split("_")
     return "env" not in (words[0], words[-1]) and not SECRET_WORDS.isdisjoint(words)
+
+
+PUBLIC_NAMES: Final = frozenset(
+    (
+        *(
+            "accept",
+            "accept_charset",
+            "accept_encoding",
+            "accept_language",
+            "cache_control",
+            "connection",
+            "content_type",
+            "host",
+        ),
+        *("http_referer", "origin", "referer", "user_agent", "x_client_name", "x_client_version", "x_title"),
+        *("anthropic_beta", "anthropic_version", "openai_beta", "openai_organization", "openai_project"),
+        *(
+            "debug",
+            "home",
+            "lang",
+            "language",
+            "lc_all",
+            "lc_ctype",
+            "log_level",
+            "logname",
+            "no_color",
+            "node_env",
+            "path",
+            "pwd",
+        ),
+        *("pythonpath", "pythonunbuffered", "rust_log", "shell", "temp", "term", "tmp", "tmpdir", "tz", "user", "virtual_env"),
+        *("xdg_cache_home", "xdg_config_home", "xdg_data_home", "xdg_runtime_dir", "xdg_state_home"),
+    )
+)
+"""Headers and environment variables whose values are shown. Any other may be secret. An organisation or a project is named in
+the provider's own errors, and gives no access."""
+
+
+def is_public(name: str) -> bool:
+    """Whether a configured header or environment variable with this name has a value that may be shown."""
+    return name.lower().replace("-", "_") in PUBLIC_NAMES
