@@ -29,6 +29,7 @@ from streamglot.errors import ConfigError
 from streamglot.messages import Message, Request, Response, TextPart
 from streamglot.store import Database, Filter, Queries, export_jsonl, export_markdown
 from streamglot.upstream import Upstream
+from streamglot.upstream.providers import PROVIDERS
 from streamglot.upstream.secrets import HIDDEN, MAX_CHARS, SecretMask, hide, hide_in, secrets_in_url, shown_url
 from waiting import WAIT_SECONDS
 
@@ -520,6 +521,28 @@ def test_headers_and_variables_are_shown_only_if_their_names_are_public() -> Non
 def test_options_with_a_secret_are_masked_in_answers() -> None:
     options = {"session_token": f"{KEY}-option", "api_version": "2024-08-06-preview-of-it", "number": 3}
     assert Upstream(options=options).live_secrets() == (f"{KEY}-option",)
+
+
+RANDOM_PARTS = ["s3cr3tT0kenValue123", "QKEYq1w2e3r4t5y6u7i8o9p0", "9f86d081884c7d659a2feaa0c55ad015", "sk-abcdefghijklmnop1234"]
+NAMES = """v1 v1beta openai deployments my-gpt-4o-deployment-2024-08-06 gpt4o20240806deployment MyGpt4oDeployment20240806
+    databricks-meta-llama-3-1-70b-instruct anthropic.claude-3-5-sonnet-20241022-v2:0 Llama-3.3-70B-Instruct-Turbo us-central1
+    gpt-35-turbo-16k-0613 my-project-123456 streamGenerateContent 3f0c9a52-7c1e-4a55-9d0f-0b6f2f6a1c11""".split()
+
+
+@pytest.mark.parametrize("part", RANDOM_PARTS)
+def test_a_part_of_a_path_that_looks_random_is_secret(part: str) -> None:
+    address = f"https://host/{part}/v1"
+    assert Upstream(base_url=address).place == f"https://host/{HIDDEN}/v1"
+    assert part in set(Upstream(base_url=address).secrets())
+    rows = shown(LoadedConfig(msgspec.convert({"upstreams": {"up": {"base_url": address}}}, Config)))
+    assert part not in str(rows)
+    assert shown_url(f"file:/data/{part}") == f"file:/data/{part}"
+
+
+def test_names_in_a_path_are_shown() -> None:
+    for address in (*(provider.base_url for provider in PROVIDERS), *(f"https://host/{name}/v1" for name in NAMES)):
+        assert shown_url(address) == address
+        assert set(secrets_in_url(address)) <= {""}
 
 
 # --- recordings

@@ -27,6 +27,10 @@ MAX_DEPTH: Final = 64
 """Maximum nesting of a value whose texts are searched."""
 PUBLIC_QUERY: Final = frozenset(("alt", "api-version", "api_version", "version"))
 """URL parameters that are never secret. Any other may be."""
+MIN_PATH_CHARS: Final = 16
+"""Minimum characters of a secret in the path of a URL, without a separator between them. Words of paths are shorter."""
+_RUN: Final = re.compile(f"[A-Za-z0-9]{{{MIN_PATH_CHARS},}}")
+_SAME_KIND: Final = re.compile(r"[a-z]+|[A-Z]+|[0-9]+")
 _LOOKS_LIKE_A_KEY: Final = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|csk|fw|nvapi|r8|ghp|gho|glpat|xox[abps])[-_][A-Za-z0-9_\-]{16,}\b"
     r"|\bAIza[A-Za-z0-9_\-]{30,}\b|\bAKIA[A-Z0-9]{16}\b|\beyJ[A-Za-z0-9_\-]{10,400}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+"
@@ -210,7 +214,7 @@ def _overlap(data: bytes, secret: bytes) -> int:
 
 
 def shown_url(url: str) -> str:
-    """The URL without its secrets: user, password, and the values of parameters."""
+    """The URL without its secrets: user, password, the values of parameters, and parts of the path that look random."""
     split = _split(url)
     if split is None or (split.scheme != "file" and "://" not in url and "@" in split.path):
         address = url.partition("?")[0]
@@ -218,15 +222,19 @@ def shown_url(url: str) -> str:
         scheme, mark, _ = before.partition("://")
         return f"{scheme + mark if mark else ''}{HIDDEN}@{behind}" if at else behind
     user_info, _, host = split.netloc.rpartition("@")
-    if not user_info and not split.query:
+    path = split.path
+    if split.scheme in ("http", "https"):
+        path = "/".join(HIDDEN if looks_random(unquote(part)) else part for part in path.split("/"))
+    if not user_info and not split.query and path == split.path:
         return url
     query = "&".join(map(_shown_parameter, split.query.split("&"))) if split.query else ""
     shown = f"{HIDDEN}@{host}" if user_info else host
-    return f"{split.scheme}://{shown}{split.path}{f'?{query}' if query else ''}"
+    return f"{split.scheme}://{shown}{path}{f'?{query}' if query else ''}"
 
 
 def secrets_in_url(url: str) -> Iterator[str]:
-    """The secrets of a URL: user, password, and parameter values, both as written and as sent."""
+    """The secrets of a URL: user, password, parameter values, and parts of the path that look random, both as written and as
+    sent."""
     split = _split(url)
     if split is None:
         yield url.rpartition("@")[0].partition("://")[2]
@@ -239,6 +247,10 @@ def secrets_in_url(url: str) -> Iterator[str]:
         for part in (password, user):
             yield part
             yield unquote(part)
+    if split.scheme in ("http", "https"):
+        for part in split.path.split("/"):
+            if looks_random(unquote(part)):
+                yield from (part, unquote(part))
     for parameter in split.query.split("&"):
         name, mark, written = parameter.partition("=")
         if not mark:
@@ -246,6 +258,20 @@ def secrets_in_url(url: str) -> Iterator[str]:
         elif unquote_plus(name) not in PUBLIC_QUERY:
             value = unquote_plus(written)
             yield from (written, value, quote(value), quote(value, safe=""), quote_plus(value))
+
+
+def looks_random(part: str) -> bool:
+    """Whether a part of a path looks like a key and not like a name: it has the prefix of a key, or a run of letters and digits
+    that is hexadecimal or often changes between capitals, small letters and digits: at four of ten characters, or at three if
+    its letters are all small or all capitals, because names in camel case change more often. Separators end a run, so
+    ``my-deployment-2024-08-06`` and a UUID are names."""
+    for run in _RUN.findall(part):
+        if any(map(str.isdigit, run)) and any(map(str.isalpha, run)):
+            changes = len(_SAME_KIND.findall(run)) - 1
+            enough = 3 if run in (run.lower(), run.upper()) else 4
+            if 10 * changes >= enough * (len(run) - 1) or not run.lower().strip("0123456789abcdef"):
+                return True
+    return _LOOKS_LIKE_A_KEY.search(part) is not None
 
 
 def basic_authorization(url: str) -> str:
