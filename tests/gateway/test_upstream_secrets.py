@@ -29,6 +29,7 @@ from streamglot.errors import ConfigError
 from streamglot.messages import Message, Request, Response, TextPart
 from streamglot.store import Database, Filter, Queries, export_jsonl, export_markdown
 from streamglot.upstream import Upstream
+from streamglot.upstream.escaped_secrets import MAX_ESCAPED_CHARS
 from streamglot.upstream.providers import PROVIDERS
 from streamglot.upstream.secrets import HIDDEN, MAX_CHARS, SecretMask, hide, hide_in, secrets_in_url, shown_url
 from waiting import WAIT_SECONDS
@@ -473,6 +474,12 @@ def test_a_mask_holds_back_no_more_than_a_secret() -> None:
         mask.feed(bytes((letter,)))
         assert len(mask.held) < 7 * len(BASE64)
     assert mask.feed(b"\\u4f60\\u597d ") == b"\\u4f60\\u597d "
+
+
+def test_a_very_long_secret_with_escapes_loses_its_beginning() -> None:
+    secret = BASE64 * 2000
+    began = SecretMask([secret]).feed(escaped(secret).encode() + b"\n")
+    assert began.startswith(b"\\u002a" * MAX_ESCAPED_CHARS)
 
 
 def test_messages_hide_a_secret_with_escapes() -> None:

@@ -19,6 +19,9 @@ BACKSLASH: Final = ESCAPE[0]
 """The search for one byte is much faster, so it comes first."""
 MAX_BACKSLASHES: Final = 2
 """Backslashes of one escape: one in a JSON string, two in JSON inside a JSON string."""
+MAX_ESCAPED_CHARS: Final = 200
+"""Characters of a secret's beginning that are searched for. Compiling more takes long, and a client may choose the key that is
+passed on. The longest keys of providers have 170; without its beginning, a longer token is of no use."""
 _TOKEN: Final = re.compile(rb"(\\\\?u)00[0-9A-Fa-f]{2}|.", re.DOTALL)
 
 
@@ -113,7 +116,7 @@ class EscapedSecrets:
 
     def __init__(self, secrets: Iterable[str], least: int) -> None:
         found: dict[bytes, list[tuple[str, bytes]]] = {}
-        for secret in secrets:
+        for secret in (whole[:MAX_ESCAPED_CHARS] for whole in secrets):
             for written in (list(secret), [json.dumps(character)[1:-1] for character in secret]):
                 for slash in ("/", "\\/"):
                     form = [slash if one == "/" else one for one in written]
