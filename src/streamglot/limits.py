@@ -15,7 +15,8 @@ MAX_EVENT_LINES = 100_000
 MAX_RESPONSE_BYTES = 2**30
 """Bytes of a whole response on the wire: some hundred times the longest answer of a model."""
 MAX_BLOCK_CHARS = 64 * 2**20
-"""Characters of one text, one reasoning block, or the arguments of one call. Runaway reasoning has reached 2.5 GB elsewhere."""
+"""Characters of one text, one reasoning block, or the arguments of one call, with its opaque state (signatures, encrypted reasoning).
+Runaway reasoning has reached 2.5 GB elsewhere."""
 MAX_BLOCKS = 20_000
 """Blocks of one response: ten times the largest number of parallel calls ever seen."""
 MAX_CITATIONS = 20_000
@@ -26,6 +27,11 @@ MAX_HELD_BLOCKS = 4096
 """Interleaved blocks that wait for the previous one to end."""
 MAX_HELD_CHARS = 64 * 2**20
 """Characters of those waiting blocks together."""
+MAX_EXTRA_BYTES = 64 * 2**20
+"""Bytes of JSON that one response has besides its blocks: log probabilities, metadata, sources, results of the provider's tools. The
+log probabilities of 50,000 tokens fit, each with 20 alternatives. In memory such data takes about five times as much."""
+MAX_MEDIA_CHARS = 256 * 2**20
+"""Characters of all media of one response, mostly base64: four of the largest that fit into a line."""
 
 
 class Limits(Struct, frozen=True):
@@ -41,6 +47,8 @@ class Limits(Struct, frozen=True):
     choices: int = MAX_CHOICES
     held_blocks: int = MAX_HELD_BLOCKS
     held_chars: int = MAX_HELD_CHARS
+    extra_bytes: int = MAX_EXTRA_BYTES
+    media_chars: int = MAX_MEDIA_CHARS
 
     def exceeded(self, name: str) -> LimitExceeded:
         limit = getattr(self, name)

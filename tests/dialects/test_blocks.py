@@ -389,6 +389,11 @@ def test_cut_surrogates_are_joined_inside_a_block() -> None:
     ("limit", "value", "use"),
     [
         ("block_chars", 3, lambda blocks: [blocks.text("ab"), blocks.text("cd")]),
+        ("block_chars", 9, lambda blocks: blocks.keep(blocks.reasoning("a"), Echo("p", {"s": "1234"}))),
+        ("block_chars", 9, lambda blocks: blocks.open_call("c", "f", native=Echo("p", {"s": "1234"}))),
+        ("block_chars", 9, lambda blocks: [blocks.count_opaque(blocks.reasoning("a"), 8), blocks.reasoning("b")]),
+        ("extra_bytes", 9, lambda blocks: blocks.put(Citation(native=Echo("p", {"s": "1234"})))),
+        ("media_chars", 3, lambda blocks: blocks.put(Media("image/png", "1234"))),
         ("blocks", 1, lambda blocks: [blocks.text("a"), blocks.reasoning("b")]),
         ("citations", 2, lambda blocks: [blocks.put(Citation(str(number))) for number in range(3)]),
         ("held_blocks", 2, lambda blocks: [blocks.call(number, str(number), "f", "{") for number in range(3)]),
@@ -399,6 +404,17 @@ def test_limits_are_enforced(limit: str, value: int, use: Callable[[Blocks], obj
     with pytest.raises(LimitExceeded) as raised:
         run(use, **{limit: value})
     assert raised.value.code == f"limit_{limit}"
+
+
+def test_state_that_replaces_earlier_state_counts_once() -> None:
+    def use(blocks: Blocks) -> None:
+        block = blocks.reasoning("a")
+        blocks.count_opaque(block, 5)
+        for _ in range(20):
+            blocks.keep(block, Echo("p", {"s": "1234"}))
+        blocks.end(block, Echo("p", {"s": "123"}))
+
+    assert run(use, block_chars=13)[-1] == ReasoningEnd(Echo("p", {"s": "123"}))
 
 
 def test_released_calls_no_longer_count_for_the_limit() -> None:

@@ -35,12 +35,14 @@ from ..framing.json_depth import JsonDepth
 from ..framing.utf8 import Surrogates
 from ..limits import DEFAULT_LIMITS, Limits
 from .lenient import is_json
+from .tally import Tally, json_size
 
 BlockStart = TextStart | ReasoningStart | ToolCallStart
 
 
 class Block:
-    """One block. ``start`` is None for a call whose name has not arrived yet; ``echo`` may be set at its end."""
+    """One block. ``start`` is None for a call whose name has not arrived yet; ``echo`` may be set at its end. ``room`` is the most
+    that ``size`` may become; opaque state reduces it. ``kept`` is the size of that state."""
 
     __slots__ = (
         "call_id",
@@ -49,17 +51,19 @@ class Block:
         "echo",
         "ended",
         "held",
+        "kept",
         "kind",
         "name",
         "native",
         "pieces",
         "redacted",
+        "room",
         "size",
         "start",
         "surrogates",
     )
 
-    def __init__(self, start: BlockStart | None, kind: CallKind | None = None) -> None:
+    def __init__(self, start: BlockStart | None, kind: CallKind | None = None, room: int = 0) -> None:
         self.start = start
         self.kind = kind
         self.call_id = ""
@@ -70,6 +74,8 @@ class Block:
         self.ended = False
         self.complete = True
         self.size = 0
+        self.room = room
+        self.kept = 0
         self.held: list[BareEvent] = []
         self.pieces: list[str] = []
         self.depth: JsonDepth | None = None
@@ -93,7 +99,13 @@ class Block:
 class Blocks:
     """The blocks of one answer. ``emit`` receives the events in order."""
 
-    def __init__(self, emit: Callable[[BareEvent], None], limits: Limits = DEFAULT_LIMITS, call_prefix: str = "call") -> None:
+    def __init__(
+        self,
+        emit: Callable[[BareEvent], None],
+        limits: Limits = DEFAULT_LIMITS,
+        call_prefix: str = "call",
+        tally: Tally | None = None,
+    ) -> None:
         self.lone_surrogates = False
         """Set by the reader once the wire has split a surrogate pair; from then on halves are held back and joined."""
         self.calls = 0
@@ -105,6 +117,7 @@ class Blocks:
         self._emit = emit
         self._limits = limits
         self._call_prefix = call_prefix
+        self._tally = tally or Tally(limits)
         self._queue: deque[Block] = deque()
         self._held_chars = 0
         self._by_id: dict[str, Block] = {}
@@ -114,7 +127,7 @@ class Blocks:
     # --- wire formats that name their blocks
 
     def open(self, start: BlockStart | None, kind: CallKind | None = None) -> Block:
-        block = Block(start, kind)
+        block = Block(start, kind, self._limits.block_chars)
         self.count += 1
         if self.count > self._limits.blocks:
             raise self._limits.exceeded("blocks")
@@ -127,6 +140,8 @@ class Blocks:
 
     def open_call(self, call_id: str, name: str, kind: CallKind = "function", native: Echo | None = None) -> Block:
         block = self.open(None, kind)
+        if native is not None:
+            self._use_room(block, json_size(native.data))
         self._name(block, call_id, name, native)
         return block
 
@@ -139,7 +154,7 @@ class Blocks:
             self._late(block, piece)
             return
         block.size += len(piece)
-        if block.size > self._limits.block_chars:
+        if block.size > block.room:
             raise self._limits.exceeded("block_chars")
         if block.kind is None:
             event: BareEvent = TextDelta(piece) if type(block.start) is TextStart else ReasoningDelta(piece)
@@ -153,8 +168,20 @@ class Blocks:
         else:
             self._hold(block, event, len(piece))
 
-    def put(self, event: Citation | Media) -> None:
-        """Adds a citation or a medium, inside the newest text or on its own."""
+    def keep(self, block: Block, echo: Echo) -> None:
+        """Sets the opaque state of this block, in place of an earlier one."""
+        self.count_opaque(block, json_size(echo.data) - block.kept)
+        block.echo = echo
+
+    def count_opaque(self, block: Block, size: int) -> None:
+        """Counts a piece of opaque state towards the limit of this block. The reader joins the pieces itself."""
+        block.kept += size
+        self._use_room(block, size)
+
+    def put(self, event: Citation | Media, counted: bool = False) -> None:
+        """Adds a citation or a medium, inside the newest text or on its own. ``counted``: its pieces were counted before."""
+        if not counted:
+            self._tally.count(event)
         if type(event) is Citation:
             self._citations += 1
             if self._citations > self._limits.citations:
@@ -177,6 +204,8 @@ class Blocks:
         """Ends this block."""
         if block.ended:
             return
+        if echo is not None:
+            self.keep(block, echo)
         if block.surrogates is not None:
             self.lone_surrogates, before = False, self.lone_surrogates
             self.add(block, block.surrogates.close())
@@ -188,8 +217,6 @@ class Blocks:
                 block.complete = is_json("".join(block.pieces))
         block.ended = True
         block.pieces.clear()
-        if echo is not None:
-            block.echo = echo
         self._advance_queue()
 
     # --- wire formats that only send pieces
@@ -263,6 +290,11 @@ class Blocks:
         return any(block.kind is not None and not block.ended and not block.whole() for block in self._queue)
 
     # --- internals
+
+    def _use_room(self, block: Block, size: int) -> None:
+        block.room -= size
+        if block.size > block.room:
+            raise self._limits.exceeded("block_chars")
 
     def _find_call(self, index: int | None, call_id: str, name: str, args: str) -> Block | None:
         if call_id and (known := self._by_id.get(call_id)) is not None:

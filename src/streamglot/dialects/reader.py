@@ -13,13 +13,14 @@ import msgspec
 from msgspec import structs
 
 from ..errors import StreamglotError, ToolCallParseError, UpstreamProtocolError, UpstreamTruncated, excerpt
-from ..events import BareEvent, Choice, Event, KeepAlive, StopReason, StreamEnd, StreamStart
+from ..events import BareEvent, Choice, Event, Extra, KeepAlive, Media, StopReason, StreamEnd, StreamStart, ToolResult
 from ..framing import Frame, Framing, Sse
 from ..json_types import JsonObject, JsonValue
 from ..limits import DEFAULT_LIMITS, Limits
 from . import faults
 from .blocks import Blocks
 from .lenient import clean, fit, loads
+from .tally import Tally
 
 T = TypeVar("T")
 _SPACE = b" \t\r\n"
@@ -27,6 +28,7 @@ _BOM = b"\xef\xbb\xbf"
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
 _STOPPED: Final[frozenset[StopReason]] = frozenset(("length", "content_filter", "refusal", "cancelled"))
 """Stop reasons after which the last call may be incomplete."""
+_COUNTED: Final = frozenset((Extra, ToolResult, Media))
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -59,6 +61,7 @@ class Reader:
         self.limits = limits
         self.comments = True
         """Whether keep-alives have the text of the comment that they come from."""
+        self.tally = Tally(limits)
         self._given_prefix = call_prefix
         self._out: list[Event] = []
         self._blocks: dict[int, Blocks] = {}
@@ -170,7 +173,14 @@ class Reader:
         if answer and not self._given_prefix:
             self._call_prefix = f"call_{answer}"
 
-    def emit(self, event: BareEvent, choice: int = 0) -> None:
+    def emit(self, event: BareEvent, choice: int = 0, media: int = 0) -> None:
+        """Emits an event that does not belong to a block. ``media``: so many of its characters are a medium."""
+        if type(event) in _COUNTED:
+            self.tally.count(event, media)
+        self.emit_counted(event, choice)
+
+    def emit_counted(self, event: BareEvent, choice: int = 0) -> None:
+        """The same for an event whose size was counted before: events of blocks, and those that had to wait."""
         if self._lone_surrogates:
             event = clean_event(event)
         self._out.append(Choice(choice, event) if choice else event)
@@ -183,10 +193,10 @@ class Reader:
                 raise self.limits.exceeded("choices")
             self.start()
             if choice == 0:
-                blocks = Blocks(self.emit, self.limits, self._call_prefix)
+                blocks = Blocks(self.emit_counted, self.limits, self._call_prefix, self.tally)
             else:
                 prefix = f"{self._call_prefix}_{choice}"
-                blocks = Blocks(lambda event: self.emit(event, choice), self.limits, prefix)
+                blocks = Blocks(lambda event: self.emit_counted(event, choice), self.limits, prefix, self.tally)
             blocks.lone_surrogates = self._lone_surrogates
             self._blocks[choice] = blocks
         return blocks
