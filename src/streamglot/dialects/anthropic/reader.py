@@ -154,9 +154,12 @@ class AnthropicReader(Reader):
             self._live[index] = _Live(self._open_call(kind, body), _INPUT, body)
         elif kind.endswith("_tool_result"):
             native = Echo(self.dialect, body)
-            self._loose(ToolResult(string_in(body, "tool_use_id"), result_text(body.get("content")), is_failure(body), native))
+            result = ToolResult(string_in(body, "tool_use_id"), result_text(body.get("content")), is_failure(body), native)
+            self.tally.count(result)
+            self._loose(result)
             self._live[index] = _Live(None, "", {})
         else:
+            self.tally.extra(body)
             self._live[index] = _Live(None, "", body)
 
     def _open_call(self, kind: str, body: JsonObject) -> Block:
@@ -201,6 +204,7 @@ class AnthropicReader(Reader):
             self.blocks().put(read_citation(delta.citation))
         elif live.block is None and live.body:
             raw = loads(data)[0]["delta"]
+            self.tally.extra(raw)
             live.body.update({name: value for name, value in raw.items() if name != "type" and value is not None})
 
     def _close(self, index: int) -> None:
@@ -224,14 +228,14 @@ class AnthropicReader(Reader):
         self._advance_queue()
 
     def _loose(self, event: BareEvent) -> None:
-        """Emits an event that stands between blocks. It waits while blocks overlap."""
+        """Emits an event that stands between blocks and is counted already. It waits while blocks overlap."""
         self._waiting.append(event)
         self._advance_queue()
 
     def _advance_queue(self) -> None:
         if self._waiting and not any(live.block is not None for live in self._live.values()):
             for event in self._waiting:
-                self.emit(event)
+                self.emit_counted(event)
             self._waiting.clear()
 
     # --- the end

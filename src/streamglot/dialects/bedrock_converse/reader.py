@@ -145,7 +145,9 @@ class BedrockConverseReader(Reader):
             self._block(index, "text")
             self.blocks().put(read_citation(delta.citation))
         elif isinstance(delta.tool_result, list):
-            self._block(index, "result").pieces += [piece for piece in delta.tool_result if isinstance(piece, dict)]
+            opened = self._block(index, "result")
+            self.tally.extra(delta.tool_result)
+            opened.pieces += objects_in(delta.tool_result)
         elif isinstance(delta.image, dict):
             self._read_image(index, delta.image)
 
@@ -155,6 +157,7 @@ class BedrockConverseReader(Reader):
             self._add(opened, delta.text)
         for name, value in (("signature", delta.signature), ("redactedContent", delta.redacted)):
             if value:
+                self.blocks().count_opaque(opened.block, len(value))
                 opened.native.setdefault(name, []).append(value)
 
     def _read_image(self, index: int, delta: JsonObject) -> None:
@@ -165,6 +168,7 @@ class BedrockConverseReader(Reader):
             if isinstance(place, dict) and isinstance(place.get("uri"), str):
                 opened.native["uri"] = place["uri"]
             if isinstance(source.get("bytes"), str):
+                self.tally.media(len(source["bytes"]))
                 opened.pieces.append(source["bytes"])
         else:
             self.emit(Extra(self.dialect, {"image": delta}))
@@ -202,7 +206,8 @@ class BedrockConverseReader(Reader):
                 self._results.append(self._result(opened))
             case "image":
                 name = opened.native.get("format", "*")
-                self.blocks().put(Media(f"image/{name}", join_blobs(opened.pieces or [""]), opened.native.get("uri", "")))
+                image = Media(f"image/{name}", join_blobs(opened.pieces or [""]), opened.native.get("uri", ""))
+                self.blocks().put(image, counted=True)
             case _:
                 self._end(opened, opened.block)
         self._release()
@@ -216,7 +221,7 @@ class BedrockConverseReader(Reader):
         """Emits results, which stand between blocks. They wait while a block is open."""
         if self._results and not any(opened.kind in _IN_BLOCKS for opened in self._open.values()):
             for result in self._results:
-                self.emit(result)
+                self.emit_counted(result)
             self._results.clear()
 
     def _echo(self, opened: _Open) -> Echo | None:

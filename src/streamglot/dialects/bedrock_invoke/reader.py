@@ -136,10 +136,12 @@ class BedrockInvokeReader(Reader):
             self._remark({"amazon-bedrock-trace": service.trace})
 
     def _remark(self, data: JsonObject) -> None:
+        extra = Extra(self.dialect, data)
         if self.started:
-            self.emit(Extra(self.dialect, data))
+            self.emit(extra)
         else:
-            self._early.append(Extra(self.dialect, data))
+            self.tally.count(extra)
+            self._early.append(extra)
 
     def start(self, id: str = "", model: str = "", created: int = 0) -> None:
         if not self.started:
@@ -148,7 +150,7 @@ class BedrockInvokeReader(Reader):
 
     def _emit_early(self) -> None:
         for extra in self._early:
-            self.emit(extra)
+            self.emit_counted(extra)
         self._early.clear()
 
     # --- families with their own dialect

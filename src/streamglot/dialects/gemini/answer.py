@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -28,6 +28,12 @@ _RUN_PARTS: Final = {
 }
 
 
+class Emit(Protocol):
+    """``Reader.emit``."""
+
+    def __call__(self, event: BareEvent, choice: int = 0, media: int = 0) -> None: ...
+
+
 class Answer:
     """``finish`` is the provider's finish reason once it has arrived. ``raw_part`` finds a part that no struct describes."""
 
@@ -35,7 +41,7 @@ class Answer:
         self,
         index: int,
         blocks: Blocks,
-        emit: Callable[[BareEvent, int], None],
+        emit: Emit,
         provider: str,
         prefix: str,
         limits: Limits,
@@ -193,7 +199,7 @@ class Answer:
             block = self._block = self.blocks.open_call("" if call_id in self._ids else call_id, name)
             self._ids.add(block.call_id)
         if signature:
-            block.echo = self._echo(signature)
+            self.blocks.keep(block, self._echo(signature))
         self._waiting = bool(call.will_continue)
         if call.partial_args:
             self._partial = self._partial or PartialArgs(self._limits)
@@ -255,9 +261,8 @@ class Answer:
         mime = medium.mime_type or "application/octet-stream"
         if thought:
             if medium.data:
-                self._emit(
-                    Extra(DIALECT, {"part": {"thought": True, "inlineData": {"mimeType": mime, "data": medium.data}}}), self.index
-                )
+                draft = Extra(DIALECT, {"part": {"thought": True, "inlineData": {"mimeType": mime, "data": medium.data}}})
+                self._emit(draft, self.index, media=len(medium.data))
             return
         if signature:
             self._redacted(self._echo(signature, next=True))

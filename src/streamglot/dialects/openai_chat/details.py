@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from ...events import Echo
 from ...json_types import JsonObject, JsonValue
+from ..tally import json_size
 
+ENTRY_CHARS = 500
+"""Characters that an entry counts without its fields: what its containers take in memory. A server can send millions of them."""
 _TEXT_OF = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
 
 
@@ -23,19 +26,29 @@ class ReasoningDetails:
         self._entries: list[tuple[JsonObject, list[str]]] = []
         self._places: dict[tuple[JsonValue, ...], int] = {}
 
-    def add(self, entry: JsonObject) -> None:
+    def add(self, entry: JsonObject) -> int:
+        """Adds a piece. Returns by how many characters the opaque state grew; the visible text counts elsewhere."""
+        size = 0
         kind, index = str(entry.get("type")), entry.get("index")
         key = (kind, index) if isinstance(index, int) else (kind, None, str(entry.get("id")))
         place = self._places.setdefault(key, len(self._entries))
         if place == len(self._entries):
             self._entries.append(({}, []))
+            size += ENTRY_CHARS
         merged, pieces = self._entries[place]
         field = _TEXT_OF.get(kind, "text")
         for name, value in entry.items():
             if name == field and isinstance(value, str):
                 pieces.append(value)
-            elif value is not None or name not in merged:
+                if kind == "reasoning.encrypted":
+                    size += len(value)
+            elif name not in merged:
+                size += len(name) + json_size(value)
                 merged[name] = value
+            elif value is not None and merged[name] != value:
+                size += json_size(value) - json_size(merged[name])
+                merged[name] = value
+        return size
 
     def echo(self) -> Echo | None:
         entries = []

@@ -83,7 +83,7 @@ class ChatReader(ChoicesReader):
         if not self.started and (choices or chunk.id or chunk.usage):
             self.start(chunk.id or "", chunk.model or "", int(chunk.created or 0))
             if self._early:
-                self.emit(Extra(self.dialect, self._early))
+                self.emit_counted(Extra(self.dialect, self._early))
         if choices:
             for choice in choices:
                 self._read_choice(choice)
@@ -150,7 +150,7 @@ class ChatReader(ChoicesReader):
                 block.redacted = True
             elif text:
                 block.redacted = False
-            self._details[index].add(entry)
+            blocks.count_opaque(block, self._details[index].add(entry))
         if has_text:
             return
         for field, plain in (("reasoning_content", delta.reasoning_content), ("reasoning", delta.reasoning)):
@@ -174,7 +174,7 @@ class ChatReader(ChoicesReader):
             joined = "".join(piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str))
             block = blocks.reasoning(joined)
             state = {name: part[name] for name in ("signature", "id") if part.get(name)}
-            block.echo = Echo(self.provider, {"thinking": state})
+            blocks.keep(block, Echo(self.provider, {"thinking": state}))
         elif isinstance(text, str):
             if text:
                 blocks.text(text)
@@ -194,7 +194,7 @@ class ChatReader(ChoicesReader):
         else:
             return
         if call.extra_content and not block.ended:
-            block.echo = Echo(self.provider, {"extra_content": call.extra_content})
+            blocks.keep(block, Echo(self.provider, {"extra_content": call.extra_content}))
 
     def _read_attachments(self, delta: Delta, blocks: Blocks) -> None:
         for annotation in delta.annotations or ():
@@ -227,6 +227,7 @@ class ChatReader(ChoicesReader):
                 if self.started:
                     self.emit(Extra(self.dialect, {name: value}))
                 else:
+                    self.tally.extra(value)
                     self._early[name] = value
         for url in chunk.citations or ():
             if isinstance(url, str) and url not in self._urls:

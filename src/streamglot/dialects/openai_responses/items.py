@@ -16,6 +16,8 @@ from .slots import Part, Slot, Slots
 from .tools import SEARCH, flat_name, is_client_search
 from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, Event, is_kind, string_of, texts
 
+_IDENTITY: Final = ("type", "id", "call_id", "phase")
+"""The fields of an item that are kept after its end, to recognize repetitions of it."""
 _NO_CALL: Final = OUTPUT_ITEMS | {"message", "reasoning", "compaction"}
 _PARTS: Final = {
     "output_text": ("message", "text", "text"),
@@ -176,7 +178,7 @@ class Items:
             flat = flat_name(namespace, name)
             slot.block = blocks.open_call(string_of(item, "call_id", "id"), flat, CALL_ITEMS[slot.kind], native)
             if set(item_fields) - {"type", "id"}:
-                slot.block.echo = native
+                blocks.keep(slot.block, native)
         elif is_client_search(item):
             native = Echo(provider, {key: value for key, value in item.items() if key not in CALL_FIELDS or key == "type"})
             slot.block = blocks.open_call(string_of(item, "call_id", "id"), SEARCH, native=native)
@@ -206,6 +208,7 @@ class Items:
         kind = string_of(item, "type")
         if kind:
             slot = self._slots.find(kind, _address(event))
+            self._reader.tally.extra(item)
             if slot is None or not slot.is_item(item):
                 self._begin(kind, item, event.output_index)
             elif not slot.item:
@@ -269,6 +272,7 @@ class Items:
             else:
                 self._finish_server(slot, item)
         slot.done = True
+        slot.item = {name: slot.item[name] for name in _IDENTITY if name in slot.item}
 
     def _finish_message(self, slot: Slot, item: JsonObject) -> None:
         content = item.get("content")
@@ -329,13 +333,14 @@ class Items:
 
     def _later(self, event: ToolResult | Media) -> None:
         self._reader.start()
+        self._reader.tally.count(event)
         self._waiting.append(event)
         if not self._open:
             self._flush()
 
     def _flush(self) -> None:
         for event in self._waiting:
-            self._reader.emit(event)
+            self._reader.emit_counted(event)
         self._waiting.clear()
 
 

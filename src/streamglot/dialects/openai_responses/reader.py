@@ -147,7 +147,7 @@ class ResponsesReader(Reader):
             raise faults.refusal(loads(data)[0])
         elif kind and self.started:
             fields = {name: value for name, value in loads(data)[0].items() if name not in _ADDRESS}
-            self.emit(Extra(self.dialect, {"event": {**fields, "type": kind}}))
+            self.emit(Extra(self.dialect, {"event": {**fields, "type": kind}}), media=len(string_of(fields, "partial_image_b64")))
 
     def _audio(self, data: object = None, transcript: object = None) -> None:
         data, transcript = (value if isinstance(value, str) else "" for value in (data, transcript))
