@@ -13,7 +13,15 @@ import streamglot
 from streamglot import DIALECTS
 
 LIMITS = streamglot.Limits(
-    line_bytes=20_000, event_bytes=20_000, event_lines=200, response_bytes=200_000, block_chars=50_000, blocks=200, held_blocks=20
+    line_bytes=20_000,
+    event_bytes=20_000,
+    event_lines=200,
+    response_bytes=200_000,
+    block_chars=50_000,
+    blocks=200,
+    held_blocks=20,
+    extra_bytes=5_000,
+    media_chars=5_000,
 )
 PIECES = [
     b"{",
