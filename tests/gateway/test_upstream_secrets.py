@@ -546,6 +546,20 @@ def test_a_part_of_a_path_that_looks_random_is_secret(part: str) -> None:
     assert shown_url(f"file:/data/{part}") == f"file:/data/{part}"
 
 
+def test_names_in_headers_and_paths_stay_in_answers() -> None:
+    """Tools run with what an answer says: a masked name of a project would be another one."""
+    names = {
+        "x-goog-user-project": "acme-research-prod-123456",
+        "x-app-url": "https://app2.example.com",
+        "helicone-model-override": "claude-3-5-sonnet-20241022",
+    }
+    path = "https://host/models/Qwen2p5Coder32BInstruct/v1"
+    assert Upstream(name="a", base_url=path, headers=names).live_secrets() == ()
+    token, hexadecimal = "Zk9rTq2LmW8vXc4NbY7eHd5s", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"
+    found = Upstream(name="a", base_url=f"https://host/{hexadecimal}/v1", headers={"x-pat": token}).live_secrets()
+    assert set(found) == {token, hexadecimal}
+
+
 def test_names_in_a_path_are_shown() -> None:
     for address in (*(provider.base_url for provider in PROVIDERS), *(f"https://host/{name}/v1" for name in NAMES)):
         assert shown_url(address) == address

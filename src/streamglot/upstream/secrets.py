@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 from urllib.parse import SplitResult, quote, quote_plus, unquote, unquote_plus, urlsplit
@@ -232,9 +232,10 @@ def shown_url(url: str) -> str:
     return f"{split.scheme}://{shown}{path}{f'?{query}' if query else ''}"
 
 
-def secrets_in_url(url: str) -> Iterator[str]:
+def secrets_in_url(url: str, *, is_secret_part: Callable[[str], bool] | None = None) -> Iterator[str]:
     """The secrets of a URL: user, password, parameter values, and parts of the path that look random, both as written and as
-    sent."""
+    sent. ``is_secret_part``: another rule for the parts of the path."""
+    is_secret_part = is_secret_part or looks_random
     split = _split(url)
     if split is None:
         yield url.rpartition("@")[0].partition("://")[2]
@@ -249,7 +250,7 @@ def secrets_in_url(url: str) -> Iterator[str]:
             yield unquote(part)
     if split.scheme in ("http", "https"):
         for part in split.path.split("/"):
-            if looks_random(unquote(part)):
+            if is_secret_part(unquote(part)):
                 yield from (part, unquote(part))
     for parameter in split.query.split("&"):
         name, mark, written = parameter.partition("=")
@@ -269,9 +270,16 @@ def looks_random(part: str) -> bool:
         if any(map(str.isdigit, run)) and any(map(str.isalpha, run)):
             changes = len(_SAME_KIND.findall(run)) - 1
             enough = 3 if run in (run.lower(), run.upper()) else 4
-            if 10 * changes >= enough * (len(run) - 1) or not run.lower().strip("0123456789abcdef"):
+            if 10 * changes >= enough * (len(run) - 1):
                 return True
-    return _LOOKS_LIKE_A_KEY.search(part) is not None
+    return has_form_of_key(part)
+
+
+def has_form_of_key(part: str) -> bool:
+    """Whether a part of a path is certainly no name: it has the prefix of a key, or a long hexadecimal run. Only such parts are
+    masked in answers, where names of models and projects must stay."""
+    runs = (run for run in _RUN.findall(part) if not run.isdigit() and not run.isalpha())
+    return any(not run.lower().strip("0123456789abcdef") for run in runs) or _LOOKS_LIKE_A_KEY.search(part) is not None
 
 
 def basic_authorization(url: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from ..dialects.abilities import UNSPECIFIED, Abilities
 from ..errors import BadCall
 from ..json_types import JsonObject
-from .secrets import is_unmistakable, secrets_in_url, shown_url
+from .secrets import has_form_of_key, is_unmistakable, looks_random, secrets_in_url, shown_url
 
 
 class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,18 +106,23 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     def secrets(self) -> Iterator[str]:
         """The values that must not be shown: the key, headers that are not public, options that contain a secret, and the secrets
         of the URLs."""
+        # A message may contain "production" for another reason.
+        return self.matching_secrets(is_unmistakable, looks_random)
+
+    def matching_secrets(self, is_secret_value: Callable[[str], bool], is_secret_part: Callable[[str], bool]) -> Iterator[str]:
+        """``is_secret_value``: the rule for headers whose names do not say it; ``is_secret_part``: that for parts of a path."""
         yield self.key
         for name, value in self.headers.items():
             parts = (value, value.rpartition(" ")[2])
             if is_secret(name):
                 yield from parts
             elif not is_public(name):
-                yield from filter(is_unmistakable, parts)  # a message may contain "production" for another reason
+                yield from filter(is_secret_value, parts)
         for name, option in self.options.items():
             if is_secret(name) and isinstance(option, str):
                 yield option
                 yield option.rpartition(" ")[2]
-        yield from secrets_in_url(self.base_url)
+        yield from secrets_in_url(self.base_url, is_secret_part=is_secret_part)
         if self.proxy:
             yield from secrets_in_url(self.proxy)
 
@@ -135,7 +140,8 @@ _Pairs: TypeAlias = tuple[tuple[str, str], ...]
 @lru_cache(maxsize=256)
 def _live_secrets(key: str, headers: _Pairs, options: _Pairs, base_url: str, proxy: str) -> tuple[str, ...]:
     """The cache is for the upstreams of a configuration: each request asks."""
-    found = Upstream(key=key, headers=dict(headers), options=dict(options), base_url=base_url, proxy=proxy or None).secrets()
+    upstream = Upstream(key=key, headers=dict(headers), options=dict(options), base_url=base_url, proxy=proxy or None)
+    found = upstream.matching_secrets(looks_random, has_form_of_key)
     return tuple(dict.fromkeys(filter(is_unmistakable, found)))
 
 
