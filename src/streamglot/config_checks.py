@@ -74,7 +74,7 @@ def _check_upstream(name: str, upstream: Upstream) -> None:
     if not upstream.base_url.startswith(SCHEMES):
         shown = upstream.place if upstream.base_url else ""
         raise ConfigError(f"upstreams.{name}.base_url is {shown!r}: it must begin with one of {', '.join(SCHEMES)}")
-    if upstream.proxy and not upstream.proxy.startswith(_HTTP):  # it is not quoted: it may have a password
+    if upstream.proxy and not upstream.proxy.lower().startswith(_HTTP):  # it is not quoted: it may have a password
         raise ConfigError(f"upstreams.{name}.proxy must begin with http:// or https://; write http://host:port")
     for setting in ("base_url", "proxy"):
         fault = _fault_of_address(getattr(upstream, setting) or "")
@@ -113,7 +113,7 @@ def _fault_of_address(address: str) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError:
         return "its host or its port is invalid"
-    if not host:
+    if not host and address.startswith(_HTTP):
         return "it has no host"
     return "it has spaces or control characters" if re.search(r"[\x00-\x20\x7f]", address) else ""
 

@@ -149,6 +149,21 @@ def test_invalid_settings_are_refused_with_the_reason(tmp_path: Path, text: str,
         load(path, {})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[valkey]\nurl = 'redis://'\n",
+        "[valkey]\nurl = 'valkey://:word@/0'\n",
+        "[valkey]\nurl = 'unix:///run/valkey.sock'\n",
+        "[upstreams.a]\nbase_url = 'http://x'\nproxy = 'HTTP://y:8080'\n",
+    ],
+)
+def test_addresses_that_work_are_accepted(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "good.toml"
+    path.write_text(text)
+    load(path, {})
+
+
 def test_an_address_that_is_wrong_does_not_show_its_password(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     for address in (f"ftp://user:{SECRET}@host/", f"http://user:{SECRET}@host:port/"):

@@ -306,6 +306,7 @@ def test_database_paths_of_each_platform() -> None:
     assert default_url({"HOME": "/h"}) == "sqlite:////h/.local/share/streamglot/streamglot.db"
     assert engine_url("postgres://a:b@h/n?sslmode=require").render_as_string() == "postgresql+asyncpg://a:***@h/n?ssl=require"
     assert engine_url("postgresql://h/n?prepared_statement_cache_size=0").query == {"prepared_statement_cache_size": "0"}
+    assert engine_url("postgresql:///n?host=/run/pg&port=5433").query == {"host": "/run/pg", "port": "5433"}
     for wrong in ("mysql://h/n", "sqlite://", "sqlite:///:memory:", "nonsense"):
         with pytest.raises(ConfigError, match=r"store\.url"):
             engine_url(wrong)

@@ -21,10 +21,10 @@ _DRIVERS: Final = {
 }
 _LARGEST_PORT: Final = 65_535
 _PARAMETERS: Final = (
-    *("sslmode", "ssl", "host", "passfile", "service", "servicefile", "target_session_attrs", "krbsrvname", "gsslib"),
-    "prepared_statement_cache_size",
+    *("sslmode", "ssl", "host", "port", "user", "password", "database", "passfile", "service", "servicefile"),
+    *("target_session_attrs", "krbsrvname", "gsslib", "command_timeout", "prepared_statement_cache_size"),
 )
-"""Parameters of a PostgreSQL URL: those that the driver takes as text, and one that SQLAlchemy converts."""
+"""Parameters of a PostgreSQL URL: those that the driver takes as text, and those that SQLAlchemy converts."""
 
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
