@@ -27,7 +27,7 @@ MAX_HELD_BLOCKS = 4096
 """Interleaved blocks that wait for the previous one to end."""
 MAX_HELD_CHARS = 64 * 2**20
 """Characters of those waiting blocks together."""
-MAX_EXTRA_BYTES = 64 * 2**20
+MAX_EXTRA_BYTES = 128 * 2**20
 """Bytes of JSON that one response has besides its blocks: log probabilities, metadata, sources, results of the provider's tools. The
 log probabilities of 50,000 tokens fit, each with 20 alternatives. In memory such data takes about five times as much."""
 MAX_MEDIA_CHARS = 256 * 2**20
