@@ -70,7 +70,6 @@ K3_NAMELESS = K3_ONE.replace("tool=", "tol=")
         ("harmony", "<|channel|>final<|message|>We say assistantfinal here.", "", "We say assistantfinal here.", []),
         ("harmony", " commentary on it", "", " commentary on it", []),
         ("harmony", "analysis", "", "analysis", []),
-        ("harmony", "analysis of the data shows growth.", "", "analysis of the data shows growth.", []),
         ("harmony", "Yes.<|start|>assist", "", "Yes.", []),
         ("harmony", "Yes.<|channel|> fin", "", "Yes.", []),
         ("harmony", "Yes. <|channel|> Zzz", "", "Yes. <|channel|> Zzz", []),

@@ -58,7 +58,8 @@ def test_calls_without_arguments(format: str, text: str, written: str | None) ->
     [
         ('{"get_weather": {"city": "Paris"}, "get_weather": {"city": "Rome"}}', "", [True, True]),
         ('{"get_weather": {"city": "Paris"}, "get_weather": {"city": "Rome"},}', "", [True, True]),
-        ('{"get_weather": {"city": "Paris"}, "nosuch": {"city": "Rome"}}', ' "nosuch": {"city": "Rome"}}]', [True]),
+        ('{"get_weather": {"city": "Paris"}, "nosuch": {"city": "Rome"}}', '"nosuch": {"city": "Rome"}}]', [True]),
+        ('{"get_weather": {"city": "Paris"}, "id": "call_1"}, {"get_weather": {"city": "Rome"}}', "", [True, True]),
     ],
 )
 def test_each_key_is_a_call_where_the_name_is_the_key(written: str, left: str, complete: list[bool]) -> None:

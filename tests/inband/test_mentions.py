@@ -8,7 +8,7 @@ import pytest
 
 from inband.notations import CALLS, markup
 from inband.readings import PYTHON, WEATHER, read, read_all_ways
-from streamglot.events import TextDelta
+from streamglot.events import StreamStart, TextDelta, ToolCallStart
 from streamglot.inband import FORMATS, inband
 from streamglot.inband.engines.engine import Call
 from streamglot.inband.mentions import MAX_QUOTED_MARKERS
@@ -200,6 +200,23 @@ def test_marks_that_do_not_match_quote_nothing(before: str, behind: str) -> None
     found = read_at_every_split(f"So {before}{WRITTEN['hermes']}{behind} Well.", "hermes", (WEATHER,))
     assert call_of(found) == CALLED
     assert found["text"] == f"So {before}{behind} Well."
+
+
+@pytest.mark.parametrize("before", ["I change `main.py`", 'It is "main.py"', "the users'", "Done.'"])
+def test_a_call_after_a_closing_mark_streams_from_its_beginning(before: str) -> None:
+    box = inband("hermes", tools=[WEATHER], starts_in_reasoning=False)
+    events = box.feed(StreamStart())
+    events += box.feed(TextDelta(before + '<tool_call>{"name": "get_weather", "arguments": {"city": "Par'))
+    assert any(isinstance(event, ToolCallStart) for event in events)
+
+
+@pytest.mark.parametrize("mark", ["`", "``", '"'])
+def test_a_quoted_call_that_is_the_whole_answer_is_a_call(mark: str) -> None:
+    call = FORMATS["hermes"].write([Call("get_weather", '{"city": "Paris"}', "0")])
+    found = read_at_every_split(f"{mark}{call}{mark}", "hermes", TOOLS, starts_in_reasoning=False)
+    assert found["calls"] == [["get_weather", '{"city": "Paris"}']]
+    text = f"{mark}{call}{mark} is a call."
+    assert read_at_every_split(text, "hermes", TOOLS, starts_in_reasoning=False)["text"] == text
 
 
 def test_several_calls_in_one_quotation_are_text() -> None:

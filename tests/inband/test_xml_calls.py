@@ -343,11 +343,28 @@ def at_every_cut(text: str, format: str, tools: Any = (WEATHER,)) -> dict[str, A
 
 
 @pytest.mark.parametrize(("format", "prefix", "call"), [("glm4x", "", "tool_call"), ("longcat", "longcat_", "longcat_tool_call")])
-@pytest.mark.parametrize("tail", ["Paris</{call}> after", "</{call}> after", "words"])
+@pytest.mark.parametrize("tail", ["Paris</{call}> after", "words"])
 def test_a_call_whose_only_key_has_no_value_is_text(format: str, prefix: str, call: str, tail: str) -> None:
     text = f"<{call}>get_weather<{prefix}arg_key>city</{prefix}arg_key>" + tail.format(call=call)
     found = at_every_cut(text, format)
     assert (found["text"], found["calls"]) == (text, [])
+
+
+def test_the_last_key_of_a_call_may_lack_its_value() -> None:
+    found = at_every_cut(GLM.format("Paris</arg_value>\n<arg_key>days</arg_key>\n</tool_call>"), "glm4x")
+    assert (found["text"], found["calls"], found["complete"]) == ("", [["get_weather", PARIS[1]]], [True])
+    found = at_every_cut("<tool_call>get_weather\n<arg_key>city</arg_key>\n</tool_call>", "glm4x")
+    assert (found["text"], found["calls"], found["complete"]) == ("", [["get_weather", "{}"]], [True])
+
+
+def test_a_value_may_mention_the_tag_of_a_parameter_before_an_undeclared_parameter() -> None:
+    value = "Write <parameter=NAME> before each value."
+    found = at_every_cut(
+        f"<tool_call>\n<function=get_weather>\n<parameter=city>\n{value}\n</parameter>\n"
+        "<parameter=why>\nit asks\n</parameter>\n</function>\n</tool_call>",
+        "qwen3_coder",
+    )
+    assert (arguments(found), found["complete"]) == ([("get_weather", {"city": value, "why": "it asks"})], [True])
 
 
 @pytest.mark.parametrize("tail", ["words", "", " "])

@@ -27,10 +27,11 @@ _NAME_AND_NOTATION = re.compile(r"""(?:<[^<>\s]{1,64}>)*["']?[\w.:/-]+["']? ?[({
 
 class Quotation(Struct, frozen=True):
     """A quotation that may have begun. ``closing``: what closes it. ``opens``: a space or a bracket stands before its mark, so
-    the mark cannot be a closing one."""
+    the mark cannot be a closing one. ``first``: no text stands before it."""
 
     closing: str
     opens: bool
+    first: bool
 
     @property
     def ticks(self) -> int:

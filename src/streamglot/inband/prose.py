@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections import Counter
 from typing import Literal
 
@@ -15,6 +16,10 @@ SENTENCE_ENDS = frozenset(".!?:…。！？\n")
 _FENCE_MARKERS = {fence: Markers((fence,)) for fence in FENCES}
 _TAIL_CHARS = 16
 """Characters before a marker that are remembered. A code span begins with one to three backticks and perhaps a space."""
+
+
+_BEFORE_CLOSING = frozenset(string.ascii_letters + string.digits + ".,;!?)]}")
+"""Characters before a mark that closes a quotation, or is an apostrophe. Other scripts write no space before an opening one."""
 
 
 class Prose:
@@ -53,12 +58,14 @@ class Prose:
         before = self._tail.removesuffix(" ").rstrip("`")
         ticks = self._tail[len(before) :]
         if not ticks.startswith("`"):
-            quote = QUOTES.get(self.last, "")
-            return Quotation(quote, self.quote_opens) if quote and quote != ")" else None
+            quote, before = QUOTES.get(self.last, ""), self._tail[:-1]
+            closing = quote if quote != ")" else ""
+        else:
+            closing = ticks[::-1]
         opens = self._opens(before)
-        if len(self._tail) == len(ticks) == _TAIL_CHARS or (ticks.endswith(" ") and not opens):
+        if not closing or len(ticks) == _TAIL_CHARS or (ticks.endswith(" ") and not opens) or before[-1:] in _BEFORE_CLOSING:
             return None
-        return Quotation(ticks[::-1], opens)
+        return Quotation(closing, opens, not before)
 
     @staticmethod
     def _opens(before: str) -> bool:

@@ -8,6 +8,8 @@ if not. So a call after a quotation mark is held until its end, up to ``MAX_HELD
 - A call in an open code span at the end of the text. As text the user gets everything that the model wrote, and there is nothing
   to run. Other quotation marks are also apostrophes and inch marks: there the call counts, and its end is the usual error.
 
+A quoted call that is the whole answer is meant as a call: nothing explains it.
+
 A mark inside a word or behind one may close a quotation instead. Therefore the last two need a mark that opens one.
 """
 
@@ -123,6 +125,8 @@ def _is_quoted(
                 except Malformed as reason:
                     return (yield from _is_quoted_part(quotation, source, engine, mode, reason))
             if (yield from _closes(quotation, source)):
+                if quotation.first and silent.found and (yield from source.ahead(())):
+                    return False
                 return silent.found > 0 or quotation.opens
             marker = yield from source.spaced(word for word in modes[probe.mode].markers.words if word not in FENCES)
             if not marker:
@@ -149,7 +153,7 @@ def _is_quoted_part(
         return False
     if source.at_end or isinstance(reason, Cut):
         source.skip(len(source.text))
-        return quotation.ticks > 0
+        return quotation.ticks > 0 and not quotation.first
     closing = ("`",) if quotation.ticks else tuple(word + quotation.closing for word in (*engine.closers, *engine.ends))
     markers = markers_of((*closing, "\n\n", *mode.engines))
     size = 0

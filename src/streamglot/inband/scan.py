@@ -138,9 +138,6 @@ class Source:
             self.trail.clear()
             self.trail_size = 0
 
-    def forget(self) -> None:
-        self.trail = None
-
     def rewind(self) -> str:
         """Stops recording and returns the recorded text."""
         trail = "".join(self.trail or ())

@@ -174,7 +174,6 @@ class RenderedChannels(Engine):
 
     def begin(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
-        spaced = (yield from source.peek()).isspace()
         following = yield from source.spaces()
         if not following:
             raise Malformed("the whole answer is one word")
@@ -184,8 +183,7 @@ class RenderedChannels(Engine):
             yield from self._channels.body(reader, opener)
             return
         addressed = yield from source.ahead(("to=",))
-        goes_on = spaced and following.islower()  # a sentence that begins with this word; a message begins a new one
-        if not addressed and (goes_on or opener not in self._reasoning) and opener not in self.openers:
+        if not addressed and opener not in self.openers and opener not in self._reasoning:
             raise Malformed("a word of the text")
         reader.rendered = True
         yield from self.read(reader, opener)

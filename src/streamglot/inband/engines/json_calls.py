@@ -162,9 +162,6 @@ class JsonCalls(Engine):
             if (yield from source.spaced((",",))):
                 if (yield from source.spaced(("}",))):
                     return
-                if self._name_is_key:  # the next key is the name of another call
-                    reader.end()
-                    state.name = ""
                 continue
             if (yield from source.spaced(("}",))):
                 return
@@ -181,7 +178,11 @@ class JsonCalls(Engine):
 
     def _member(self, reader: CallReader, state: _State, held: list[str], key: str, following: str) -> Wait:
         source = reader.source
-        if self._name_is_key and not state.name:
+        if self._name_is_key and (not state.name or following == "{"):
+            if state.name:  # another call in the same object
+                reader.end()
+                if reader.declared.resolve(key) is None:
+                    source.give_back(f"{quoted(key)}: ")
             state.name = reader.name(key)
             reader.start(state.name, hold=self._hold)
             state.started = state.arguments = True

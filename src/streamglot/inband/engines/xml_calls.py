@@ -228,7 +228,7 @@ class XmlCalls(Engine):
                 raise Malformed("a tag inside a tag")
             yield from source.spaced(("\\n",))
             if not (yield from source.spaced((self._pairs[1],))):
-                space, tag = yield from source.behind_space(self._parameter)
+                space, tag = yield from source.behind_space((*self._parameter, *self._call_end))
                 if not tag:
                     raise Malformed(f"{key[:40]!r} has no value")
                 source.give_back(space + tag)

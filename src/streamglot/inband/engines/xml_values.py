@@ -132,7 +132,7 @@ class XmlValues:
                     release()
                     source.give_back(mark)
                     return False
-                inner += 1
+                inner += last in ("", "\n")  # elsewhere the value mentions the tag
                 note(mark)
                 continue
             if mark == self._closing:
