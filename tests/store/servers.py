@@ -54,10 +54,31 @@ class Postgres:
             user = pwd.getpwnam("nobody")
             os.chown(self._directory, user.pw_uid, user.pw_gid)
             self._as |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            if not self._may_run("initdb"):
+                self._copy_programs()
         self._run("initdb", "-A", "trust", "-E", "utf8", "--locale=C", "-U", "postgres", "-D", "data", "--no-sync")
         self.port = free_port()
         self.start()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def _may_run(self, program: str) -> bool:
+        """Whether the user of the server reaches the programs. Other users cannot enter the home directory of root."""
+        try:
+            subprocess.run(
+                [self._programs / program, "--version"], stdout=subprocess.DEVNULL, check=True, timeout=180, **self._as
+            )
+        except PermissionError:
+            return False
+        return True
+
+    def _copy_programs(self) -> None:
+        """Copies the programs, with the libraries that they load from beside their package, to where their user reaches them."""
+        package = self._programs.parent.parent
+        shutil.copytree(self._programs.parent, self._directory / package.name / self._programs.parent.name)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, self._directory / libraries.name)
+        self._programs = self._directory / package.name / self._programs.parent.name / "bin"
 
     def _run(self, program: str, *arguments: str) -> None:
         with open(self._directory / "output", "ab") as output:
