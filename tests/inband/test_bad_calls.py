@@ -110,12 +110,10 @@ WEAK = """
 hermes_loose phi4_mini firefunction_v2 cohere_command_r_plus llama3_json xlam json_array generic_json pythonic tool_tags
 """.split()
 """Notations without a strong marker: half a call cannot be told from prose."""
-HEADERS = ("muse_glimmer",)
-"""Notations in which the name also stands in a header, with nothing of the call after it yet."""
 
 
 @pytest.mark.parametrize(
-    "format", sorted(name for name, row in FORMATS.items() if "get_weather" in row.example and name not in (*WEAK, *HEADERS))
+    "format", sorted(name for name, row in FORMATS.items() if "get_weather" in row.example and name not in WEAK)
 )
 def test_no_part_of_a_call_after_its_name_is_a_success(format: str) -> None:
     example = FORMATS[format].example
@@ -125,6 +123,23 @@ def test_no_part_of_a_call_after_its_name_is_a_success(format: str) -> None:
             found = read(text, format, starts_in_reasoning=False)
             assert read(list(text), format, starts_in_reasoning=False) == found
             assert found["end"] == PARSE_ERROR or found["complete"] == [True], text
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "end"),
+    [
+        ("<|start|>assistant to=get_weather<|message|>", "", PARSE_ERROR),
+        ("<|start|>assistant to=get_weather<|message|>Paris", "Paris", PARSE_ERROR),
+        ("<|start|>assistant to=get_weather<|message|>Paris<|eom|>", "Paris", "end"),
+        ("<|start|>assistant to=get_weather<|message|><|start|>assistant to=user<|message|>Sunny.", "Sunny.", "end"),
+        ("<|start|>assistant to=rm_rf<|message|>Paris", "Paris", "end"),
+    ],
+)
+def test_a_message_to_a_tool_that_breaks_off_before_its_call_is_not_a_success(text: str, answer: str, end: str) -> None:
+    found = read_all_ways(text, "muse_glimmer")
+    assert (found["text"], found["calls"], found["end"]) == (answer, [], end)
+    whole = read_all_ways(text, "muse_glimmer", bad_call="text")
+    assert (whole["text"], whole["end"]) == (answer, "end")
 
 
 @pytest.mark.parametrize("format", WEAK)

@@ -30,8 +30,8 @@ class CallReader:
     """The calls of one text. ``started``: the current call has been emitted."""
 
     __slots__ = (
-        "_emitter", "_held", "_held_size", "_pending", "at_start", "calls", "declared", "mode", "raw", "rendered", "source",
-        "started", "to_user", "whole_calls",
+        "_emitter", "_held", "_held_size", "_pending", "announced", "at_start", "calls", "declared", "mode", "raw", "rendered",
+        "source", "started", "to_user", "whole_calls",
     )  # fmt: skip
 
     def __init__(self, source: Source, emitter: Emitter, declared: Declared) -> None:
@@ -48,6 +48,8 @@ class CallReader:
         """The server dropped the special tokens of a channel format: only the words of its headers remain."""
         self.to_user = False
         """The current message of a channel format is addressed to the user: markup in it is not a call."""
+        self.announced = ""
+        """The declared tool to which the current message of a channel format is addressed, until its call starts."""
         self.mode = "text"
         """The kind of unmarked text: "text" or "reasoning"."""
         self._emitter = emitter
@@ -89,6 +91,7 @@ class CallReader:
             return
         name, call_id = self._pending
         self._pending = None
+        self.announced = ""
         self.started = True
         self._emitter.start_call(name, call_id)
         for piece in self._held:

@@ -135,6 +135,8 @@ class TextParser:
             marker = yield from self.source.stream(mode.markers, self.prose.put)
             self.idle = False
             if not marker:
+                if self.reader.announced:
+                    self._failed(Cut("the call that the header announces is missing"), f"to={self.reader.announced}", True)
                 return
             yield from self._act(marker, mode)
 
@@ -372,8 +374,7 @@ class TextParser:
         self._put_back(rest)
 
     def _ends_thought(self, engine: Engine, rest: str) -> bool:
-        """Whether an opener that no call follows has ended the reasoning: the answer ends with it, and the reasoning was never
-        closed."""
+        """Whether an opener without a call has ended the reasoning: the answer ends with it, and the reasoning was not closed."""
         if engine.in_reasoning != "marker" or engine.structure or is_mention(self.prose.last, rest[:1]):
             return False
         return not any(closer in rest for closer in self._closers)

@@ -76,6 +76,7 @@ class Channels(Engine):
         if opener in self._ends:
             reader.mode = "text"
             reader.to_user = False
+            reader.announced = ""
             if reader.raw:
                 reader.raw = False
                 reader.text(opener)
@@ -101,6 +102,7 @@ class Channels(Engine):
     def body(self, reader: CallReader, header: str) -> Wait:
         """Reads what follows a header, by its recipient and its channel."""
         reader.raw = False
+        reader.announced = ""
         found = _RECIPIENT.search(header)
         recipient = found[1] if found is not None else ""
         channels = _CHANNEL.findall(header) or _FIRST_WORD.findall(header)[:1]
@@ -114,6 +116,7 @@ class Channels(Engine):
             raise Malformed("calls are not wanted")
         elif not self._json:
             reader.mode = "text"
+            reader.announced = reader.declared.resolve(recipient) or ""
         else:
             yield from self._call(reader, recipient, thinks)
 
