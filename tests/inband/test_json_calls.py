@@ -215,6 +215,29 @@ def test_half_a_pair_can_be_sent_on(format: str, text: str) -> None:
     assert found["complete"] == [True]
 
 
+ONE = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "left", "calls", "complete", "end"),
+    [
+        (f"<tool_call>\n{ONE}\n{ONE}\n</tool_call>", "", [PARIS, PARIS], [True, True], "tool_calls"),
+        (f"<tool_call>{ONE}{ONE}</tool_call> Done.", " Done.", [PARIS, PARIS], [True, True], "tool_calls"),
+        (f"<tool_call>{ONE}{ONE}{ONE}</tool_call>", "", [PARIS] * 3, [True] * 3, "tool_calls"),
+        (f"<tool_call>{ONE}\n{{a set}} follows", "\n{a set} follows", [PARIS], [True], "tool_calls"),
+        (f'<tool_call>{ONE}{{"name": "rm_rf"}}</tool_call>', '{"name": "rm_rf"}', [PARIS], [True], "tool_calls"),
+        (f"<tool_call>{ONE}</tool_call>\n{ONE}", f"\n{ONE}", [PARIS], [True], "tool_calls"),
+        (f"<tool_call>{ONE}\n{ONE[:40]}", "", [PARIS, ("get_weather", '{"c')], [True, False], "tool_call_parse_error"),
+    ],
+)
+def test_calls_follow_each_other_between_one_pair_of_markers(
+    text: str, left: str, calls: list[Any], complete: list[bool], end: str
+) -> None:
+    found = read_all_ways(text, "hermes")
+    assert found["calls"] == [list(call) for call in calls]
+    assert (found["text"], found["complete"], found["end"]) == (left, complete, end)
+
+
 BRACE_MISSING = '{"name": "get_weather", "arguments": {"city": "Paris"}'
 
 

@@ -31,10 +31,10 @@ OTHERS = frozenset(("type", "index", "thoughts", "reasoning", "description"))
 
 
 class JsonCalls(Engine):
-    """``name_is_key``: ``{"f": {...}}``. ``end``: markers that may close the whole. ``between``: what may separate two calls.
-    ``after``: tokens that may stand between the opener and the calls. ``bare``: the opener ends with the first bracket of the
-    JSON itself. A code fence after the opener is allowed. ``hold``: a call starts only when it is complete, as in a weak
-    notation.
+    """``name_is_key``: ``{"f": {...}}``. ``end``: markers that may close the whole. ``between``: what may separate two calls;
+    inside end markers two calls may also follow each other directly, as models often write them. ``after``: tokens that may
+    stand between the opener and the calls. ``bare``: the opener ends with the first bracket of the JSON itself. A code fence after
+    the opener is allowed. ``hold``: a call starts only when it is complete, as in a weak notation.
 
     ``keys`` and ``array`` are for writing only: the names of name, arguments and id, and whether all calls are in one array.
     """
@@ -62,7 +62,7 @@ class JsonCalls(Engine):
         self.special = special
         self._after = after
         self._end = end
-        self._between = between
+        self._next = between if not end else (*between, "{")
         self._name_is_key = name_is_key
         self._bare = bare
         self._keys = keys
@@ -102,9 +102,13 @@ class JsonCalls(Engine):
             raise Malformed("no call follows")
         yield from self._call(reader)
         while True:
-            space, mark = yield from source.behind_space(self._between)
+            space, mark = yield from source.behind_space(self._next)
             if not mark:
                 return
+            if mark == "{":
+                source.give_back(mark)
+                yield from self._call(reader)
+                continue
             if not (yield from source.ahead(("{",))) or not (yield from source.spaced(("{",))):
                 source.give_back(space + mark)
                 return
