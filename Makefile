@@ -18,6 +18,8 @@ FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
 SOAK_STREAMS ?= 2000
 SOAK_WORKERS ?= 2
+# The tests start programs several thousand times. Without bytecode files each of them compiles the package and its tests again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test browser screenshots bench-page check coverage conformance matrix agents bench bench-store bench-batch soak fuzz docs site lock clean
 
