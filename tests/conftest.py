@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import warnings
 from collections.abc import Iterator
@@ -24,6 +25,13 @@ settings.load_profile("suite")
 
 # A shell starts background jobs with Ctrl-C ignored, and the programs that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Excludes the collected tests and the imported modules from garbage collection. They live as long as the process, and every full
+    collection would visit them all."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
