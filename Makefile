@@ -13,6 +13,8 @@ AGENTS := tests/agents/node_modules
 AGENTS_READY := $(AGENTS)/.package-lock.json
 ALL_AGENTS_READY := $(AGENTS)/.all
 CORPUS ?= ../shared/corpus
+# Processes that run the tests: two for each core of a small machine, because many tests wait for other programs.
+TEST_WORKERS ?= 4
 FUZZ_SECONDS ?= 60
 FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
@@ -68,7 +70,7 @@ $(ALL_AGENTS_READY): tests/agents/package-lock.json tests/agents/package.json
 	touch $(AGENTS_READY) $(ALL_AGENTS_READY)
 
 test: $(READY) $(NODE_READY) $(WEB_READY) $(AGENTS_READY) browser ## run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n $(TEST_WORKERS)
 
 check: $(READY) ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
