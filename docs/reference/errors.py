@@ -67,6 +67,10 @@ CODES = {
     ),
     "cancelled": ("The exchange was stopped.", "Nothing: it was stopped on request."),
     "captured": ("A recording ended the request on purpose.", "Nothing."),
+    "circuit_open": (
+        "Requests for this model of the upstream, or connections to it, failed several times in a row: its circuit breaker is open.",
+        "Wait as long as `retry-after` says, or give the route a fallback. The message repeats the last failure.",
+    ),
     "client_gone": ("The client disconnected before the end of its stream.", "Send the request again, or use `keep`."),
     "config_error": ("A setting is wrong.", "The message names it; `streamglot config show` shows its source."),
     "content_not_kept": ("The content of the turn is not in the store.", "Set `store.content`."),
@@ -176,10 +180,6 @@ CODES = {
     "upstream_refused": (
         "The upstream refused the request.",
         "The message repeats the upstream's message: a key, a quota, a parameter.",
-    ),
-    "upstream_resting": (
-        "The upstream failed several times in a row, and its circuit breaker is open.",
-        "Wait, or give the route a fallback.",
     ),
     "upstream_timeout": ("The upstream was too slow.", "Raise its `timeouts`, or check its load."),
     "upstream_truncated": ("The stream was truncated.", "Send the request again. The partial answer is kept."),

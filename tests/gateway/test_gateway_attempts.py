@@ -9,6 +9,7 @@ import pytest
 
 from gateway.conftest import SHORT_FIRST_BYTE, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
+from gateway.raw import raw
 from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT_AND_CALL, text_chunk
 from gateway.upstream import Cut, Hang, HostileUpstream, Reset, Script, sse, streamed, unfinished, whole
@@ -82,6 +83,51 @@ def test_retry_after_is_respected(upstream: HostileUpstream) -> None:
     assert len(upstream.requests("impatient")) == 1, "longer than a client waits: it is told instead"
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "300ms", "x-ratelimit-reset-tokens": "1m2s"},
+        {"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "2001-01-01T00:00:00Z"},
+        {"x-ratelimit-reset": "1000000000001"},
+        {"retry-after": "0.3", "x-ratelimit-reset-requests": "1h"},
+    ],
+)
+def test_a_rate_limit_is_waited_for(upstream: HostileUpstream, headers: dict[str, str]) -> None:
+    model = f"limited-{next(iter(headers))}"
+    fields = {name.replace("-", "_"): value for name, value in headers.items()}
+    upstream.scripts[model] = [whole({"error": {"message": "slow down"}}, 429, **fields), FINE]
+    with running({"upstreams": upstreams_at(upstream.url, attempts=2, pause=0.001)}) as gateway:
+        assert asked(gateway, "anthropic", f"openai_chat/{model}").text == "Hello world"
+    first, second = upstream.requests(model)
+    if any("0.3" in value or "300ms" in value for value in headers.values()):
+        assert second.at - first.at > 0.2, "as asked, and not the 0.001 of its own"
+
+
+def test_retry_seconds_bounds_all_waits_of_a_request(upstream: HostileUpstream) -> None:
+    upstream.scripts["bounded-wait"] = whole({"error": {"message": "slow down"}}, 429, retry_after="0.2")
+    with running({"upstreams": upstreams_at(upstream.url, attempts=9, pause=0.001, retry_seconds=0.5)}) as gateway:
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/bounded-wait"))
+    assert answer.status == 429
+    assert answer.headers["retry-after"] == "1"
+    assert len(upstream.requests("bounded-wait")) == 3
+
+
+def test_a_wait_is_shown_while_it_lasts(upstream: HostileUpstream) -> None:
+    upstream.scripts["shown-wait"] = whole({"error": {"message": "slow down"}}, 429, retry_after="25")
+    with (
+        running({"upstreams": upstreams_at(upstream.url, attempts=3)}) as gateway,
+        raw(gateway.port) as one,
+    ):
+        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/shown-wait"), {"x-request-id": "shown-wait"})
+        until(lambda: any(row["wait"] for row in gateway.ask("/overview").json()["open"]))
+        [row] = gateway.ask("/overview").json()["open"]
+        with raw(gateway.port) as feed:
+            feed.send(b"GET /approvals/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            seen = feed.read_until(b"shown-wait")
+    assert row["wait"] == {"upstream": "openai_chat", "seconds": 25.0, "attempt": 2, "attempts": 3, "asked": True}
+    assert b'"waits":[{"request_id":"shown-wait"' in seen
+
+
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 def test_nothing_is_tried_again_once_an_event_has_left(upstream: HostileUpstream, client: str) -> None:
     model = f"left-{client}"
@@ -146,12 +192,14 @@ def test_a_failing_upstream_opens_its_circuit_breaker(upstream: HostileUpstream)
             assert asked(gateway, "openai_chat", "openai_chat/failing").status == 503
         answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/failing"))
         assert answer.status == 503
-        assert answer.json()["error"]["code"] == "upstream_resting"
+        assert answer.json()["error"]["code"] == "circuit_open"
+        assert "busy" in answer.json()["error"]["message"], "the last real cause"
         assert 3000 < int(answer.headers["retry-after"]) <= 3600
         assert len(upstream.requests("failing")) == 3, "it was not asked"
         assert b'streamglot_upstream_open{upstream="openai_chat"} 1.0' in gateway.ask("/metrics").body
         assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "open"
-        gateway.gateway.pool._breakers["openai_chat"]._opened -= 3600  # an hour passes
+        pool = gateway.gateway.pool
+        pool.breakers(pool.routes.upstreams["openai_chat"])._models["failing"].opened -= 3600  # an hour passes
         upstream.scripts["failing"] = FINE
         assert asked(gateway, "openai_chat", "openai_chat/failing").text == "Hello world"
         assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "closed"
@@ -192,8 +240,66 @@ def test_a_narrow_pattern_takes_precedence_over_a_wide_one() -> None:
     wide, narrow = Upstream(name="wide"), Upstream(name="narrow", models=["claude-*"])
     named = Upstream(name="named", models=["claude-x"])
     routes = Routes([wide, narrow, named], [])
-    assert [one.upstream.name for one in routes.find("claude-x", lambda: 0.0)] == ["named", "narrow", "wide"]
+    assert [one.upstream.name for one in routes.find("claude-x", lambda: 0.0)] == ["named", "narrow"]
     assert [one.upstream.name for one in routes.find("other", lambda: 0.0)] == ["wide"]
+
+
+def test_a_catch_all_gets_no_prompt_that_failed_elsewhere() -> None:
+    first, second = Upstream(name="first", models={"*": "any"}), Upstream(name="second")
+    named = [Upstream(name=name, models=["shared", "*"]) for name in ("one", "two")]
+    assert [one.upstream.name for one in Routes([first, second], []).find("m", lambda: 0.0)] == ["first"]
+    both = Routes([second, *named], []).find("shared", lambda: 0.0)
+    assert [one.upstream.name for one in both] == ["one", "two"], "both name it: they are a route of two"
+
+
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_a_failed_prompt_stays_with_its_upstream_and_the_client_gets_that_error(upstream: HostileUpstream, client: str) -> None:
+    model = f"own-{client}"
+    upstream.scripts[model] = whole({"error": {"message": "the plan has run out"}}, 402)
+    named = {**upstreams_at(upstream.url, attempts=1)["openai_chat"], "models": [model]}
+    other = upstreams_at(upstream.url, attempts=1)["anthropic"]
+    with running({"upstreams": {"work": named, "claude": other}}) as gateway:
+        found = asked(gateway, client, model)
+    assert found.status == 402
+    assert "the plan has run out" in str(found.error)
+    assert len(upstream.requests(model)) == 1
+
+
+def test_if_all_of_a_route_fail_the_client_gets_the_first_error(upstream: HostileUpstream) -> None:
+    upstream.scripts["first-model"] = whole({"error": {"message": "quota used up"}}, 429)
+    upstream.scripts["second-model"] = whole({"error": {"message": "wrong key"}}, 401)
+    with running({"upstreams": two(upstream, attempts=1), "routes": [route()]}) as gateway:
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "ours", False))
+    assert answer.status == 429
+    assert "quota used up" in answer.json()["error"]["message"]
+
+
+def test_a_broken_model_does_not_block_the_others_of_its_upstream(upstream: HostileUpstream) -> None:
+    upstream.scripts["broken"], upstream.scripts["sound"] = BUSY, FINE
+    settings = {"attempts": 3, "pause": 0.001, "breaker": {"failures": 2, "seconds": 3600}}
+    with running({"upstreams": upstreams_at(upstream.url, **settings)}) as gateway:
+        for _ in range(2):
+            asked(gateway, "openai_chat", "openai_chat/broken")
+        assert len(upstream.requests("broken")) == 6, "the attempts of one request count once"
+        assert asked(gateway, "openai_chat", "openai_chat/sound").text == "Hello world"
+        blocked = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/broken"))
+        assert blocked.json()["error"]["code"] == "circuit_open"
+        assert len(upstream.requests("broken")) == 6
+        states = {row["name"]: row for row in gateway.ask("/overview").json()["upstreams"]}
+        assert states["openai_chat"]["state"] == "closed"
+        assert list(states["openai_chat"]["blocked_models"]) == ["broken"]
+        assert gateway.ask("/ready").status == 200
+
+
+def test_an_upstream_that_cannot_be_reached_is_blocked_for_all_models() -> None:
+    upstreams = upstreams_at("http://127.0.0.1:9", attempts=1, breaker={"failures": 2, "seconds": 3600})
+    with running({"upstreams": {"box": upstreams["openai_chat"]}}) as gateway:
+        codes = []
+        for model in ("a", "b", "c"):
+            answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", f"box/{model}"))
+            codes.append(answer.json()["error"]["code"])
+    assert codes == ["upstream_unreachable", "upstream_unreachable", "circuit_open"]
+    assert "cannot be reached" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("cut", ["whole", "end_comes_later"])

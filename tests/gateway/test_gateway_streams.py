@@ -121,7 +121,7 @@ def test_a_hang_up_during_a_retry_delay_ends_the_request(upstream: HostileUpstre
     ):
         one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/gone-pause"), {"x-request-id": "gone-pause"})
         upstream.wait_for("gone-pause", lambda seen: seen.over)
-        until(lambda: gateway.gateway.pool._breakers["openai_chat"]._failed)
+        until(lambda: any(one.record.wait for one in gateway.gateway.open_requests(None)))
         one.hang_up()
         assert gateway.line("gone-pause")["ending"] == "client_gone"
     assert len(upstream.requests("gone-pause")) == 1

@@ -10,10 +10,11 @@ from ..engine.exchange import Passthrough
 from ..engine.limiter import ConcurrencyLimit
 from ..engine.pool import UpstreamPool
 from ..engine.record import ExchangeRecord
-from ..engine.upstream_request import UpstreamRequest, retry_seconds
+from ..engine.upstream_request import UpstreamRequest
 from ..engine.upstream_stream import EventSource
 from ..messages import Request
 from ..upstream import Upstream
+from ..upstream.rate_limits import retry_seconds
 from .pace import UpstreamPace
 from .shared_limits import SharedLimits
 

@@ -7,12 +7,10 @@ together (``shared_limits.py``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Final
 
-from msgspec import Struct
+from ..upstream.rate_limits import Limit, limits_in
 
 FIRST_PAUSE: Final = 1.0
 """Seconds without calls after a 429 without a time. It doubles with each 429 in a row."""
@@ -22,19 +20,6 @@ ROUND_SECONDS: Final = 1.0
 """Seconds. Refusals within this time count as one, because all calls in progress are refused together."""
 SMOOTHING: Final = 0.1
 """The weight of the newest answer in the mean size of a call."""
-_HEADER: Final = re.compile(
-    r"(?:.*-)?ratelimit-(?:(?P<what>limit|remaining|reset)-(?P<unit>requests|tokens)|(?P<unit2>requests|tokens)-(?P<what2>limit|remaining|reset))"
-)
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class Limit(Struct, frozen=True):
-    """A limit that an upstream reported: ``left`` of ``limit`` until ``reset`` seconds from now. ``limit`` may be unknown."""
-
-    left: float
-    reset: float
-    limit: float | None = None
 
 
 class UpstreamPace:
@@ -98,38 +83,3 @@ class UpstreamPace:
             else:
                 intervals.append(limit.reset / calls)
         self._interval = min(LONGEST_PAUSE, max(intervals))
-
-
-def limits_in(headers: Mapping[str, str], wall_clock: float) -> dict[str, Limit]:
-    """Returns the limits that headers report completely, by their unit: ``requests`` or ``tokens``."""
-    found: dict[tuple[str, str], str] = {}
-    for name, value in headers.items():
-        if "ratelimit" in name and (match := _HEADER.fullmatch(name.lower())):
-            found[match["unit"] or match["unit2"], match["what"] or match["what2"]] = value
-    limits: dict[str, Limit] = {}
-    for unit in ("requests", "tokens") if found else ():
-        left, reset = _number(found.get((unit, "remaining"), "")), _seconds(found.get((unit, "reset"), ""), wall_clock)
-        if left is not None and reset is not None:
-            limits[unit] = Limit(left, reset, _number(found.get((unit, "limit"), "")))
-    return limits
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0.0 <= value < 1e15 else None
-
-
-def _seconds(text: str, wall_clock: float) -> float | None:
-    """Parses a duration in a header: 6m0s, 20ms, a number of seconds, or a date."""
-    plain = _number(text)
-    if plain is not None:
-        return plain
-    if text and _DURATION.sub("", text) == "":
-        return sum(float(amount) * _UNITS[unit] for amount, unit in _DURATION.findall(text))
-    try:
-        return max(0.0, datetime.fromisoformat(text).timestamp() - wall_clock)
-    except (ValueError, OverflowError, OSError):
-        return None

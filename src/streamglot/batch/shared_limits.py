@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from ..errors import ConfigError
 from ..tasks import WriteLine, within
+from ..upstream.rate_limits import Limit
 from .limit_script import AHEAD_MS, PREFIX, SCRIPT
-from .pace import LONGEST_PAUSE, Limit, UpstreamPace
+from .pace import LONGEST_PAUSE, UpstreamPace
 
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0

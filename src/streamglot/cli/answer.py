@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..client import Client, Stream
 from ..engine.background_recorder import BackgroundRecorder
+from ..engine.record import UpstreamWait
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError
 from ..messages import Request, Response, TokenCounts
@@ -73,6 +74,7 @@ def answer(client: Client, request: Request, display: DisplayOptions, recorder: 
     """Sends the request, prints the answer, records it, and reports errors on standard error."""
     model = client.pool.routes.named(request.model)
     stream = client.stream(request, recorder=recorder.recorder(request, model))
+    stream.record.on_wait = _print_wait
     approval = client.pool.tools.approve
     if isinstance(approval, Approval):
         approval.is_shown = lambda: stream.caught_up
@@ -96,6 +98,12 @@ def answer(client: Client, request: Request, display: DisplayOptions, recorder: 
     if stream.dropped:
         print_error(f"upstream {stream.upstream!r} cannot express: {', '.join(stream.dropped)}")
     return answered
+
+
+def _print_wait(wait: UpstreamWait | None) -> None:
+    """Says on standard error who asked to wait, for how long, and which attempt follows."""
+    if wait is not None:
+        print_status(wait.sentence())
 
 
 def _show(stream: Stream, printer: Printer, box: Collect) -> int:

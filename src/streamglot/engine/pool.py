@@ -21,7 +21,7 @@ from ..stages.stage import ExchangeContext, StageFactory
 from ..tasks import WriteLine
 from ..tools import ToolExecutor, ToolRegistry, ToolsConfig
 from ..upstream import Upstream
-from ..upstream.breaker import Breaker
+from ..upstream.breaker import UNREACHABLE, Breaker, Breakers
 from ..upstream.connection_pool import ConnectionPool
 from ..upstream.discovery import Found, discover
 from ..upstream.local import ALIAS, NAME, LocalServer, local_server, missing
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 REPLAY: Final = "replay"
 """The built-in upstream that repeats its input."""
+CAUSE_CHARS: Final = 300
+"""Characters of the last failure in the error of an open circuit breaker: what an upstream says first."""
 TICK_SECONDS: Final = 0.25
 """Seconds between two checks of time limits: fine enough for limits of a few seconds."""
 LATE_SECONDS: Final = 3 * TICK_SECONDS
@@ -109,7 +111,7 @@ class UpstreamPool:
         self.approval_sharing: ApprovalSharing | None = None
         self.tracer: EngineTracer | None = None
         self._random = random.Random()
-        self._breakers: dict[str, Breaker] = {}
+        self._breakers: dict[str, Breakers] = {}
         self._limits: dict[str, ConcurrencyLimit] = {}
 
     # --- life cycle
@@ -163,7 +165,7 @@ class UpstreamPool:
         self.loaded, self.routes, self.stages, self.observers, self.tools = loaded, routes, stages, observers, tools
         for upstream in upstreams:
             self.limit(upstream).resize(upstream.concurrent, config.server.wait)
-            self.breaker(upstream).settings = upstream.breaker
+            self.breakers(upstream).configure(upstream.breaker)
 
     def _tools_of(self, config: Config) -> ToolExecutor:
         """Returns the tools of a configuration. Tool servers with unchanged settings keep running."""
@@ -315,27 +317,30 @@ class UpstreamPool:
             limit = self._limits[upstream.name] = ConcurrencyLimit(upstream.concurrent, wait, f"upstream {upstream.name!r}")
         return limit
 
-    def breaker(self, upstream: Upstream) -> Breaker:
-        breaker = self._breakers.get(upstream.name)
-        if breaker is None:
-            breaker = self._breakers[upstream.name] = Breaker(upstream.breaker)
-        return breaker
+    def breakers(self, upstream: Upstream) -> Breakers:
+        breakers = self._breakers.get(upstream.name)
+        if breakers is None:
+            breakers = self._breakers[upstream.name] = Breakers(upstream.breaker)
+        return breakers
 
-    def circuit_open(self, upstream: Upstream) -> StreamglotError:
-        """Returns the error for an upstream whose circuit breaker is open."""
-        wait = self.breaker(upstream).wait(self.clock())
+    def circuit_open(self, upstream: Upstream, model: str, breaker: Breaker) -> StreamglotError:
+        """Returns the error for a request that this open circuit breaker blocks. It names the last failure."""
+        wait, cause = breaker.wait(self.clock()), breaker.cause
+        unreachable = cause is not None and cause.code == UNREACHABLE
+        subject = f"upstream {upstream.name!r}" if unreachable else f"the model {model!r} of upstream {upstream.name!r}"
+        last = f" The last failure: {cause.message[:CAUSE_CHARS]}" if cause is not None else ""
         return UpstreamError(
-            f"upstream {upstream.name!r} failed {upstream.breaker.failures} times in a row and gets no calls for {wait:.0f} s; "
-            "try again then, or add another upstream as a fallback",
-            code="upstream_resting",
+            f"{subject} failed {upstream.breaker.failures} times in a row and gets no calls for {wait:.0f} s (its circuit breaker is "
+            f"open); try again then, or add another upstream as a fallback.{last}",
+            code="circuit_open",
             status=503,
-            detail={"retry_after": wait},
+            detail={"retry_after": wait, **({"cause": cause.code} if cause is not None else {})},
         )
 
     def states(self) -> dict[str, str]:
-        """Returns the state of every upstream's circuit breaker."""
+        """Returns the state of every upstream's circuit breakers."""
         now = self.clock()
-        return {name: self.breaker(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
+        return {name: self.breakers(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
 
     def services(self, context: ExchangeContext) -> Services:
         """Returns the services for the questions of this exchange's stages."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct, field
@@ -51,6 +52,25 @@ def clean_id(given: str) -> str:
     return _NOT_IN_AN_ID.sub("", given[: 2 * ID_CHARS])[:ID_CHARS]
 
 
+class UpstreamWait(Struct, frozen=True):
+    """A wait of ``seconds`` before ``attempt``, one of at most ``attempts``, at an upstream. ``status`` is that of the failure
+    before, ``asked`` whether the upstream asked for the wait."""
+
+    upstream: str
+    seconds: float
+    attempt: int
+    attempts: int
+    status: int
+    asked: bool
+
+    def sentence(self) -> str:
+        """Who asked to wait, for how long, and which attempt follows."""
+        then = f"attempt {self.attempt} of {self.attempts} follows"
+        if self.asked:
+            return f"upstream {self.upstream!r} asks to wait {self.seconds:.3g} s (status {self.status}); {then}"
+        return f"upstream {self.upstream!r} failed (status {self.status}); {then} in {self.seconds:.2g} s"
+
+
 class ExchangeRecord(Struct):
     """Times are from the gateway's clock.
 
@@ -58,6 +78,7 @@ class ExchangeRecord(Struct):
     ``ending`` is the actual one: end, length, …, truncated, client_gone, error. ``usage`` is what the upstream reported; if that
     is incomplete, ``estimated`` counts against a key. ``session`` and ``turn`` are the ids of the stored conversation and turn, if
     they are stored. ``blocks``, ``waits`` and ``failures`` are the exchange's timeline, in seconds since ``began``.
+    ``wait`` is the pause before the next attempt, while it lasts; ``on_wait`` is called when it begins and ends.
     """
 
     request_id: str
@@ -89,6 +110,8 @@ class ExchangeRecord(Struct):
     blocks: list[tuple[float, str]] = field(default_factory=list)
     waits: list[JsonObject] = field(default_factory=list)
     failures: list[JsonObject] = field(default_factory=list)
+    wait: UpstreamWait | None = None
+    on_wait: Callable[[UpstreamWait | None], None] | None = None
     _earlier: Usage | None = None
 
     def seen(self, events: list[Event], now: float) -> None:
@@ -124,6 +147,11 @@ class ExchangeRecord(Struct):
                 self._earlier = self.usage
             if kind in _BLOCKS and len(self.blocks) < MAX_MARKS:
                 self.blocks.append((now - self.began, kind.__name__))
+
+    def set_wait(self, wait: UpstreamWait | None) -> None:
+        self.wait = wait
+        if self.on_wait is not None:
+            self.on_wait(wait)
 
     def waited(self, subject: str, label: str, since: float, now: float) -> None:
         """Records a wait for a judge, a tool or a person."""
@@ -197,7 +225,7 @@ class ExchangeRecord(Struct):
 _OWN_CODES: Final = frozenset(
     (
         *(error.code for error in (UpstreamError, UpstreamProtocolError, UpstreamRefused, UpstreamTimeout, UpstreamTruncated)),
-        *("upstream_empty", "upstream_unreachable", "upstream_resting", "tool_call_parse_error", "not_json"),
+        *("upstream_empty", "upstream_unreachable", "circuit_open", "tool_call_parse_error", "not_json"),
         *faults.KIND_OF.values(),
     )
 )

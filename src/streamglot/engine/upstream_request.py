@@ -8,8 +8,6 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -30,6 +28,7 @@ from ..messages import Message, Request, TextPart
 from ..tools.own_calls import with_own_calls
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.providers import abilities_of
+from ..upstream.rate_limits import retry_seconds, sensible
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
 from ..upstream.secrets import HIDDEN, SecretMask, shown_url
@@ -37,7 +36,7 @@ from .conversation import ConversationState, SentRequest
 from .exchange import Passthrough
 from .limiter import ConcurrencyLimit
 from .pipeline import Pipeline, format_of, with_tools_as_text
-from .record import ExchangeRecord
+from .record import ExchangeRecord, UpstreamWait
 from .trace import AttemptTrace
 from .upstream_stream import ErrorContext, UpstreamStream
 
@@ -47,19 +46,15 @@ if TYPE_CHECKING:
 FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
 """Statuses after which another upstream is tried, in addition to all server errors."""
 LONGEST_PAUSE: Final = 8.0
-"""Seconds. If the pause between two attempts would be longer, the client gets the error and can retry later."""
+"""Seconds. Pauses grow up to this. Where another candidate follows, no more than this is waited for one: it can answer at once."""
 CALL_PREFIX_CHARS: Final = 24
 """Characters of a random id that begin call ids. 96 bits do not repeat, and some providers accept at most 40 characters."""
-LONGEST_RETRY: Final = 86_400.0
-"""Seconds: one day. Clients sleep for as long as Retry-After says, and no upstream needs more."""
 ERROR_BYTES: Final = 2**18
 """Bytes of an error's body that are read."""
 SHOWN_HEADERS: Final = ("accept", "content-type", "x-request-id", "-version", "-beta")
 """Suffixes of header names whose values contain no secret and are recorded. Of other headers only the names are recorded."""
 LOCATION_CHARS: Final = 200
 """Characters of a redirect's target that an error shows."""
-_NUMBER: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,9})?")
-"""A time in a header: no sign, no exponent, no infinity."""
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 """The value of a header, as defined by RFC 9110."""
 
@@ -100,57 +95,76 @@ class UpstreamRequest:
     async def open(self, candidates: list[Candidate]) -> UpstreamStream:
         """Returns the stream of the first candidate that answers.
 
-        Retries a failed candidate after a pause, then tries the next.
+        Retries a failed candidate after a pause, then tries the next. If all fail, raises the error of the first that was asked.
         """
         failure: StreamglotError | None = None
-        for candidate in candidates:
+        blocked: StreamglotError | None = None
+        for place, candidate in enumerate(candidates, 1):
             try:
-                return await self._attempts(candidate)
+                return await self._attempts(candidate, is_last=place == len(candidates))
             except _CircuitOpen as skipped:
-                failure = failure or skipped.error
+                blocked = blocked or skipped.error
             except StreamglotError as error:
-                failure = error
+                failure = failure or error
                 if error.status not in FALL_BACK_ON and error.status < 500 and not isinstance(error, Unsupported):
                     break
+        failure = failure or blocked
         assert failure is not None
         raise failure
 
-    async def _attempts(self, candidate: Candidate) -> UpstreamStream:
-        pool, upstream = self._pool, candidate.upstream
-        breaker = pool.breaker(upstream)
+    async def _attempts(self, candidate: Candidate, *, is_last: bool) -> UpstreamStream:
+        pool, upstream, model = self._pool, candidate.upstream, candidate.model
+        breakers = pool.breakers(upstream)
+        blocking = breakers.blocking(model, pool.clock())
+        if blocking is not None:
+            raise _CircuitOpen(pool.circuit_open(upstream, model, blocking))
+        attempts = max(1, upstream.attempts)
+        left = upstream.retry_seconds if is_last else min(upstream.retry_seconds, LONGEST_PAUSE)
         failure: StreamglotError | None = None
-        for attempt in range(max(1, upstream.attempts)):
-            if failure is not None:
-                pause = _pause(attempt, upstream.pause, failure)
-                if not failure.retryable or isinstance(failure, UpstreamTimeout) or pause > LONGEST_PAUSE:
-                    break
-                await asyncio.sleep(pause)
-            if not breaker.allows(pool.clock()):
-                if failure is None:
-                    raise _CircuitOpen(pool.circuit_open(upstream))
-                break
-            self._record.attempts += 1
-            self._record.upstream, self._record.upstream_dialect = upstream.name, upstream.dialect
-            since = pool.clock()
-            try:
-                source = await self._ask(candidate)
-            except StreamglotError as error:
-                failure = error
-                self._record.attempt_failed(error, candidate.model, since, pool.clock())
-                if error.origin != "upstream":
-                    breaker.released()
-                elif error.status >= 500:
-                    breaker.failed(pool.clock())
+        try:
+            for attempt in range(1, attempts + 1):
+                if failure is not None:
+                    pause = _pause(attempt - 1, upstream.pause, failure)
+                    if not failure.retryable or isinstance(failure, UpstreamTimeout) or pause > left:
+                        break
+                    left -= pause
+                    await self._wait(pause, failure, attempt, attempts)
+                    if breakers.is_open(model, pool.clock()):
+                        break
+                self._record.attempts += 1
+                self._record.upstream, self._record.upstream_dialect = upstream.name, upstream.dialect
+                since = pool.clock()
+                try:
+                    source = await self._ask(candidate)
+                except StreamglotError as error:
+                    failure = error
+                    self._record.attempt_failed(error, model, since, pool.clock())
                 else:
-                    breaker.succeeded()
-            except BaseException:
-                breaker.released()
-                raise
-            else:
-                breaker.succeeded()
-                return source
+                    breakers.succeeded(model, pool.clock())
+                    return source
+        except BaseException:
+            breakers.released(model)
+            raise
         assert failure is not None
+        if failure.origin != "upstream":
+            breakers.released(model)
+        elif failure.status >= 500:
+            breakers.failed(model, pool.clock(), failure)
+        else:
+            breakers.succeeded(model, pool.clock())
         raise failure
+
+    async def _wait(self, seconds: float, failure: StreamglotError, attempt: int, attempts: int) -> None:
+        """Waits before the next attempt. The record says so meanwhile."""
+        record, since = self._record, self._pool.clock()
+        asked = retry_after_of(failure) is not None
+        record.set_wait(UpstreamWait(record.upstream, seconds, attempt, attempts, failure.status, asked))
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            record.set_wait(None)
+            if asked:
+                record.waited("upstream", record.upstream, since, self._pool.clock())
 
     async def _ask(self, candidate: Candidate) -> UpstreamStream:
         """Makes one attempt and waits for the first meaningful event."""
@@ -336,32 +350,12 @@ async def refused(answer: UpstreamResponse) -> UpstreamError:
     return error
 
 
-def retry_seconds(headers: Mapping[str, str]) -> float | None:
-    """Returns a Retry-After (milliseconds, seconds or a date) in seconds; None for anything else."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name, "").strip()
-        if _NUMBER.fullmatch(text):
-            return _sensible(float(text) * unit)
-    try:
-        when = parsedate_to_datetime(headers.get("retry-after", ""))
-        if when.tzinfo is None:  # RFC 5322 writes UTC of an unknown place as -0000
-            when = when.replace(tzinfo=UTC)
-        return _sensible(max(0.0, (when - datetime.now(UTC)).total_seconds()))
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
 def retry_after_of(error: StreamglotError) -> float | None:
     """Returns the time to wait, if the error gives one."""
     seconds = getattr(error, "retry_after", None)
     if seconds is None and error.detail is not None:
         seconds = error.detail.get("retry_after")
-    return _sensible(seconds) if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) else None
-
-
-def _sensible(seconds: float) -> float | None:
-    """Returns the time if a client can wait for it; None otherwise."""
-    return float(min(seconds, LONGEST_RETRY)) if seconds >= 0 else None
+    return sensible(seconds) if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) else None
 
 
 def _pause(attempt: int, first: float, failure: StreamglotError) -> float:

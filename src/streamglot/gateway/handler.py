@@ -70,6 +70,7 @@ class RequestHandler:
         self._gateway = gateway
         self._endpoint = endpoint
         self._dialect = dialect(endpoint.dialect)
+        self.record.on_wait = lambda _: gateway.live.changed()
         self._response = ResponseWriter(gateway, endpoint, call, self.record, self.stop)
         self._model_in_path = model_in_path
         self._body: JsonObject = {}

@@ -18,6 +18,8 @@ MODELS: Final = 1024
 MODEL_CHARS: Final = 2048
 """The longest model name in characters: that of a cloud resource. Names are cached, so their length must be limited."""
 
+CATCH_ALL: Final = 1_000
+"""The rank of an upstream whose pattern is only ``*``. A narrower pattern ranks lower by its length."""
 MODEL_NOT_FOUND: Final = "model_not_found"
 
 
@@ -100,7 +102,10 @@ class Routes:
                 code=MODEL_NOT_FOUND,
                 status=404,
             )
-        return [], sorted(found, key=lambda candidate: _pattern_rank(candidate.upstream, model))
+        named = [candidate for candidate in found if _pattern_rank(candidate.upstream, model) < CATCH_ALL]
+        if not named:  # a catch-all serves what no other upstream names, and no prompt goes to a second one unasked
+            return [], found[:1]
+        return [], sorted(named, key=lambda candidate: _pattern_rank(candidate.upstream, model))
 
     def check(self, model: str) -> None:
         """Raises RequestError if no upstream serves the model."""
@@ -184,8 +189,8 @@ def _by_weight(weighted: list[tuple[float, Candidate]], chance: Callable[[], flo
 
 
 def _pattern_rank(upstream: Upstream, model: str) -> int:
-    """Ranks how an upstream lists a model: 0 for its exact name, more for broader patterns."""
+    """Ranks how an upstream lists a model: 0 for its exact name, more for broader patterns, ``CATCH_ALL`` for ``*``."""
     if model in upstream.models:
         return 0
     matching = [pattern for pattern in upstream.models if fnmatchcase(model, pattern)]
-    return 1000 - max((len(pattern.strip("*")) for pattern in matching), default=0)
+    return max(1, CATCH_ALL - max((len(pattern.strip("*")) for pattern in matching), default=0))

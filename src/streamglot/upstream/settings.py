@@ -45,6 +45,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     - ``tools``: send tools natively, or describe them in the prompt for a model without tool support.
     - ``concurrent``: the maximum number of simultaneous streams; 0 means no limit.
     - ``attempts`` and ``pause``: how many times a request is tried, and the seconds before the second attempt.
+    - ``retry_seconds``: the longest time that one request waits between its attempts, all waits together. An upstream that asks to
+      wait longer gets no second attempt; where a route has another upstream, no more than 8 s are waited.
     - ``merge``: kinds of small requests that are sent upstream as one if they arrive within ``merge_seconds`` of each other.
     - ``breaker``: when the circuit breaker opens. ``rest`` is its former name and still accepted.
     - ``ca_file``: a file with certificate authorities to trust in addition to the system's.
@@ -71,6 +73,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     concurrent: int = 0
     attempts: int = 3
     pause: float = 0.25
+    retry_seconds: float = 30.0
     pass_key: bool = False
     merge: list[Literal["embeddings", "completions"]] = field(default_factory=lambda: ["embeddings"])
     merge_seconds: float = 0.003

@@ -1,12 +1,13 @@
 """The approvals API: lists the calls that wait for a person's decision, and takes the decision.
 
 GET  /approvals          the open questions of all workers; a key sees its own, the operator all
-GET  /approvals/events   the list as a stream, sent again whenever it changes
+GET  /approvals/events   the list and the waits for upstreams as a stream, sent again whenever they change
 POST /approvals/{id}     {"approved": true, "text": "changed arguments"} or {"approved": false, "message": "why"}
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,12 +19,13 @@ from ...errors import RequestError
 from ...json_types import JsonObject
 from ..http.asgi import read_body
 from ..http.call import json_object
-from ..observe.live import live_feed
+from ..observe.live import live_feed, shown_wait
 from .resume import seen_by
 from .store_view import id_in, json_reply
 
 if TYPE_CHECKING:
     from ..app import Gateway
+    from ..handler import RequestHandler
 
 
 def approval_routes(gateway: Gateway) -> list[Route]:
@@ -34,6 +36,11 @@ def approval_routes(gateway: Gateway) -> list[Route]:
         """Returns the questions that this caller may decide."""
         key = key_of(http)
         return {"approvals": [request for request in gateway.approvals.seen() if key in (None, request.key)]}
+
+    def shown_to(http: HttpRequest) -> JsonObject:
+        """Returns what a chat shows beside the stream: the questions, and the requests that wait for an upstream."""
+        caller = gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
+        return {**open_to(http), "waits": waiting_requests(gateway.open_requests(caller))}
 
     async def listed(http: HttpRequest) -> Response:
         key_of(http)
@@ -46,7 +53,7 @@ def approval_routes(gateway: Gateway) -> list[Route]:
         await gateway.approvals.refresh()
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         quiet = gateway.server.keep_alive_seconds
-        feed = live_feed(gateway.live, "approvals", lambda: open_to(http), lambda: gateway.stopping, quiet=quiet)
+        feed = live_feed(gateway.live, "approvals", lambda: shown_to(http), lambda: gateway.stopping, quiet=quiet)
         return StreamingResponse(feed, 200, headers, "text/event-stream")
 
     async def decide(http: HttpRequest) -> Response:
@@ -68,3 +75,9 @@ def approval_routes(gateway: Gateway) -> list[Route]:
         Route("/approvals/events", events, methods=["GET"]),
         Route("/approvals/{id}", decide, methods=["POST"]),
     ]
+
+
+def waiting_requests(running: Iterable[RequestHandler]) -> list[JsonObject]:
+    """Returns the requests that wait before their next attempt at an upstream."""
+    waits = ((handler.record.request_id, handler.record.wait) for handler in running)
+    return [{"request_id": id, **shown_wait(wait)} for id, wait in waits if wait is not None]

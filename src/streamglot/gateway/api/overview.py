@@ -118,8 +118,17 @@ def _upstreams(gateway: Gateway) -> list[JsonObject]:
     rows = []
     for name, state in pool.states().items():
         upstream = pool.routes.upstreams[name]
-        wait = pool.breaker(upstream).wait(now) if state == "open" else 0.0
-        rows.append({"name": name, "dialect": upstream.dialect, "state": state, "wait": round(wait, 1), "place": upstream.place})
+        breakers = pool.breakers(upstream)
+        wait = breakers.wait(now) if state == "open" else 0.0
+        row: JsonObject = {
+            "name": name,
+            "dialect": upstream.dialect,
+            "state": state,
+            "wait": round(wait, 1),
+            "place": upstream.place,
+        }
+        blocked = {model: round(breaker.wait(now), 1) for model, breaker in breakers.open_models(now).items()}
+        rows.append({**row, "blocked_models": blocked} if blocked else row)
     return rows
 
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ...engine.observer import ExchangeResult, Observer
-from ...engine.record import ExchangeRecord
+from ...engine.record import ExchangeRecord, UpstreamWait
 from ...errors import RequestError
 from ...framing import sse
 from ...json_types import JsonObject
@@ -226,12 +226,25 @@ def open_exchange(record: ExchangeRecord, now: float) -> JsonObject:
         "upstream": record.upstream,
         "key": record.key,
         "attempts": record.attempts,
+        "wait": shown_wait(record.wait) if record.wait is not None else None,
         "seconds": round(now - record.began, 3),
         "first_event": round(record.first_event - record.began, 3) if record.first_event else None,
         "silent": round(now - record.last_event, 3) if record.last_event else None,
         "events": record.events,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
+    }
+
+
+def shown_wait(wait: UpstreamWait) -> JsonObject:
+    """Returns a wait as pages show it. It does not change while it lasts: a page counts the seconds."""
+    seconds = round(wait.seconds, 3)
+    return {
+        "upstream": wait.upstream,
+        "seconds": seconds,
+        "attempt": wait.attempt,
+        "attempts": wait.attempts,
+        "asked": wait.asked,
     }
 
 

@@ -10,6 +10,7 @@ export const STATES = {
   calling: "Calling a tool",
   running: "Running a tool",
   judging: "Waiting for approval",
+  retrying: "Waiting for the upstream",
   done: "Done",
   stopped: "Stopped",
   error: "Failed",
@@ -32,6 +33,8 @@ export class Answer extends Store {
   turnId = "";
   streamId = "";
   began = 0;
+  waitAttempt = 0; // the attempt that the upstream is waited for now, and when that wait was first seen
+  waitBegan = 0;
   firstAt = 0;
   endedAt = 0;
   chars = 0;

@@ -5,7 +5,7 @@ import { approvalsFeed } from "../feed.js";
 import { Store } from "../lib/store.js";
 import { say } from "../ui.js";
 import { Answer, STATES, fromStored, storedAnswer, takeTimes, toMessages } from "./answer.js";
-import { shownState } from "./approvals.js";
+import { shownState, shownWords } from "./approvals.js";
 
 const PENDING = "streamglot.pending"; // the request id of an answer whose session the page's address does not name yet
 const STOP_MILLISECONDS = 3000; // how long a stopped stream may take to end before its connection is cut
@@ -129,7 +129,10 @@ export class Conversation extends Store {
     let told = answer.state;
     const tell = () => {
       const state = shownState(answer);
-      if (number === this.#number && state !== told) say(STATES[(told = state)]);
+      if (number === this.#number && state !== told) {
+        told = state;
+        say(shownWords(answer));
+      }
       if (!answer.live) leave();
     };
     const watched = [approvalsFeed.use(), approvalsFeed.watch(tell)];

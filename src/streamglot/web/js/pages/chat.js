@@ -2,8 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { request } from "../api.js";
-import { STATES } from "../chat/answer.js";
-import { useShownState } from "../chat/approvals.js";
+import { shownWords, useShownState } from "../chat/approvals.js";
 import { Composer } from "../chat/composer.js";
 import { Conversation } from "../chat/conversation.js";
 import { AnswerTurn, Numbers, UserTurn } from "../chat/messages.js";
@@ -186,8 +185,8 @@ function StatusLine({ answer }) {
   }, [live]);
   return html`<div class="status-line small" data-state=${state}>
     ${answer
-      ? html`<span class=${`dot ${{ error: "bad", done: "good", judging: "warn" }[state] ?? ""} ${live ? "pulse" : ""}`}></span>
-          <span>${STATES[state]}</span>
+      ? html`<span class=${`dot ${{ error: "bad", done: "good", judging: "warn", retrying: "warn" }[state] ?? ""} ${live ? "pulse" : ""}`}></span>
+          <span>${shownWords(answer)}</span>
           ${live ? html`<${Numbers} answer=${answer} /><span class="spacer"></span><span class="muted hint-keys"><kbd>Esc</kbd> stops</span>` : null}`
       : html`<span class="muted hint-keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> begins a line</span>`}
   </div>`;
