@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -38,7 +39,8 @@ class Client:
     model, and the ``upstreams`` given here. If some are given, nothing is discovered unless ``discover`` is True.
 
     ``tools`` are functions, tools, or globs of tools that the configuration enables. The client runs calls of them and returns
-    their results to the model, unless ``run_tools`` is False. ``policies`` judge every request and answer.
+    their results to the model, unless ``run_tools`` is False. ``policies`` judge every request and answer. ``model_lists`` is a
+    folder that keeps the lists of models of upstreams for the next process.
     """
 
     def __init__(
@@ -51,13 +53,20 @@ class Client:
         environment: Mapping[str, str] | None = None,
         discover: bool | None = None,
         policies: Iterable[Policy] = (),
+        model_lists: Path | None = None,
     ) -> None:
         listed = list(tools)
         functions = [as_tool(tool) for tool in listed if not isinstance(tool, str)]
         self._tools = [*(tool for tool in listed if isinstance(tool, str)), *(tool.name for tool in functions)]
         self._run_tools = run_tools
         self.pool = UpstreamPool(
-            config, upstreams=upstreams, tools=functions, environment=environment, discover=discover, policies=policies
+            config,
+            upstreams=upstreams,
+            tools=functions,
+            environment=environment,
+            discover=discover,
+            policies=policies,
+            model_lists=model_lists,
         )
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._batches: weakref.WeakSet[Batch] = weakref.WeakSet()

@@ -12,7 +12,7 @@ from ..messages import Built, Request, Response
 from .abilities import PLAIN, UNSPECIFIED, Abilities
 from .adapt import adapt, emulated_tools
 from .approval import Answers
-from .endpoint import UpstreamEndpoint
+from .endpoint import UpstreamEndpoint, join
 from .hosted_tools import HostedCall
 from .reader import Reader
 from .writer import Writer
@@ -35,6 +35,8 @@ class Dialect:
     media_type: ClassVar[str] = "text/event-stream"
     abilities: ClassVar[Abilities] = PLAIN
     """What servers of this dialect accept, unless more is known about one of them."""
+    model_list_path: ClassVar[str] = ""
+    """Where an upstream lists its models, below its base URL; empty where it has no list."""
     activity: ClassVar[bool] = False
     """Whether the writer shows runs of tools that an ``Extra`` reports."""
 
@@ -108,6 +110,13 @@ class Dialect:
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
         """The URL and the headers of an upstream request."""
         raise ConfigError(f"the dialect {self.name!r} has no endpoint: only clients speak it; choose another one")
+
+    def model_list(self, base_url: str, key: str = "", **options: JsonValue) -> UpstreamEndpoint | None:
+        """The URL and the headers of a request for an upstream's list of models; None where it has no list."""
+        if not self.model_list_path:
+            return None
+        headers = self.endpoint(base_url, Request("model", []), key=key, **options).headers
+        return UpstreamEndpoint(join(base_url, self.model_list_path), headers)
 
     def model_name(self, model: str) -> str:
         """The upstream's name for a model that a client named."""

@@ -10,6 +10,7 @@ import os
 import random
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -25,6 +26,7 @@ from ..upstream.breaker import UNREACHABLE, Breaker, Breakers
 from ..upstream.connection_pool import ConnectionPool
 from ..upstream.discovery import Found, discover
 from ..upstream.local import ALIAS, NAME, LocalServer, local_server, missing
+from ..upstream.model_lists import ModelLists
 from ..upstream.routes import Candidate, Routes
 from .conversation import ConversationState
 from .deadlines import Deadline, Deadlines
@@ -82,6 +84,7 @@ class UpstreamPool:
         policies: Iterable[Policy] = (),
         discover: bool | None = None,
         serving: bool = False,
+        model_lists: Path | None = None,
         log: WriteLine = _no_log,
     ) -> None:
         self._environment = os.environ if environment is None else environment
@@ -90,6 +93,8 @@ class UpstreamPool:
         self.loaded = loaded or load(environment=self._environment)
         self.log = log
         self.connections = ConnectionPool()
+        self.model_lists = ModelLists(self.connections, model_lists)
+        self._models: tuple[int, list[tuple[str, str]]] | None = None
         self.whole_post: WholePost | None = None
         self.found: list[Found] = []
         self.routes = Routes([], [])
@@ -130,6 +135,7 @@ class UpstreamPool:
         for tools in (*self._old_tools, self.tools):
             await tools.registry.close()
         await asyncio.gather(*self._closing)
+        await self.model_lists.close()
         await self.connections.__aexit__(None, None, None)
         if self._local is not None:
             await asyncio.to_thread(self._local.stop)
@@ -162,6 +168,7 @@ class UpstreamPool:
         if tools is not self.tools:
             self._old_tools.append(self.tools)
             self._configured_tools = config.tools
+        self._models = None
         self.loaded, self.routes, self.stages, self.observers, self.tools = loaded, routes, stages, observers, tools
         for upstream in upstreams:
             self.limit(upstream).resize(upstream.concurrent, config.server.wait)
@@ -240,6 +247,25 @@ class UpstreamPool:
             f"there is no upstream to ask: {missing(self._environment)}, set a provider's key (streamglot doctor lists them), "
             f"or name the model {REPLAY!r}, which repeats its input"
         )
+
+    def models(self) -> list[tuple[str, str]]:
+        """Returns the models that have a name rather than a pattern, each with its upstream: those of the configuration, and those
+        that upstreams list. A model that another upstream would serve has its upstream in front of its name."""
+        version = self.model_lists.version
+        if self._models is None or self._models[0] != version:
+            listed = [
+                (model if self.routes.server_of(model) is upstream else f"{name}/{model}", name)
+                for name, upstream in self.routes.upstreams.items()
+                for model in self.model_lists.models(upstream)
+                if upstream.model_for(model)
+            ]
+            self._models = version, list(dict.fromkeys([*self.routes.models(), *listed]))
+        return self._models[1]
+
+    async def models_known(self, seconds: float) -> list[tuple[str, str]]:
+        """Returns ``models()``, after waiting at most this long for lists that were never fetched."""
+        await self.model_lists.known(self.routes.upstreams.values(), seconds)
+        return self.models()
 
     def new_id(self) -> str:
         """Returns a random id with as many bits as a UUID, at a lower cost."""

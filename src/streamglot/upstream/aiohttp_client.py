@@ -82,14 +82,24 @@ class AiohttpClient:
             await self._session.close()
 
     async def post(self, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> AiohttpResponse:
+        return await self.send("POST", upstream, url, headers, body)
+
+    async def send(self, method: str, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> AiohttpResponse:
         """Returns the response as soon as its headers arrive. Redirects are not followed, because they would send the key
         elsewhere."""
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=upstream.timeouts.connect)
         trust = self._trusted(upstream.ca_file) if upstream.ca_file else True
         try:
-            response = await self._session.post(
-                url, data=body, headers=headers, proxy=upstream.proxy, timeout=timeout, allow_redirects=False, ssl=trust
+            response = await self._session.request(
+                method,
+                url,
+                data=body or None,
+                headers=headers,
+                proxy=upstream.proxy,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=trust,
             )
         except (TimeoutError, aiohttp.ServerTimeoutError):
             raise _unreachable(url, f"no connection within {upstream.timeouts.connect:g} s (timeouts.connect)") from None

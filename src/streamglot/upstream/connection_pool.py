@@ -35,7 +35,7 @@ _URL_SAFE: Final = "%/:?#[]@!$&'()*+,;=~"
 
 
 class ParsedUrl(NamedTuple):
-    """A parsed URL. ``start`` is the request up to the variable headers, ``user`` the authorization in the URL, ``url`` the URL
+    """A parsed URL. ``start`` is the request from behind its method up to the variable headers, ``user`` the authorization in the URL, ``url`` the URL
     without it."""
 
     host: str
@@ -78,6 +78,13 @@ class ConnectionPool:
     async def post(self, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> UpstreamResponse:
         """Returns the response as soon as its headers arrive. Redirects are not followed, because they would send the key
         elsewhere."""
+        return await self._send("POST", upstream, url, headers, body)
+
+    async def get(self, upstream: Upstream, url: str, headers: Mapping[str, str]) -> UpstreamResponse:
+        """Like ``post``, for a request without a body."""
+        return await self._send("GET", upstream, url, headers, b"")
+
+    async def _send(self, method: str, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> UpstreamResponse:
         parsed = parse_url(url)
         names = set(map(str.lower, headers))
         if parsed.user and "authorization" not in names:
@@ -88,9 +95,9 @@ class ConnectionPool:
                 f"a header for upstream {upstream.name!r} contains a line break or a NUL; correct its headers and its key"
             )
         if upstream.proxy or not _OWN_HEADERS.isdisjoint(names):
-            return await (await self._general_client()).post(upstream, parsed.url, headers, body)
+            return await (await self._general_client()).send(method, upstream, parsed.url, headers, body)
         accept = "" if "accept" in names else "accept: */*\r\n"
-        head = f"{parsed.start}{lines}{accept}content-length: {len(body)}\r\n\r\n".encode()
+        head = f"{method} {parsed.start}{lines}{accept}content-length: {len(body)}\r\n\r\n".encode()
         key = (parsed.host, parsed.port, parsed.tls, upstream.ca_file)
         kept = self._idle_connection(key)
         if kept is not None:
@@ -190,7 +197,7 @@ def parse_url(url: str) -> ParsedUrl:
     tls = split.scheme == "https"
     usual = 443 if tls else 80
     named = written if port in (None, usual) else f"{written}:{port}"
-    start = f"POST {target} HTTP/1.1\r\nhost: {named}\r\n"
+    start = f"{target} HTTP/1.1\r\nhost: {named}\r\n"
     return ParsedUrl(
         written.strip("[]"), port or usual, tls, start, basic_authorization(url), f"{split.scheme}://{named}{target}"
     )

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Struct, field
 
-from ..json_types import JSON_ERRORS
 from ..tasks import patient_timeout
+from .model_lists import names_in
 from .providers import PROVIDERS, Provider
 from .settings import Upstream
 
@@ -68,23 +67,4 @@ async def _list_models(host: str, port: int, path: str) -> list[str] | None:
     head, _, body = answer.partition(b"\r\n\r\n")
     if b" 200" not in head.split(b"\r\n", 1)[0]:
         return None
-    try:
-        listed = msgspec.json.decode(body[body.find(b"{") : body.rfind(b"}") + 1], type=_Listing)
-    except JSON_ERRORS:
-        return None
-    if listed.models is None and listed.data is None:
-        return None
-    named = (one.name or one.id for one in (*(listed.models or ()), *(listed.data or ())))
-    return list(dict.fromkeys(name for name in named if name))
-
-
-class _Named(Struct):
-    name: str = ""
-    id: str = ""
-
-
-class _Listing(Struct):
-    """The two response formats in which servers list their models."""
-
-    models: list[_Named] | None = None
-    data: list[_Named] | None = None
+    return names_in(body[body.find(b"{") : body.rfind(b"}") + 1])

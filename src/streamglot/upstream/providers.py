@@ -173,6 +173,14 @@ def _known(base_url: str, abilities: Abilities) -> Abilities:
     return abilities.over(_BY_HOST.get(_host(base_url), UNSPECIFIED))
 
 
+_NAME_BY_HOST: Final = {_host(provider.base_url): provider.name for provider in PROVIDERS}
+
+
+def provider_name(upstream: Upstream) -> str:
+    """The known provider at the address of an upstream; for another address, the upstream's own name."""
+    return _NAME_BY_HOST.get(_host(upstream.base_url)) or upstream.name
+
+
 def abilities_of(upstream: Upstream) -> Abilities:
     """The abilities of an upstream: from its configuration, else from its provider's row."""
     return _known(upstream.base_url, upstream.abilities)

@@ -107,6 +107,14 @@ class Routes:
             return [], found[:1]
         return [], sorted(named, key=lambda candidate: _pattern_rank(candidate.upstream, model))
 
+    def server_of(self, model: str) -> Upstream | None:
+        """The upstream that serves a model of this name first. Nothing is cached: lists have thousands of names."""
+        try:
+            weighted, rest = self._find_candidates(model)
+        except RequestError:
+            return None
+        return (weighted[0][1] if weighted else rest[0]).upstream
+
     def check(self, model: str) -> None:
         """Raises RequestError if no upstream serves the model."""
         self._candidates(self.named(model))

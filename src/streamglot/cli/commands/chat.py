@@ -136,7 +136,7 @@ class Chat:
         if command in ("/attach", "/save"):
             return None
         if command == "/model":
-            return [model for model, _ in self._client.pool.routes.models()]
+            return [model for model, _ in self._client.pool.models()]
         return [CLEAR] if command == "/system" else []
 
     def _ask(self, message: Message) -> None:

@@ -24,6 +24,7 @@ DEFAULT_VERSION: Final = "2023-06-01"
 class AnthropicDialect(Dialect):
     name = "anthropic"
     title = "Anthropic messages"
+    model_list_path = "v1/models?limit=1000"
     abilities = structs.replace(PLAIN, cache_control=True, inner_system=False, user_chars=256)
     """System messages inside the conversation are new: servers that are only compatible refuse them."""
 
@@ -54,12 +55,13 @@ class AnthropicDialect(Dialect):
     def endpoint(
         self, base_url: str, request: Request, key: str = "", version: str = DEFAULT_VERSION, **options: JsonValue
     ) -> UpstreamEndpoint:
-        base, mark, parameters = base_url.partition("?")
-        base = base.rstrip("/").removesuffix("/v1")
         headers = {"anthropic-version": version}
         if key:
             headers["x-api-key"] = key
-        return UpstreamEndpoint(join(f"{base}{mark}{parameters}", "v1/messages"), headers)
+        return UpstreamEndpoint(join(_without_version(base_url), "v1/messages"), headers)
+
+    def model_list(self, base_url: str, key: str = "", **options: JsonValue) -> UpstreamEndpoint | None:
+        return super().model_list(_without_version(base_url), key, **options)
 
     @cached_property
     def build_response(self) -> Callable[..., JsonObject]:
@@ -82,6 +84,12 @@ class AnthropicDialect(Dialect):
         from .hosted import events
 
         return events(call)
+
+
+def _without_version(base_url: str) -> str:
+    """The base URL without the version that some clients put at its end."""
+    base, mark, parameters = base_url.partition("?")
+    return f"{base.rstrip('/').removesuffix('/v1')}{mark}{parameters}"
 
 
 ANTHROPIC = AnthropicDialect()

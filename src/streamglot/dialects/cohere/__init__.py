@@ -16,6 +16,7 @@ from ..reader import Reader
 class CohereDialect(Dialect):
     name = "cohere"
     title = "Cohere v2 chat"
+    model_list_path = "v1/models?page_size=1000"
 
     @cached_property
     def reader(self) -> Callable[..., Reader]:

@@ -21,6 +21,7 @@ PREFIX: Final = "models/"
 class GeminiDialect(Dialect):
     name = "gemini"
     title = "Google Gemini"
+    model_list_path = "models?pageSize=1000"
 
     @cached_property
     def reader(self) -> Callable[..., Reader]:

@@ -17,6 +17,7 @@ from ..writer import Writer
 class OllamaDialect(Dialect):
     name = "ollama"
     title = "Ollama"
+    model_list_path = "api/tags"
     media_type = "application/x-ndjson"
 
     @cached_property

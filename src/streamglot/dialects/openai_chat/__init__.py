@@ -20,6 +20,7 @@ from ..writer import Writer
 class ChatDialect(Dialect):
     name = "openai_chat"
     title = "OpenAI chat completions"
+    model_list_path = "models"
     activity = True
     abilities = structs.replace(PLAIN, developer_role=False, inner_system=False, user_chars=64)
     """The parameters that every compatible server accepts. Many refuse custom tools, roles that their template lacks, system

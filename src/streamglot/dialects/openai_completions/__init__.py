@@ -17,6 +17,7 @@ from ..writer import Writer
 class CompletionsDialect(Dialect):
     name = "openai_completions"
     title = "OpenAI text completions"
+    model_list_path = "models"
 
     @cached_property
     def reader(self) -> Callable[..., Reader]:

@@ -21,6 +21,7 @@ from ..writer import Writer
 class ResponsesDialect(Dialect):
     name = "openai_responses"
     title = "OpenAI responses"
+    model_list_path = "models"
     abilities = structs.replace(PLAIN, custom_tools=True, namespaces=True, user_chars=64, call_id_chars=64)
 
     @cached_property

@@ -15,6 +15,7 @@ from ..reader import Reader
 class QwenWebDialect(Dialect):
     name = "qwen_web"
     title = "Qwen web chat"
+    model_list_path = "api/models"
 
     @cached_property
     def reader(self) -> Callable[..., Reader]:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from ...errors import RequestError, StreamglotError, excerpt
 from ...json_types import JsonObject
+from ...upstream.model_lists import CLIENT_WAIT_SECONDS
 from ...upstream.prices import load_prices
 from ...upstream.providers import abilities_of
 from ..auth.authenticator import Caller
@@ -78,6 +79,7 @@ def overview_routes(gateway: Gateway) -> list[Route]:
 
     async def models(http: HttpRequest) -> Response:
         caller = admitted(http)
+        await gateway.pool.models_known(CLIENT_WAIT_SECONDS)
         return json_reply({**_models(gateway, caller), "tools": await _tools(gateway, caller)})
 
     return [
@@ -139,7 +141,7 @@ def _models(gateway: Gateway, caller: Caller | None) -> JsonObject:
     patterns that have a model for it.
     """
     routes = gateway.pool.routes
-    named = [(name, owner) for name, owner in routes.models() if caller is None or caller.may_use(name)]
+    named = [(name, owner) for name, owner in gateway.pool.models() if caller is None or caller.may_use(name)]
     default = routes.named("")
     return {
         "default": default if caller is None or caller.may_use(default) else "",

@@ -19,6 +19,8 @@ from ...engine.tokens import estimate
 from ...engine.upstream_request import retry_after_of
 from ...errors import RequestError, StreamglotError
 from ...json_types import JsonObject
+from ...upstream.model_lists import CLIENT_WAIT_SECONDS
+from ...upstream.providers import provider_name
 from ..auth.authenticator import Caller, anonymous
 from ..endpoints import COUNTED_BY, dialect_of
 from ..http.asgi import DisconnectWatch, read_body
@@ -58,30 +60,38 @@ def pages(gateway: Gateway) -> Starlette:
         if not gateway.is_public(http.url.path, http.headers.get("host", "")):
             admit(http)
 
-    def allowed(http: HttpRequest) -> list[tuple[str, str]]:
+    async def allowed(http: HttpRequest) -> list[tuple[str, str]]:
         caller = admit(http)
-        return [(name, owner) for name, owner in gateway.pool.routes.models() if caller is None or caller.may_use(name)]
+        known = await gateway.pool.models_known(CLIENT_WAIT_SECONDS)
+        return [(name, owner) for name, owner in known if caller is None or caller.may_use(name)]
+
+    def providers() -> dict[str, str]:
+        return {name: provider_name(upstream) for name, upstream in gateway.pool.routes.upstreams.items()}
 
     async def models(http: HttpRequest) -> Response:
-        return reply(listing(allowed(http), http.headers, http.url.path, "key" in http.query_params))
+        return reply(listing(await allowed(http), providers(), http.headers, http.url.path, "key" in http.query_params))
 
     async def model(http: HttpRequest) -> Response:
         name = http.path_params["name"].removeprefix("models/")
-        owner = dict(allowed(http)).get(name)
+        owner = dict(await allowed(http)).get(name)
         if owner is None:
             caller = admit(http)
             if caller is not None:
                 caller.check(name, gateway.clock())
             owner = gateway.pool.routes.find(name, lambda: 0.0)[0].upstream.name
-        return reply(by_path(name) if by_address(http.headers, http.url.path, "key" in http.query_params) else entry(name, owner))
+        return reply(
+            by_path(name)
+            if by_address(http.headers, http.url.path, "key" in http.query_params)
+            else entry(name, owner, providers()[owner])
+        )
 
     from ...dialects.ollama import catalog
 
     async def local_tags(http: HttpRequest) -> Response:
-        return reply(catalog.tags(allowed(http)))
+        return reply(catalog.tags(await allowed(http)))
 
     async def local_running(http: HttpRequest) -> Response:
-        return reply(catalog.running(allowed(http)))
+        return reply(catalog.running(await allowed(http)))
 
     async def local_version(_: HttpRequest) -> Response:
         return reply(catalog.version())
