@@ -41,7 +41,7 @@ $(RUNNABLE): requirements/dev.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	sed -e 's/ *\\$$//' -e '/^ *--hash/d' requirements/dev.lock > $(VENV)/constraints.txt
 	test -e $(READY) || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint $(VENV)/constraints.txt --editable '.[server,local]'
+	    --constraint $(VENV)/constraints.txt --editable '.[server,local,mcp,policies]'
 	touch $(RUNNABLE)
 
 run: $(RUNNABLE) ## fetch the small local model and run the gateway

@@ -266,6 +266,29 @@ def abilities_page() -> str:
     return "\n".join([*lines, ""])
 
 
+def providers_page() -> str:
+    lines = [
+        "# Providers",
+        "",
+        NOTE,
+        "streamglot knows these providers. Set the variable of one, and its models can be asked: `streamglot models` lists them. A",
+        "server on this machine needs no variable: it is found at its address. Any other server that speaks one of the",
+        "[dialects](dialects.md) is an upstream of the configuration.",
+        "",
+        "The models in the table go to this provider by their own name. Any model can be asked as `NAME/model`.",
+        "",
+        "| provider | name | variable | API format | address | models |",
+        "|---|---|---|---|---|---|",
+    ]
+    for provider in PROVIDERS:
+        variable = f"`{provider.key_env}`" if provider.key_env else "none: found at its address"
+        models = ", ".join(f"`{pattern}`" for pattern in provider.models if pattern != "*") or "those that it lists"
+        lines.append(
+            f"| {provider.title} | `{provider.name}` | {variable} | `{provider.dialect}` | `{provider.base_url}` | {models} |"
+        )
+    return "\n".join([*lines, ""])
+
+
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"`{name}`" for name in value) or "–"
@@ -325,6 +348,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "dialects.md": dialects_page,
     "parameters.md": parameters_page,
     "abilities.md": abilities_page,
+    "providers.md": providers_page,
     "conformance.md": conformance_page,
     "formats.md": formats_page,
     "policy-reference.md": policies_page,

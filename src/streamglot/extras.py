@@ -23,6 +23,7 @@ EXTRAS: Final = {
     "xllamacpp": "local",
     "asyncpg": "postgres",
     "valkey": "valkey",
+    "mcp": "mcp",
     "obstore": "s3",
     "pyarrow": "parquet",
     "opentelemetry": "otel",

@@ -15,7 +15,7 @@ from cli.shell_store import database
 
 def test_models(shell: Shell) -> None:
     listed = json.loads(shell.run("models", "--json").stdout)
-    assert {"model": "replay", "upstream": "replay", "pattern": False} in listed["models"]
+    assert {"model": "replay", "upstream": "replay", "provider": "replay", "pattern": False} in listed["models"]
     assert b"gone  " in shell.run("models").stdout
 
 

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, text_answer
+from gateway.upstream import hostile, streamed, whole
 from local.model import real_model
 from streamglot.upstream.weights import folder
 from waiting import WAIT_SECONDS
@@ -36,6 +37,19 @@ def test_a_pipe_gets_plain_text(shell: Shell) -> None:
     done = shell.run("query", "-m", "fancy", "x")
     assert done.stdout == b"# Title\n\nsome **bold** words\n```python\nx = 1\n```\n"
     assert not CONTROLS.search(done.stdout + done.stderr)
+
+
+def test_a_wait_for_a_rate_limit_is_told_while_it_lasts(shell: Shell) -> None:
+    with hostile() as upstream:
+        busy = whole({"error": {"message": "slow down"}}, 429, x_ratelimit_reset_requests="300ms")
+        upstream.scripts["busy"] = [busy, streamed("".join(text_answer("Hello")).encode())]
+        environment = {
+            "STREAMGLOT_UPSTREAMS__NOWHERE__BASE_URL": f"{upstream.url}/v1",
+            "STREAMGLOT_UPSTREAMS__NOWHERE__ATTEMPTS": "2",
+        }
+        done = shell.run("query", "-m", "nowhere/busy", "x", environment=environment)
+    assert done.stdout == b"Hello\n"
+    assert b"upstream 'nowhere' asks to wait 0.3 s (status 429); attempt 2 of 2 follows\n" in done.stderr
 
 
 def test_a_terminal_gets_rendered_markdown(shell: Shell) -> None:

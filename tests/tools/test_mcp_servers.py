@@ -52,6 +52,15 @@ async def test_the_tools_of_a_server_are_listed_and_called(source: McpSource) ->
             await asyncio.sleep(0.01)
 
 
+async def test_without_the_package_mcp_the_error_names_the_installation(
+    source: McpSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    for _ in range(2):
+        with pytest.raises(ToolError, match=r"pip install 'streamglot\[mcp\]'"):
+            await source.tools()
+
+
 async def test_a_call_carries_the_trace_context(source: McpSource) -> None:
     context = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
     assert "traceparent" not in (await source.call("meta", {})).text

@@ -45,7 +45,7 @@ def gateway(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
         "rest": {"failures": 1_000_000},
     }
     config = {
-        "upstreams": {"lab": lab},
+        "upstreams": {"lab": lab, "patient": {**lab, "models": ["patient-*"], "attempts": 3}},
         "store": {"url": f"sqlite:///{tmp_path_factory.mktemp('web')}/store.db", "raw": True},
         "server": {"default_model": "thinker", "keep_alive_seconds": 2 * WAIT_SECONDS},
         "policies": [{"use": "human_approval", "tools": ["deploy"]}],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from playwright.sync_api import FilePayload, Locator, Page, Route, expect
 
 from gateway.running import Running
-from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
+from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished, whole
 from web.chat_actions import NOT_PAINTED, answers, ask, asked_upstream, over, reached, use_model
 from web.chromium import Watched
 from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, text_script, words
@@ -38,6 +39,15 @@ def test_an_empty_chat_says_what_it_is_and_how_to_reach_it(watched: Watched, gat
     page.get_by_role("tab", name="Anthropic SDK").click()
     expect(page.get_by_role("tabpanel")).to_contain_text(f'Anthropic(base_url="{gateway.url}"')
     expect(page.get_by_role("button", name="Model: thinker")).to_be_visible()
+
+
+def test_a_wait_for_a_rate_limit_is_shown_with_its_seconds(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["patient-limited"] = whole({"error": {"message": "slow down"}}, 429, retry_after="25")
+    page = use_model(watched, "patient-limited")
+    ask(page, "Hello")
+    expect(page.locator(".status-line")).to_have_text(re.compile(r"patient asks to wait: attempt 2 of 3 in \d+ s"))
+    page.keyboard.press("Escape")
+    over(page, "stopped")
 
 
 def test_an_answer_streams_with_thinking_markdown_and_numbers(watched: Watched, upstream: HostileUpstream) -> None:

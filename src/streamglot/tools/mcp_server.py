@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import ConfigError
+from ..extras import require
 from ..json_types import JSON_ERRORS, JsonObject
 from ..messages import MediaPart
 from ..tasks import patient_timeout
@@ -89,6 +90,10 @@ class McpSource:
             wait = self._not_before - time.monotonic()
             if wait > 0:
                 raise ToolError(f"the MCP server {self.name!r} failed and is started again in {wait:.0f} s")
+            try:
+                require("mcp")
+            except ConfigError as error:  # the server has no part in it, and no pause would help
+                raise ToolError(error.message) from None
             worker = _WorkerProcess(self.name)
             try:
                 await worker.start(self._settings)

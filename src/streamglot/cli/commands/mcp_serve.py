@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ...client import Client
 from ...config import load
 from ...errors import ConfigError, StreamglotError
+from ...extras import require
 from ...json_types import JsonObject
 from ...stages import collect
 from ...tools import FunctionTool, Tool, ToolError, ToolExecutor, ToolOutput
@@ -29,10 +30,7 @@ NAME: Final = "streamglot"
 
 def run(port: int | None, host: str, *, queries: bool) -> int:
     """Serves over standard input and output, or over HTTP if a port is given."""
-    try:
-        import mcp  # noqa: F401  # only to report clearly that it is missing
-    except ModuleNotFoundError:
-        raise ConfigError("an MCP server needs the package mcp: pip install 'streamglot[mcp]'") from None
+    require("mcp")
     if port is None and is_terminal(sys.stdin):
         print_error(
             "this speaks MCP on standard input and output, for a program that starts it; --port serves HTTP. Ctrl-C ends it"

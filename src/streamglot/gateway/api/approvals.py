@@ -40,7 +40,8 @@ def approval_routes(gateway: Gateway) -> list[Route]:
     def shown_to(http: HttpRequest) -> JsonObject:
         """Returns what a chat shows beside the stream: the questions, and the requests that wait for an upstream."""
         caller = gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
-        return {**open_to(http), "waits": waiting_requests(gateway.open_requests(caller))}
+        waits = waiting_requests(gateway.open_requests(caller))
+        return {**open_to(http), **({"waits": waits} if waits else {})}
 
     async def listed(http: HttpRequest) -> Response:
         key_of(http)
