@@ -21,7 +21,6 @@ from ..engine.observer import ExchangeResult, Observer
 from ..engine.pool import UpstreamPool
 from ..errors import FOREIGN_ERRORS, ConfigError, StreamglotError
 from ..tasks import TaskSupervisor, WriteLine
-from ..upstream.model_lists import AGAIN_SECONDS
 from ..upstream.secrets import hide, hide_in
 from .auth import ratelimit
 from .auth.authenticator import Authenticator, Caller
@@ -149,7 +148,6 @@ class Gateway:
                 watch = partial(self._stored.watch, self.store, self.store_state, self.log)
                 self.tasks.start("stored keys", watch)
             self.tasks.start("approvals", self.approvals.run)
-            self.tasks.start("model lists", self._refresh_model_lists)
             self._ticker = self.tasks.start("clock", self._tick)
             try:
                 await self._open_batches()
@@ -207,12 +205,6 @@ class Gateway:
         state = self.authenticator.state
         if not state.usable:
             self.log({"event": "no_valid_key", "message": f"{state.summary}; {state.step}"})
-
-    async def _refresh_model_lists(self) -> None:
-        """Fetches the lists of models at the start, and again when they are old."""
-        while True:
-            self.pool.model_lists.refresh(self.pool.routes.upstreams.values())
-            await asyncio.sleep(AGAIN_SECONDS)
 
     async def _tick(self) -> None:
         """Runs the periodic steps until the gateway stops."""

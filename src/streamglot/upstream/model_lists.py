@@ -1,4 +1,5 @@
-"""The models that upstreams list: fetched in the background, kept for an hour, and never a reason to fail.
+"""The models that upstreams list: fetched in the background when somebody asks for models, kept for an hour, and never a reason
+to fail.
 
 ``/v1/models``, the page and ``streamglot models`` show these names. Routing does not depend on them: a name is served by the
 upstream whose ``models`` match it, whether its list has come or not.
