@@ -14,7 +14,8 @@ import pytest
 from policies.async_driver import Driver
 from policies.policy_streams import call, calls_of, run, stream, text, text_of
 from streamglot.errors import ConfigError
-from streamglot.events import StreamEnd, ToolResult
+from streamglot.events import StreamEnd, StreamError, TextStart, ToolResult
+from streamglot.messages import Message, Request, TextPart, ToolCallPart, ToolResultPart
 from streamglot.policies import (
     DEFER,
     FORWARD,
@@ -53,6 +54,7 @@ from streamglot.policies.builtin.in_order import InOrder
 from streamglot.policies.builtin.parallel import Parallel
 from streamglot.policies.options import as_mutable
 from streamglot.policies.policy import Engine
+from streamglot.policies.running.stage import PolicyStage
 from streamglot.stages.stage import ExchangeContext
 
 
@@ -330,11 +332,87 @@ def test_callbacks_are_called_for_the_kinds_they_name() -> None:
     assert text_of(run(stream(text("a")), wrong)).startswith("[withheld")
 
 
+def test_one_object_has_callbacks_for_deltas_and_for_blocks_of_one_kind() -> None:
+    seen: list[tuple[str, str, str]] = []
+
+    def note(name: str) -> Callable[[Piece], None]:
+        return lambda piece: seen.append((name, piece.name, piece.text))
+
+    policy = Callbacks(
+        on_text_delta=note("text"),
+        on_tool_call_delta=note("delta"),
+        on_tool_call_complete=note("call"),
+        on_block_complete=note("block"),
+        kinds=["text", "tool_call"],
+        on_finish=lambda reason: seen.append(("finish", "", reason)),
+        on_stream_end=lambda error: seen.append(("end", "", str(error))),
+        observe=True,
+    )
+    stage = policy_stage([policy])(ExchangeContext())
+    assert stage is not None
+    for event in stream(text("a", "b"), call("f", "{", "}"), reason="tool_calls"):
+        assert stage.feed([event]) == [event]
+    assert seen == [
+        *(("text", "", "a"), ("text", "", "b"), ("block", "", "ab")),
+        *(("delta", "f", "{"), ("delta", "f", "}"), ("call", "f", "{}"), ("block", "f", "{}")),
+        *(("finish", "", "tool_calls"), ("end", "", "None")),
+    ]
+
+
+def test_each_callback_sees_what_the_one_before_it_returned() -> None:
+    policy = Callbacks(
+        on_text_delta=lambda piece: piece.text.upper(),
+        on_tool_call_complete=lambda piece: '{"n": 1}',
+        on_block_complete=lambda piece: piece.text + "!" if piece.kind == "text" else piece.text.replace("1", "2"),
+        kinds=["text", "tool_call"],
+    )
+    after = run(stream(text("a", "b"), call("f", "{}"), reason="tool_calls"), policy)
+    assert (text_of(after), calls_of(after)) == ("AB!", [("f", '{"n": 2}')])
+
+
+def test_text_flows_through_an_object_that_holds_calls() -> None:
+    policy = Callbacks(on_text_delta=lambda piece: None, on_block_complete=lambda piece: None)
+    stage = policy_stage([policy])(ExchangeContext())
+    assert stage is not None
+    for event in stream(text("a", "b"), reason="stop"):
+        released = stage.feed([event])
+        assert event in released or isinstance(event, TextStart)
+
+
+def test_the_end_of_a_broken_stream_is_told_with_its_error() -> None:
+    ends: list[object] = []
+    policy = Callbacks(on_finish=ends.append, on_stream_end=ends.append)
+    broken = StreamError("upstream_truncated", "the stream ended early")
+    run([*stream(text("a"))[:-1], broken], policy)
+    assert ends == [broken]
+
+
+def test_a_callback_for_the_end_that_fails_is_recorded_and_changes_nothing() -> None:
+    context = ExchangeContext()
+    events = stream(text("a"))
+    assert run(events, Callbacks(on_finish=lambda reason: 1 / 0), context=context) == events
+    assert "ZeroDivisionError" in context.annotations["policies"][0]["reason"]
+
+
+def test_callbacks_see_tool_results_of_requests_and_of_answers() -> None:
+    seen: list[tuple[str, str]] = []
+    policy = Callbacks(on_block_complete=lambda piece: seen.append((piece.direction, piece.text)), kinds=["tool_result"])
+    stage = policy_stage([policy])(ExchangeContext())
+    assert isinstance(stage, PolicyStage)
+    called = Message("assistant", [ToolCallPart("c", "f", "{}")])
+    result = Message("tool", [ToolResultPart("c", [TextPart("sunny")], name="f")])
+    stage.check_request(Request(model="m", messages=[called, result]), lambda question: None)
+    for event in stream([ToolResult("d", "rain")]):
+        stage.feed([event])
+    assert seen == [("request", "sunny"), ("answer", "rain")]
+
+
 @pytest.mark.parametrize(
     ("policy", "rule"),
     [
         (Callbacks(), "at least one"),
-        (Callbacks(on_text_delta=str, on_block_complete=str, kinds=["text"]), "not both"),
+        (Callbacks(observe=True, kinds=["text"]), "at least one of on_text_delta, .*, on_stream_end"),
+        (Callbacks(on_block_complete=str, kinds=["answer"]), "no blocks of kind"),
     ],
 )
 def test_callbacks_that_are_refused(policy: Policy, rule: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
+from ..events import StreamEnd, StreamError
 from ..messages import Request, Response
 from ..stages.stage import ExchangeContext
 from .conditions import When
@@ -112,6 +113,10 @@ class Policy(Options, frozen=True, kw_only=True):
     async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:
         """The verdict on a piece that was deferred."""
         raise NotImplementedError
+
+    def ended(self, end: StreamEnd | StreamError, context: JudgeContext) -> None:
+        """Called with the last event of a choice. Choice 0 ends last, with the stream. A policy that overrides this sees answers
+        without a need of its own."""
 
     def request(self, request: Request, context: JudgeContext) -> Request:
         """Changes the request as a whole, before its parts are judged."""

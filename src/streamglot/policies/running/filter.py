@@ -225,6 +225,7 @@ class BlockFilter:
 
     def _finish(self, event: StreamEnd | StreamError) -> None:
         self.release.finish(event)
+        self._judging.ended(event)
 
     # --- patterns in strings beside the text
 

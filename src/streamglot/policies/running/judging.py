@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...errors import FOREIGN_ERRORS, excerpt, foreign_exception
-from ...events import Extra
+from ...events import Extra, StreamEnd, StreamError
 from ...stages.stage import ExchangeEnded, Question, Reply
 from ..approvals import Decision, SuspendedCall
 from ..pieces import Piece
@@ -52,6 +52,13 @@ class Judging:
         if isinstance(verdict, Defer) or type(verdict) in SEVERITY:
             return verdict
         return self._failed_at_once(piece, TypeError(f"judge gave {excerpt(verdict)}, which is not a verdict"))
+
+    def ended(self, end: StreamEnd | StreamError) -> None:
+        """Tells the policy that the answer has ended. Its failure is recorded, and changes nothing any more."""
+        try:
+            self.member.policy.ended(end, self.context)
+        except FOREIGN_ERRORS as error:
+            self.note(Piece("answer", unit="answer"), self._failure(foreign_exception(error)))
 
     def accept(self, unit: Unit, verdict: Verdict | Defer, *, recorded: bool = False) -> None:
         """Takes a verdict, or turns it into a question."""

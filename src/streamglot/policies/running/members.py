@@ -39,7 +39,7 @@ class Member(Struct, frozen=True):
 
     @property
     def sees_answers(self) -> bool:
-        return self.needs.whole or bool(self.needs.answer)
+        return self.needs.whole or bool(self.needs.answer) or type(self.policy).ended is not Policy.ended
 
     @property
     def sees_requests(self) -> bool:

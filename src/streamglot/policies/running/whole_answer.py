@@ -67,6 +67,7 @@ class AnswerFilter:
                 self._unit = Unit(answer_piece(self._events), self._since)
                 self._judging.judge(self._unit)
                 self._apply()
+                self._judging.ended(event)
         return self.release.taken()
 
     def answer(self, question: Question, reply: object) -> list[BareEvent]:
