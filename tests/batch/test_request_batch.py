@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from batch.mock import MockUpstream
-from streamglot import Client, ConfigError
+from streamglot import Client, ConfigError, Upstream
 from streamglot.batch import (
     AsyncBatcher,
     AsyncRequestBatch,
@@ -22,6 +25,7 @@ from streamglot.batch import (
     stream_with_batching,
 )
 from streamglot.batch.runner import run_all
+from streamglot.messages import Message, TextPart
 from streamglot.upstream.settings import BreakerSettings
 from waiting import WAIT_SECONDS, soon
 
@@ -152,16 +156,106 @@ def test_a_batch_that_cannot_be_sent_gives_every_item_an_error() -> None:
     def broken(_batch: dict[str, Any]) -> dict[str, Any]:
         raise OSError("no line")
 
-    for send, words in (
+    senders: list[tuple[Any, str]] = [
         (broken, "no line"),
         (lambda batch: {"responses": []}, "without a response"),
         (lambda batch: [], "object"),
-    ):
+    ]
+    for send, words in senders:
         with RequestBatch(send=send) as batch:
             batch.add_chat_request("a")
             (response,) = batch.flush()
         assert response["result"] is None
         assert words in response["error"]["message"]
+
+
+def test_the_model_of_the_batch_is_sent_with_its_timestamps() -> None:
+    sent: list[dict[str, Any]] = []
+
+    def send(batch: dict[str, Any]) -> dict[str, Any]:
+        sent.extend(batch["requests"])
+        return {"responses": [{"request_id": one["id"], "result": "ok"} for one in batch["requests"]]}
+
+    before = time.time()
+    with RequestBatch(flush_timeout=1000.0, send=send, model="ours") as batch:
+        batch.add_chat_request("a")
+        batch.add_chat_request("b", model="theirs")
+        batch.add_tool_call("t", {})
+        queued = batch.requests
+        batch.flush()
+    assert [one["payload"].get("model") for one in sent] == ["ours", "theirs", None]
+    assert [one["timestamp"] for one in queued] == [one["timestamp"] for one in sent]
+    assert all(before <= one["timestamp"] <= time.time() for one in queued)
+
+
+def test_a_failed_item_is_sent_again_alone() -> None:
+    sent: list[list[str]] = []
+    errors: dict[str, Any] = {
+        "busy": "overloaded",
+        "wrong": {"message": "no such field", "type": "invalid_request_error"},
+        "lost": {"message": "down", "type": "server_error"},
+    }
+
+    def send(batch: dict[str, Any]) -> dict[str, Any]:
+        prompts = [one["payload"].get("prompt", "") for one in batch["requests"]]
+        sent.append(prompts)
+        if len([each for each in sent if "busy" in each]) > 2:
+            errors.pop("busy", None)
+        responses = []
+        for one, prompt in zip(batch["requests"], prompts, strict=True):
+            error = {"message": "it broke", "code": "tool_error"} if one["type"] == "tool_call" else errors.get(prompt)
+            responses.append({"request_id": one["id"], "result": None if error else f"re: {prompt}", "error": error})
+        return {"responses": responses}
+
+    with RequestBatch(flush_timeout=1000.0, send=send, retry=RetryPolicy(retries=2, first=0.001)) as batch:
+        for prompt in ("fine", "busy", "wrong", "lost"):
+            batch.add_chat_request(prompt)
+        batch.add_tool_call("t")
+        responses = batch.flush()
+    assert [response["result"] for response in responses] == ["re: fine", "re: busy", None, None, None]
+    assert responses[3]["error"]["message"] == "down"
+    assert sent[0] == ["fine", "busy", "wrong", "lost", ""]
+    assert sorted(sent[1:]) == [["busy"], ["busy"], ["lost"], ["lost"]]
+
+
+def test_a_function_of_the_program_runs_the_calls_of_the_batch() -> None:
+    document = object()
+
+    def execute_tool(name: str, arguments: dict[str, Any]) -> object:
+        if name == "broken":
+            raise OSError("no document")
+        return {"name": name, "arguments": arguments, "document": document}
+
+    async def execute_later(name: str, arguments: dict[str, Any]) -> object:
+        return (name, arguments)
+
+    with RequestBatch(execute_tool=execute_tool) as batch:
+        batch.add_tool_call("get_markdown", {"scope": "full"})
+        batch.add_tool_call("broken")
+        found, failed = batch.flush()
+    assert found["result"]["document"] is document
+    assert found["result"]["arguments"] == {"scope": "full"}
+    assert failed["error"]["message"].startswith("the tool 'broken' failed: OSError: no document")
+    with RequestBatch(execute_tool=execute_later) as batch:
+        batch.add_tool_call("t", {"a": 1})
+        assert batch.flush()[0]["result"] == ("t", {"a": 1})
+    with pytest.raises(ConfigError, match="not both"):
+        RequestBatch(execute_tool=execute_tool, send=lambda given: given)
+
+
+def test_batches_take_messages_of_the_library(upstream: MockUpstream) -> None:
+    spoken = Message("user", [TextPart("hello")])
+    earlier: list[Message | dict[str, Any]] = [Message("system", [TextPart("be brief")]), {"role": "user", "content": "q"}, Message("assistant", [TextPart("a")])]
+    with Client(upstreams=[upstream.upstream()]) as client:
+        with RequestBatch(client=client, model="m") as batch:
+            batch.add_chat_request(spoken)
+            batch.add_chat_request([*earlier, spoken])
+            responses = batch.flush()
+        results = list(client.batch([spoken, [*earlier, spoken]], model="m"))
+    assert [response["result"]["choices"][0]["message"]["content"] for response in responses] == ["re: hello"] * 2
+    assert [result.text for result in results] == ["re: hello"] * 2
+    roles = [[message["role"] for message in body["messages"]] for body in upstream.bodies]
+    assert roles.count(["system", "user", "assistant", "user"]) == 2
 
 
 def test_an_open_batch_is_sent_when_it_is_closed(upstream: MockUpstream) -> None:
@@ -283,14 +377,53 @@ def test_an_exception_ends_the_batch_and_leaves_nothing_running() -> None:
     asyncio.run(run())
 
 
-def test_chunks_of_all_answers_come_with_their_request(upstream: MockUpstream) -> None:
+@pytest.mark.parametrize("ordered", [True, False])
+def test_chunks_are_pairs_and_know_their_request(upstream: MockUpstream, ordered: bool) -> None:
     upstream.fails = lambda prompt, times: 400 if prompt == "bad" else 0
+    messages = ["one", "bad", {"role": "user", "content": "three"}, 5, Message("user", [TextPart("five")])]
     with Client(upstreams=[upstream.upstream()]) as client:
-        got = list(stream_with_batching(client, ["one", "bad", {"role": "user", "content": "three"}, 5], model="m"))
-    assert got[-1] == ("stream_done", None, None)
-    texts = ["".join(value for kind, value, request in got if kind == "chunk" and request == number) for number in (1, 2, 3)]
-    assert texts == ["re: one", "", "re: three"]
-    assert sorted(request or 0 for kind, _, request in got if kind == "error") == [2, 4]
+        got = list(stream_with_batching(client, messages, model="m", ordered=ordered))
+    assert list(map(tuple, got)).count(("stream_done", None)) == 1
+    assert (got[-1].kind, got[-1].data, got[-1].request) == ("stream_done", None, None)
+    texts = ["".join(one.data for one in got if one.kind == "chunk" and one.request == number) for number in (1, 2, 3, 4, 5)]
+    assert texts == ["re: one", "", "re: three", "", "re: five"]
+    assert sorted(one.request or 0 for one in got if one.kind == "error") == [2, 4]
+    if ordered:
+        numbers = [one.request for one in got if one.request]
+        assert numbers == sorted(numbers)
+
+
+def test_the_loop_of_the_document_runs_as_pasted(upstream: MockUpstream) -> None:
+    with Client(upstreams=[upstream.upstream()]) as client:
+        text, done = "", 0
+        for kind, data in stream_with_batching(client, ["one", "two"], model="m"):
+            if kind == "chunk":
+                text += data
+            elif kind == "error":
+                raise AssertionError(data)
+            elif kind == "stream_done":
+                assert data is None
+                done += 1
+    assert (text, done) == ("re: onere: two", 1)
+
+
+def test_thoughts_and_calls_are_kinds_of_their_own(tmp_path: Path) -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "rm", "arguments": ""}}
+    rest = {"index": 0, "function": {"arguments": '{"path": "/"}'}}
+    deltas = [{"reasoning_content": "hmm"}, {"content": "well"}, {"tool_calls": [call]}, {"tool_calls": [rest]}]
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    (tmp_path / "caller").write_text("".join([*lines, "data: [DONE]\n\n"]))
+    with Client(upstreams=[Upstream(name="recorded", base_url=f"file:{tmp_path}")]) as client:
+        got = [tuple(pair) for pair in stream_with_batching(client, ["x"], model="caller")]
+    function = {"name": "rm", "arguments": '{"path": "/"}'}
+    assert got == [
+        ("reasoning", "hmm"),
+        ("chunk", "well"),
+        ("tool_call", {"id": "c1", "type": "function", "function": function}),
+        ("stream_done", None),
+    ]
 
 
 def test_chunks_in_asyncio_may_be_left_in_the_middle(upstream: MockUpstream) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamglot import accumulate_delta
+from streamglot.dialects.openai_chat import accumulate
+from waiting import WAIT_SECONDS
 
 
 def total(*deltas: dict[str, Any]) -> dict[str, Any]:
@@ -83,3 +89,27 @@ def test_chunks_are_not_changed_by_later_ones() -> None:
 @pytest.mark.parametrize("pieces", [1, 50])
 def test_the_seed_of_a_message(pieces: int) -> None:
     assert total(*[{"content": "ab"}] * pieces)["content"] == "ab" * pieces
+
+
+def test_the_file_works_alone_where_it_is_copied(tmp_path: Path) -> None:
+    source = Path(accumulate.__file__).read_text()
+    ast.parse(source, feature_version=(3, 9))
+    (tmp_path / "streaming_deltas.py").write_text(source)
+    program = (
+        "import sys\n"
+        "from streaming_deltas import accumulate_delta\n"
+        "snapshot = {}\n"
+        "accumulate_delta(snapshot, {'content': 'a', 'tool_calls': [{'index': 0, 'function': {'arguments': '{'}}]})\n"
+        "accumulate_delta(snapshot, {'content': 'b', 'tool_calls': [{'index': 0, 'function': {'arguments': '}'}}]})\n"
+        "assert not any(name.startswith(('streamglot', 'msgspec')) for name in sys.modules)\n"
+        "print(snapshot)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT_SECONDS,
+    )
+    assert ast.literal_eval(done.stdout) == {"content": "ab", "tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}

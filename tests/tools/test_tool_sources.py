@@ -69,6 +69,17 @@ async def test_globs_enable_disable_and_select(tmp_path: Path) -> None:
         ToolRegistry(config, [Tool("time")])
 
 
+def test_the_same_function_given_and_configured_is_one_tool(tmp_path: Path) -> None:
+    place = tmp_path / "weather.py"
+    place.write_text("import streamglot\n@streamglot.tool\ndef forecast(city: str) -> str:\n    return city\n")
+    given = python_tools([str(place)])
+    config = ToolsConfig(enabled=["forecast"], python=[str(place)])
+    registry = ToolRegistry(config, given)
+    assert registry.given() == given
+    with pytest.raises(ConfigError, match="two tools with the name 'forecast'"):
+        ToolRegistry(given=[*given, *given])
+
+
 def test_names_that_models_take_are_unique() -> None:
     assert list(by_model_name([Tool("a.b"), Tool("a__b"), Tool("c")])) == ["a__b", "a__b_2", "c"]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import uuid
 import weakref
 from collections import OrderedDict
@@ -21,34 +22,38 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypedDict, TypeVar, Unpack
 
-from ..errors import ConfigError, RequestError, StreamglotError, excerpt
+from ..errors import ConfigError, StreamglotError
 from ..json_types import JsonObject, JsonValue
 from ..loop_thread import LoopThread
 from .async_batcher import UNCLAIMED, AsyncBatcher, Send
-from .requests import CHAT_COMPLETION, TOOL_CALL, BatchItem, ItemResponse, failed
+from .requests import CHAT_COMPLETION, TOOL_CALL, BatchItem, ExecuteTool, ItemResponse, chat_payload, failed
 from .runner import CONCURRENT, RetryPolicy
 from .sender import BatchClient, BatchSend, LocalSender, PoolClient, WholeSender
 
 T = TypeVar("T")
 
 
-def chat_payload(message: object, fields: Mapping[str, JsonValue]) -> JsonObject:
-    """Returns the payload for a string, a message of the chat API, or a list of messages."""
-    if isinstance(message, str):
-        return {"prompt": message, **fields}
-    messages = [message] if isinstance(message, dict) else message
-    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-        raise RequestError(f"a chat request must be a string, a message or a list of messages, not {excerpt(message)}")
-    return {"messages": messages, **fields}
+class BatchOptions(TypedDict, total=False):
+    """The options of every batch; ``AsyncRequestBatch`` describes them."""
+
+    client: BatchClient | None
+    send: BatchSend | None
+    tools: Sequence[object]
+    model: str
+    concurrent: int
+    retry: RetryPolicy | None
+    execute_tool: ExecuteTool | None
 
 
 class AsyncRequestBatch:
     """A batch of requests on one event loop.
 
     ``client`` is an open ``Client``. Without one, the upstreams and tools of the configuration are used, and ``tools`` are
-    additional functions. ``model`` applies to requests that name none. ``send`` replaces all of these: it gets whole batches.
+    additional functions. ``model`` applies to chat completions that name none. ``send`` replaces the upstreams: it gets whole
+    batches. ``execute_tool(name, arguments)`` runs the tool calls of this batch; what it returns is their result, unchanged.
+    ``retry``: how failed items are tried again, each alone.
     """
 
     def __init__(
@@ -62,15 +67,19 @@ class AsyncRequestBatch:
         model: str = "",
         concurrent: int = CONCURRENT,
         retry: RetryPolicy | None = None,
+        execute_tool: ExecuteTool | None = None,
     ) -> None:
+        if send is not None and execute_tool is not None:
+            raise ConfigError("give send or execute_tool, not both: send gets whole batches, their tool calls included")
         self.max_size = max_size
         self.flush_timeout = flush_timeout
         self._own = PoolClient(tools) if client is None and send is None else None
         sender: Send[BatchItem, ItemResponse]
         if send is not None:
-            sender = WholeSender(send, lambda: str(uuid.uuid4()))
+            sender = WholeSender(send, lambda: str(uuid.uuid4()), model=model, retry=retry)
         else:
-            sender = LocalSender(client or self._need_own(), model=model, concurrent=concurrent, retry=retry)
+            own = client or self._need_own()
+            sender = LocalSender(own, model=model, concurrent=concurrent, retry=retry, execute_tool=execute_tool)
         self._batcher = AsyncBatcher(_never_raising(sender), max_size=max_size, flush_interval=flush_timeout)
         self._next_id = 1
 
@@ -81,13 +90,13 @@ class AsyncRequestBatch:
     @property
     def requests(self) -> list[JsonObject]:
         """The requests that have not been sent yet."""
-        return [{"id": item.id, "type": item.type, "payload": item.payload} for item in self._batcher.pending]
+        return [item.request() for item in self._batcher.pending]
 
     def add(self, request: Mapping[str, JsonValue]) -> asyncio.Future[ItemResponse]:
         """Adds a request: an object with ``type``, ``payload`` and optionally ``id``. Its future never raises."""
         id = request.get("id", self._next_id)
         self._next_id += 1
-        return self._batcher.add(BatchItem(id, request.get("type", ""), request.get("payload")))
+        return self._batcher.add(BatchItem(id, request.get("type", ""), request.get("payload"), time.time()))
 
     def add_chat_request(self, message: object, **fields: object) -> asyncio.Future[ItemResponse]:
         """Adds a chat completion. ``fields`` are those of the chat API: model, temperature …"""
@@ -150,8 +159,8 @@ class _ThreadShell:
     Every method may be called from any thread, but not from a callback of a future, because callbacks run on the sending thread.
     """
 
-    def __init__(self, max_size: int, flush_interval: float | None, **options: Any) -> None:  # Any: those of AsyncRequestBatch
-        client: BatchClient | None = options.get("client")
+    def __init__(self, max_size: int, flush_interval: float | None, **options: Unpack[BatchOptions]) -> None:
+        client = options.get("client")
         if client is not None and client.loop is None:
             raise ConfigError("this client was opened with `async with`: use AsyncRequestBatch with it")
         self._loop = _shared_worker().loop if client is None or client.loop is None else client.loop
@@ -221,7 +230,7 @@ def _copy(done: asyncio.Future[ItemResponse], future: Future[ItemResponse]) -> N
 class SizeBasedBatcher(_ThreadShell):
     """Sends a batch when it has ``max_size`` requests. The rest is sent by ``flush``."""
 
-    def __init__(self, max_size: int = 10, **options: object) -> None:  # those of AsyncRequestBatch
+    def __init__(self, max_size: int = 10, **options: Unpack[BatchOptions]) -> None:
         self.max_size = max_size
         super().__init__(max_size, None, **options)
 
@@ -229,7 +238,7 @@ class SizeBasedBatcher(_ThreadShell):
 class TimeBasedBatcher(_ThreadShell):
     """Sends a batch ``flush_interval`` seconds after its first request."""
 
-    def __init__(self, flush_interval: float = 0.1, **options: object) -> None:  # those of AsyncRequestBatch
+    def __init__(self, flush_interval: float = 0.1, **options: Unpack[BatchOptions]) -> None:
         self.flush_interval = flush_interval
         super().__init__(0, flush_interval, **options)
 
@@ -237,17 +246,40 @@ class TimeBasedBatcher(_ThreadShell):
 class HybridBatcher(_ThreadShell):
     """Sends a batch when it has ``max_size`` requests, or ``flush_interval`` seconds after its first one."""
 
-    def __init__(self, max_size: int = 10, flush_interval: float = 0.1, **options: object) -> None:  # those of AsyncRequestBatch
+    def __init__(self, max_size: int = 10, flush_interval: float = 0.1, **options: Unpack[BatchOptions]) -> None:
         self.max_size, self.flush_interval = max_size, flush_interval
         super().__init__(max_size, flush_interval, **options)
 
 
 class RequestBatch(_ThreadShell):
-    """A batch of numbered requests. ``add_request`` returns the number; ``future`` has the response under it."""
+    """A batch of numbered requests. ``add_request`` returns the number; ``future`` has the response under it. The options are
+    those of ``AsyncRequestBatch``."""
 
-    def __init__(self, max_size: int = 10, flush_timeout: float = 0.5, **options: object) -> None:  # those of AsyncRequestBatch
+    def __init__(
+        self,
+        max_size: int = 10,
+        flush_timeout: float = 0.5,
+        *,
+        client: BatchClient | None = None,
+        send: BatchSend | None = None,
+        tools: Sequence[object] = (),
+        model: str = "",
+        concurrent: int = CONCURRENT,
+        retry: RetryPolicy | None = None,
+        execute_tool: ExecuteTool | None = None,
+    ) -> None:
         self.max_size, self.flush_timeout = max_size, flush_timeout
-        super().__init__(max_size, flush_timeout, **options)
+        super().__init__(
+            max_size,
+            flush_timeout,
+            client=client,
+            send=send,
+            tools=tools,
+            model=model,
+            concurrent=concurrent,
+            retry=retry,
+            execute_tool=execute_tool,
+        )
         self._lock = threading.Lock()
         self._next_id = 1
         self._futures: OrderedDict[int, Future[ItemResponse]] = OrderedDict()

@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +20,7 @@ from ..dialects import dialect
 from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
 from ..events import StreamError
 from ..json_types import JsonObject, JsonValue
-from ..messages import Response
+from ..messages import Message, Request, Response
 from ..tools.execution import ToolExecutor
 from ..tools.registry import by_model_name
 from ..tools.schema import ArgumentsError
@@ -39,11 +40,17 @@ ItemResponse = JsonObject
 
 
 class BatchItem(Struct):
-    """One request of a batch. ``payload`` is not checked yet: errors in it become the item's error."""
+    """One request of a batch. ``payload`` is not checked yet: errors in it become the item's error. ``timestamp`` is when it was
+    added, in seconds since 1970."""
 
     id: int | str
     type: str
     payload: JsonValue
+    timestamp: float = 0.0
+
+    def request(self) -> JsonObject:
+        """The item as a sender and the list of pending requests have it."""
+        return {"id": self.id, "type": self.type, "payload": self.payload, "timestamp": self.timestamp}
 
 
 def parse_items(requests: object, most: int) -> list[BatchItem]:
@@ -102,6 +109,27 @@ def payload_of(item: BatchItem) -> JsonObject:
 # --- chat completions
 
 
+def chat_payload(message: object, fields: Mapping[str, object]) -> JsonObject:
+    """Returns the payload for a string, a message or a list of messages. A message is one of the chat API, or a ``Message``."""
+    if isinstance(message, str):
+        return {"prompt": message, **fields}
+    messages = message if isinstance(message, list) else [message]
+    if not messages or not all(isinstance(one, (dict, Message)) for one in messages):
+        raise RequestError(
+            f"a chat request must be a string, a message (a dict of the chat API or a Message) or a list of messages, not {excerpt(message)}"
+        )
+    return {"messages": [spoken for one in messages for spoken in _spoken(one)], **fields}
+
+
+def _spoken(message: object) -> list[JsonObject]:
+    """A message as the chat API has it. Results of several tools are several messages there."""
+    if not isinstance(message, Message):
+        assert isinstance(message, dict)
+        return [message]
+    built: list[JsonObject] = dialect(CHAT_DIALECT).build_body(Request(messages=[message])).body["messages"]
+    return built
+
+
 def chat_body(payload: JsonObject) -> tuple[JsonObject, bool]:
     """Returns the chat request of a payload, and whether its result is only the text.
 
@@ -131,6 +159,32 @@ def chat_result(response: Response, text_only: bool) -> JsonValue:
 
 # --- tool calls
 
+ExecuteTool: TypeAlias = Callable[[str, JsonObject], object]
+"""Runs a tool by its name with its arguments, and returns its result or an awaitable of it. It may raise."""
+
+
+def tool_call_of(payload: JsonObject) -> tuple[str, JsonObject]:
+    """Returns the name and the arguments in the payload of a tool call."""
+    name, arguments = payload.get("tool"), payload.get("params")
+    arguments = {} if arguments is None else arguments
+    if not isinstance(name, str) or not name or not isinstance(arguments, dict):
+        raise RequestError(f"the payload of a {TOOL_CALL} must have tool, a name, and params, an object, not {excerpt(payload)}")
+    return name, arguments
+
+
+async def execute_tool_call(execute: ExecuteTool, payload: JsonObject) -> object:
+    """Runs a call with the function of a program, in a thread unless it is asynchronous. Returns what it returned, unchanged."""
+    name, arguments = tool_call_of(payload)
+    try:
+        if inspect.iscoroutinefunction(execute):
+            return await execute(name, arguments)
+        result = await asyncio.to_thread(execute, name, arguments)
+        return await result if inspect.isawaitable(result) else result
+    except StreamglotError:
+        raise
+    except FOREIGN_ERRORS as error:
+        raise _tool_failed(name, f"{type(error).__name__}: {error}") from None
+
 
 async def run_tool_call(
     executor: ToolExecutor, payload: JsonObject, allow: Callable[[list[str]], Sequence[str]] = list
@@ -139,10 +193,7 @@ async def run_tool_call(
 
     ``allow`` returns the patterns that the caller may use, or raises.
     """
-    name, arguments = payload.get("tool"), payload.get("params")
-    arguments = {} if arguments is None else arguments
-    if not isinstance(name, str) or not name or not isinstance(arguments, dict):
-        raise RequestError(f"the payload of a {TOOL_CALL} must have tool, a name, and params, an object, not {excerpt(payload)}")
+    name, arguments = tool_call_of(payload)
     if any(mark in name for mark in "*?["):
         raise RequestError(
             f"the tool of a {TOOL_CALL} must be one name, not the pattern {excerpt(name)}", detail={"param": "tool"}

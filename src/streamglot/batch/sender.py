@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from ..dialects import dialect
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
 from ..errors import StreamglotError, UpstreamProtocolError, excerpt
-from ..json_types import JsonObject
+from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..stages.stage import ExchangeContext
 from .requests import (
+    CHAT_COMPLETION,
     CHAT_DIALECT,
     TOOL_CALL,
     BatchItem,
+    ExecuteTool,
     ItemResponse,
     chat_body,
     chat_result,
+    execute_tool_call,
     failed,
     payload_of,
     run_tool_call,
@@ -80,17 +84,21 @@ class LocalSender:
     """Runs the items of a batch in this process, ``concurrent`` at a time. Each is retried separately."""
 
     def __init__(
-        self, client: BatchClient, *, model: str = "", concurrent: int = CONCURRENT, retry: RetryPolicy | None = None
+        self,
+        client: BatchClient,
+        *,
+        model: str = "",
+        concurrent: int = CONCURRENT,
+        retry: RetryPolicy | None = None,
+        execute_tool: ExecuteTool | None = None,
     ) -> None:
         self._client = client
+        self._execute_tool = execute_tool
         self._model = model
         self._concurrent = concurrent
         self._retry = retry or RetryPolicy()
 
     async def __call__(self, items: list[BatchItem]) -> AsyncIterator[tuple[int, ItemResponse]]:
-        if isinstance(self._client, PoolClient):
-            await self._client.open()
-
         async def run(numbered: tuple[int, BatchItem]) -> tuple[int, ItemResponse]:
             place, item = numbered
             return place, await self._run(item)
@@ -101,6 +109,10 @@ class LocalSender:
     async def _run(self, item: BatchItem) -> ItemResponse:
         try:
             payload = payload_of(item)
+            if item.type == TOOL_CALL and self._execute_tool is not None:
+                return succeeded(item, await execute_tool_call(self._execute_tool, payload))
+            if isinstance(self._client, PoolClient):
+                await self._client.open()
             if item.type == TOOL_CALL:
                 return succeeded(item, await run_tool_call(self._client.pool.tools, payload))
             body, text_only = chat_body(payload)
@@ -119,14 +131,49 @@ class LocalSender:
 
 
 class WholeSender:
-    """Passes a batch as a whole to a function, for example one that posts it to a gateway's ``/v1/batch``."""
+    """Passes a batch as a whole to a function, for example one that posts it to a gateway's ``/v1/batch``.
 
-    def __init__(self, send: BatchSend, new_id: Callable[[], str]) -> None:
+    ``model`` is for chat completions that name none. An item whose response has an error is sent again alone, as ``retry`` says,
+    unless the error is permanent or the item is a tool call that ran.
+    """
+
+    def __init__(self, send: BatchSend, new_id: Callable[[], str], *, model: str = "", retry: RetryPolicy | None = None) -> None:
         self._send = send
         self._new_id = new_id
+        self._model = model
+        self._retry = retry or RetryPolicy()
 
     async def __call__(self, items: list[BatchItem]) -> AsyncIterator[tuple[int, ItemResponse]]:
-        requests = [{"id": item.id, "type": item.type, "payload": item.payload} for item in items]
+        failed: list[tuple[int, ItemResponse]] = []
+        async for place, response in self._ask(items):
+            if _may_be_repeated(items[place], response["error"]):
+                failed.append((place, response))
+            else:
+                yield place, response
+
+        async def again(one: tuple[int, ItemResponse]) -> tuple[int, ItemResponse]:
+            place, response = one
+            return place, await self._again(items[place], response)
+
+        async for place, response in run_all(failed, again):
+            yield place, response
+
+    async def _again(self, item: BatchItem, response: ItemResponse) -> ItemResponse:
+        """Sends a failed item alone until it succeeds or its retries are used up. Returns its last response."""
+        for attempt in range(1, self._retry.retries + 1):
+            await asyncio.sleep(self._retry.pause(attempt, _retry_after(response["error"]), random.random()))
+            try:
+                answers = [found async for _, found in self._ask([item])]
+            except Exception as error:  # the sender is foreign code; the error that the item has stays
+                response = {**response, "error": response["error"] or f"{type(error).__name__}: {error}"}
+                continue
+            response = answers[0] if answers else response
+            if not _may_be_repeated(item, response["error"]):
+                break
+        return response
+
+    async def _ask(self, items: list[BatchItem]) -> AsyncIterator[tuple[int, ItemResponse]]:
+        requests = [{**item.request(), "payload": self._with_model(item)} for item in items]
         given = {"batch_id": self._new_id(), "requests": requests}
         if inspect.iscoroutinefunction(self._send):
             answer = await self._send(given)
@@ -142,3 +189,33 @@ class WholeSender:
             place = places.get(response.get("request_id")) if isinstance(response, dict) else None
             if place is not None:
                 yield place, {"result": None, "error": None, **response}
+
+    def _with_model(self, item: BatchItem) -> JsonValue:
+        payload = item.payload
+        if not self._model or item.type != CHAT_COMPLETION or not isinstance(payload, dict) or payload.get("model"):
+            return payload
+        return {**payload, "model": self._model}
+
+
+PERMANENT: Final = frozenset(
+    ("invalid_request_error", "authentication_error", "permission_error", "permission_denied_error", "not_found_error")
+)
+"""Types of errors of the chat API that another attempt does not change."""
+RAN: Final = frozenset(("tool_error", "tool_timeout", "invalid_arguments", "tool_not_found"))
+"""Codes of tool calls that are not repeated: the tool ran, and a second run may do its work twice, or it cannot run."""
+
+
+def _may_be_repeated(item: BatchItem, error: object) -> bool:
+    """Whether an item with this error in its response is sent again."""
+    if not error:
+        return False
+    if not isinstance(error, dict):
+        return True
+    if error.get("retryable") is False or error.get("type") in PERMANENT:
+        return False
+    return item.type != TOOL_CALL or error.get("code") not in RAN
+
+
+def _retry_after(error: object) -> float | None:
+    seconds = error.get("retry_after") if isinstance(error, dict) else None
+    return float(seconds) if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds >= 0 else None

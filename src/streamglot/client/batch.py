@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from ..batch.requests import CHAT_DIALECT, chat_body
+from ..batch.requests import CHAT_DIALECT, chat_body, chat_payload
 from ..batch.runner import Completion, Outcome, RetryPolicy, collected, numbered, run_all, with_retries
 from ..dialects import dialect
 from ..engine.exchange import Exchange
@@ -23,7 +23,7 @@ from .stream import Run
 if TYPE_CHECKING:
     from ..engine.recorder import TurnRecorder
 
-Given: TypeAlias = str | Request | JsonObject | StreamglotError
+Given: TypeAlias = str | Request | Message | list[Message | JsonObject] | JsonObject | StreamglotError
 """One request, or the error of a request that could not be built. Either way it gets a result."""
 Requests: TypeAlias = Iterable[Given] | AsyncIterable[Given]
 
@@ -125,12 +125,16 @@ class Batch:
             made = structs.replace(given, model=given.model or options.model)
         elif isinstance(given, str):
             made = Request(model=options.model, messages=[Message("user", [TextPart(given)])])
+        elif isinstance(given, (Message, list)):
+            body = chat_payload(given, {"model": options.model})
+            made = dialect(CHAT_DIALECT).parse_request(body)
         elif isinstance(given, dict):
             body, _ = chat_body({name: value for name, value in given.items() if name != "id"})
             made = dialect(CHAT_DIALECT).parse_request({"model": options.model, **body})
         else:
             raise RequestError(
-                f"a request of a batch must be a string, a Request or a dict of the chat API, not {excerpt(given)}"
+                "a request of a batch must be a string, a Request, a Message, a list of messages or a dict of the chat API, "
+                f"not {excerpt(given)}"
             )
         if options.system and not any(message.role in ("system", "developer") for message in made.messages):
             made.messages = [Message("system", [TextPart(options.system)]), *made.messages]

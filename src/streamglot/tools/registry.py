@@ -51,8 +51,12 @@ class ToolRegistry:
         return bool(self._given or (self.config.enabled and (self._tools or self._sources)))
 
     def add(self, tool: Tool, *, given: bool = False) -> None:
-        """Adds a tool. A second tool with the same name is an error, because a model could not tell them apart."""
-        if tool.name in self._tools:
+        """Adds a tool. Another tool with the same name is an error, because a model could not tell them apart. The same function,
+        given by a program and named in the configuration, is one tool."""
+        known = self._tools.get(tool.name)
+        if known is not None and not given and tool.name in self._given and known.is_same(tool):
+            return
+        if known is not None:
             raise ConfigError(f"there are two tools with the name {tool.name!r}; rename one of them")
         self._tools[tool.name] = tool
         if given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -73,6 +74,10 @@ class Tool:
     async def run(self, arguments: JsonObject) -> ToolOutput:
         raise NotImplementedError
 
+    def is_same(self, other: Tool) -> bool:
+        """Whether the other object is this tool, found in another way."""
+        return self is other
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
@@ -99,6 +104,10 @@ class FunctionTool(Tool):
             getattr(function, "__call__", None)  # noqa: B004  # an object whose __call__ is asynchronous
         )
         super().__init__(name, description or said, parameters_schema(self._arguments), read_only=read_only)
+
+    def is_same(self, other: Tool) -> bool:
+        """A file that the configuration names is imported a second time, so its functions are told by where they stand."""
+        return isinstance(other, FunctionTool) and _definition(self.function) == _definition(other.function)
 
     def __call__(self, *args: object, **named: object) -> Any:  # Any: what the function returns
         """A tool can still be called as the function that it was made from."""
@@ -155,6 +164,12 @@ def tool(
     if function is None:
         return partial(FunctionTool, name=name, description=description, read_only=read_only)
     return FunctionTool(function)
+
+
+def _definition(function: Callable[..., Any]) -> object:  # Any: as above
+    """The place of a function's definition; the object itself, if it has no code of its own."""
+    code = getattr(function, "__code__", None)
+    return function if code is None else (os.path.realpath(code.co_filename), code.co_firstlineno, code.co_qualname)
 
 
 def as_tool(value: object) -> Tool:

@@ -1,8 +1,14 @@
-"""``accumulate_delta``: any OpenAI-style delta merged into a snapshot, in place."""
+"""``accumulate_delta``: any OpenAI-style delta merged into a snapshot, in place.
+
+This file works alone: copied into another project, it needs Python 3.9 and nothing else.
+"""
 
 from __future__ import annotations
 
-from ...json_types import JsonObject, JsonValue
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...json_types import JsonObject, JsonValue
 
 _IDENTITY = frozenset(("id", "index", "type", "role", "name", "object", "created", "model", "call_id", "format", "finish_reason"))
 """Fields that identify something. A repeated value replaces the old one and is never appended to it."""
