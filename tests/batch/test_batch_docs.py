@@ -21,9 +21,10 @@ def get_markdown(scope: str) -> dict:
 '''
 
 
-@pytest.mark.parametrize(
-    ("example", "words"), list(zip(EXAMPLES, ["re: Why is the sky blue?", "{'markdown': 'full'} None"], strict=True))
-)
+PRINTED = ("re: Why is the sky blue?", "{'markdown': 'full'} None", "re: Why is the sky blue?re: Why is grass green?")
+
+
+@pytest.mark.parametrize(("example", "words"), list(zip(EXAMPLES, PRINTED, strict=True)))
 def test_an_example_runs(
     example: str,
     words: str,

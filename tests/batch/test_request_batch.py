@@ -245,7 +245,11 @@ def test_a_function_of_the_program_runs_the_calls_of_the_batch() -> None:
 
 def test_batches_take_messages_of_the_library(upstream: MockUpstream) -> None:
     spoken = Message("user", [TextPart("hello")])
-    earlier: list[Message | dict[str, Any]] = [Message("system", [TextPart("be brief")]), {"role": "user", "content": "q"}, Message("assistant", [TextPart("a")])]
+    earlier: list[Message | dict[str, Any]] = [
+        Message("system", [TextPart("be brief")]),
+        {"role": "user", "content": "q"},
+        Message("assistant", [TextPart("a")]),
+    ]
     with Client(upstreams=[upstream.upstream()]) as client:
         with RequestBatch(client=client, model="m") as batch:
             batch.add_chat_request(spoken)
