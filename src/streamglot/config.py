@@ -64,6 +64,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     - ``output``: ``rich`` adds reasoning, extensions and other fields that many clients read to the dialect's specification;
       ``strict`` writes the specification's fields only. The header ``x-streamglot-output`` decides for one request.
     - ``reasoning``: send each piece of reasoning as it arrives, or hold it until its sentence is complete.
+    - ``usage``: write the usage chunk of a chat stream if the client asked for it, or at the end of every stream. If no upstream
+      reports the usage, ``always`` estimates it.
     - ``authentication``: ``auto`` requires keys if other machines can reach the gateway, and after the first key was made;
       ``required`` always does, ``none`` never does.
     """
@@ -92,6 +94,7 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     redact: list[str] = field(default_factory=list)
     output: Literal["rich", "strict"] = "rich"
     reasoning: Literal["piece", "sentence"] = "piece"
+    usage: Literal["asked", "always"] = "asked"
     cache_bytes: int = 64 * 2**20
     batch_items: int = 1000
     batch_concurrent: int = 16

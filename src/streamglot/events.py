@@ -177,10 +177,12 @@ class KeepAlive(_Event, frozen=True, gc=False, tag="keep_alive"):
 
 
 class Extra(_Event, frozen=True, tag="extra"):
-    """A piece that only one dialect can express. Its own writer writes it, the others count it as lost."""
+    """A piece that only one dialect can express. Its own writer writes it, the others count it as lost. ``provider`` is set for
+    state of the conversation that this provider keeps: it becomes the ``echo`` of the answer's message."""
 
     dialect: str
     data: JsonObject
+    provider: str = ""
 
 
 class StreamEnd(_Event, frozen=True, tag="stream_end"):

@@ -189,10 +189,12 @@ class Request(Struct, omit_defaults=True):
 
 
 class Built(Struct):
-    """The body of a request in a dialect, and the names of what this dialect cannot express."""
+    """The body of a request in a dialect, and the names of what this dialect cannot express. ``state`` is what the next request
+    of the conversation needs to know of this one, for an upstream that keeps the conversation itself."""
 
     body: JsonObject
     dropped: list[str] = field(default_factory=list)
+    state: JsonObject = field(default_factory=dict)
 
     def drop(self, name: str) -> None:
         """Lists a name as dropped, once."""

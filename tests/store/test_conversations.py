@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
 from streamglot import tasks
-from streamglot.events import Echo, Extra, StreamError
+from streamglot.events import Echo, StreamError
 from streamglot.messages import Message, Part, ReasoningPart, Response, TextPart, ToolCallPart, ToolResultPart
 from streamglot.store import Finished, SessionHints, Store, StoreSettings, hash_conversation, session_hints, sessions
 from streamglot.store.conversation import alike, normal
@@ -243,34 +243,6 @@ async def test_explicit_names_belong_to_their_caller(url: str) -> None:
             assert (continued.id, continued.previous) == (turn.session.id, turn.id)
             assert await store.history(continued) == [user("x"), assistant("y")]
         assert (await store.find_session(SessionHints(caller="me", response_id="resp_2"), ask(user("z")))).new
-    await store.close()
-
-
-@asynchronous
-async def test_state_of_a_provider_is_that_of_the_turn_before(url: str) -> None:
-    """The provider's state does not apply to a branch, to a discarded answer, or after an answer of another provider."""
-    store = await Store.open(StoreSettings(url=url))
-    turn = await begin(store, ask(user("x")), name="s")
-    turn.learn("web", Extra("qwen_web", {"chat_id": "chat-123", "parent_id": "p-1", "nested": {"no": 1}}))
-    turn.learn("web", Extra("qwen_web", {"parent_id": "p-2"}))
-    turn.finish(Finished(ending="end", response=answer("y"), upstream="web"))
-    answered = [user("x"), assistant("y")]
-    for again in (False, True):
-        if again:
-            await store.close()
-            store = await Store.open(StoreSettings(url=url))
-        following = await store.find_session(SessionHints(name="s"), ask(*answered, user("z")))
-        assert (following.previous, following.provider_state("web")) == (turn.id, {"chat_id": "chat-123", "parent_id": "p-2"})
-        for history in ([user("x")], [user("other words"), assistant("other"), user("z")]):
-            branch = await store.find_session(SessionHints(name="s"), ask(*history))
-            assert (branch.id, branch.provider_state("web")) == (turn.session.id, {})
-        assert (await store.find_session(SessionHints(name="other"), ask(*answered, user("z")))).provider_state("web") == {}
-    elsewhere = await begin(store, ask(*answered, user("z")), name="s")
-    elsewhere.finish(Finished(ending="end", response=answer("w"), upstream="another"))
-    missed = await store.find_session(SessionHints(name="s"), ask(*answered, user("z"), assistant("w"), user("v")))
-    assert (missed.previous, missed.provider_state("web")) == (elsewhere.id, {}), "it did not receive the other provider's turn"
-    back = await store.find_session(SessionHints(name="s"), ask(*answered, user("z again")))
-    assert back.provider_state("web")["parent_id"] == "p-2"
     await store.close()
 
 

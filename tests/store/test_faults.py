@@ -351,13 +351,10 @@ def test_recent_turns_are_bounded() -> None:
         asked = bytes([number])
         recent.start(Seen(f"t{number}", f"s{number}", "me", asked), probe=False)
         recent.finish(f"t{number}", asked * 2, b"x", f"r{number}", assistant(thought("x", "sig")), 1000)
-        recent.learn(f"s{number}", "one", {"n": number})
     assert recent.by_response("me", "r39") is None
     assert recent.answers("s39") == []
     assert recent.owner("s39") is None
     assert recent.by_response("me", "r40") is not None
-    assert recent.state("s49") == {"one": {"n": 49}}
-    assert recent.state("s39") == {}
     recent.start(Seen("big", "s", "me", None), probe=True)
     recent.finish("big", None, b"", "", assistant(thought("x", "sig")), 200_000)
     recent.finish("gone", None, b"", "", assistant("x"), 1)

@@ -260,7 +260,6 @@ async def test_many_at_once_from_two_processes_of_one_database(url: str) -> None
 @asynchronous
 async def test_probes_leave_title_and_state_alone(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
-    from streamglot.events import Extra
     from streamglot.store import is_probe
 
     probe = ask(user("quota"), max_tokens=1)
@@ -273,14 +272,12 @@ async def test_probes_leave_title_and_state_alone(url: str) -> None:
     assert not is_probe(ask(summary, user("Fix it"), tools=[ToolSpec("shell")]))
     assert not is_probe(ask(Message("system", [TextPart("You give books a title.")]), user("Mine")))
     turn = await begin(store, probe, name="s", probe=True)
-    turn.learn("web", Extra("web", {"chat_id": "wrong"}))
     turn.finish(Finished(ending="length"))
     await take(store, ask(user("Fix the bug")), answer("Done"), name="s")
     await store.writer.flush()
     (session,) = await store.queries.sessions()
     assert (session.title, session.turns) == ("Fix the bug", 1)
     assert [turn.probe for turn in await store.queries.turns()] == [False, True]
-    assert (await store.find_session(SessionHints(name="s"), probe)).state == {}
     await store.close()
 
 

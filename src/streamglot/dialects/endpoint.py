@@ -5,17 +5,29 @@ Values from clients enter a URL only through ``encoded``, ``path_segment`` and `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from urllib.parse import quote
 
 from msgspec import Struct, field
 
 from ..errors import RequestError, excerpt
+from ..json_types import JsonObject, JsonValue
 
 
 class UpstreamEndpoint(Struct):
     url: str
     headers: dict[str, str] = field(default_factory=dict)
+
+
+class Setup(Struct):
+    """A request that must be answered before the request itself, because it makes something that the request names (a chat).
+    ``read`` takes the body of the answer and returns the options that name it; it raises one of our errors for any other body."""
+
+    what: str
+    endpoint: UpstreamEndpoint
+    body: JsonObject
+    read: Callable[[JsonValue], JsonObject]
 
 
 def bearer(key: str) -> dict[str, str]:

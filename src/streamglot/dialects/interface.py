@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
-from ..errors import ConfigError
+from ..errors import BadCall, ConfigError
 from ..events import Event, StreamError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Built, Request, Response
 from .abilities import PLAIN, UNSPECIFIED, Abilities
 from .adapt import adapt, emulated_tools
 from .approval import Answers
-from .endpoint import UpstreamEndpoint, join
+from .endpoint import Setup, UpstreamEndpoint, join
 from .hosted_tools import HostedCall
 from .reader import Reader
 from .writer import Writer
 
 FindAnswers: TypeAlias = Callable[[JsonObject, Callable[[str], bool]], Answers]
-Continuation: TypeAlias = Callable[[Mapping[str, JsonValue], str, int], JsonObject]
 
 
 class Dialect:
@@ -37,6 +36,13 @@ class Dialect:
     """What servers of this dialect accept, unless more is known about one of them."""
     model_list_path: ClassVar[str] = ""
     """Where an upstream lists its models, below its base URL; empty where it has no list."""
+    keeps_conversation: ClassVar[bool] = False
+    """Whether upstreams keep the conversation themselves, so that a request continues an answer of theirs."""
+    calls_in_text: ClassVar[str] = ""
+    """The notation of calls and tools (``streamglot formats``) for a wire format without a field for them, unless an upstream's
+    ``inband`` names another."""
+    bad_call: ClassVar[BadCall] = "incomplete"
+    """What becomes of a call in text that cannot be parsed, unless an upstream's ``bad_call`` says otherwise."""
     activity: ClassVar[bool] = False
     """Whether the writer shows runs of tools that an ``Extra`` reports."""
 
@@ -95,10 +101,14 @@ class Dialect:
         """The custom tools that an upstream gets as functions. ``CustomCalls`` converts their calls back."""
         return emulated_tools(request, abilities.over(self.abilities))
 
-    @property
-    def continued(self) -> Continuation | None:
-        """For upstreams that keep the conversation themselves: a function from the state in their last stream, an id for the new
-        message, and the time to options for ``build_request`` and ``endpoint``."""
+    def continuation(self, request: Request, provider: str, message_id: str, timestamp: int) -> JsonObject:
+        """For upstreams that keep the conversation themselves: the options for ``build_request``, ``setup`` and ``endpoint`` that
+        continue it. What the upstream knows is in the ``echo`` of its messages. ``message_id`` and ``timestamp`` (seconds) are those
+        of the new message."""
+        raise ConfigError(f"the dialect {self.name!r} sends the whole conversation")
+
+    def setup(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Setup | None:
+        """What must be asked of the upstream before the request itself; None if nothing."""
         return None
 
     @property

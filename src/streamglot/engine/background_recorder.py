@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ..config import DISABLED, LoadedConfig
 from ..errors import ConfigError, StreamglotError
-from ..events import Extra
 from ..extras import missing_package
-from ..json_types import JsonObject, JsonValue
+from ..json_types import JsonValue
 from ..loop_thread import LoopThread
 from ..messages import Message, Request
 
@@ -38,14 +37,12 @@ T = TypeVar("T")
 class RecordedConversation:
     """The session of a conversation, once the store is open, and the state that upstreams need back.
 
-    ``answers`` carry a provider's own state. ``state`` is, by upstream, the state of a conversation that the upstream stores
-    itself.
+    ``answers`` carry a provider's own state.
     """
 
     def __init__(self) -> None:
         self.session: Session | None = None
         self.answers: list[Message] = []
-        self.state: dict[str, JsonObject] = {}
 
 
 class BackgroundRecorder:
@@ -90,18 +87,16 @@ class BackgroundRecorder:
         return TurnRecorder(
             turn,
             answers=conversation.answers,
-            state=lambda upstream: conversation.state.get(upstream, {}),
             raw=self._enabled and self._settings.raw,
         )
 
     def new_conversation(self) -> None:
         self._conversation = RecordedConversation()
 
-    def resume(self, session: Session, upstream: str, answers: list[Message]) -> None:
-        """Attaches the next requests to this session, in which ``upstream`` gave the last answer."""
+    def resume(self, session: Session, answers: list[Message]) -> None:
+        """Attaches the next requests to this session."""
         conversation = self._conversation
         conversation.session, conversation.answers = session, answers
-        conversation.state = {upstream: session.provider_state(upstream)}
 
     def ask(self, question: Callable[[Store], Coroutine[object, object, T]]) -> T:
         """Runs a query on the store and waits for the result."""
@@ -228,25 +223,15 @@ class _DeferredTurn:
         self.starting: Future[Turn] | None = None
         self._owner = owner
         self._frames: list[tuple[str, float, bytes]] = []
-        self._learned: list[tuple[str, Extra]] = []
 
     def frame(self, direction: str, at: float, data: bytes) -> None:
         self._frames.append((direction, at, data))
-
-    def learn(self, provider: str, extra: Extra) -> None:
-        self._learned.append((provider, extra))
 
     def step(self, number: int, step: Mapping[str, JsonValue]) -> None:
         if self.starting is not None:
             self._owner.write_step(self.starting, number, step)
 
     def finish(self, finished: Finished) -> None:
-        state = self.conversation.state
-        if finished.response is not None and any(choice.parts for choice in finished.response.choices):
-            # Another upstream did not see this turn and cannot continue from its own state.
-            self.conversation.state = state = {finished.upstream: state.get(finished.upstream, {})}
-        for provider, extra in self._learned:
-            state.setdefault(provider, {}).update(extra.data)
         finished.at = time.time()
         self._owner.write(self, finished)
 
@@ -254,8 +239,6 @@ class _DeferredTurn:
         turn = await asyncio.wrap_future(starting)
         for direction, at, data in self._frames:
             turn.frame(direction, at, data)
-        for provider, extra in self._learned:
-            turn.learn(provider, extra)
         if callable(finished.cost):
             finished.cost = finished.cost()
         turn.finish(finished)

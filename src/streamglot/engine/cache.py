@@ -155,6 +155,7 @@ class _CacheFill:
             self._collect.feed_all(events)
             if type(events[-1]) is StreamEnd:
                 response = self._collect.close()[0]
+                response.extras = [extra for extra in response.extras if not extra.provider]  # of one conversation only
                 if response.choices and all(choice.stop_reason for choice in response.choices):
                     self._cache.put(self._key, response, self.name, self._until)
         return events

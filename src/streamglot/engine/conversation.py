@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
-from ..json_types import JsonValue
 from ..messages import Request
 from ..upstream import Upstream
 
@@ -40,6 +39,3 @@ class ConversationState(Protocol):
 
     def prepare(self, request: Request, upstream: Upstream) -> Request:
         """Returns the request for this upstream, with the provider's own state (signatures, encrypted reasoning) restored."""
-
-    def state(self, upstream: Upstream) -> Mapping[str, JsonValue]:
-        """Returns the state of the conversation that this upstream stores itself."""

@@ -25,6 +25,7 @@ from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
 from ..stages.stage import ExchangeContext, ExchangeEnded, Question, Reply, StageFactory
 from .conversation import ConversationState
+from .kept import KeptAnswer
 from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
 from .stage_runner import StageRunner
@@ -125,6 +126,9 @@ class Exchange:
             raise
         finally:
             self.reading = False
+        if self.record.kept is not None:
+            self._observers.append(KeptAnswer(self.record.kept, self.record.key or self._passthrough.key))
+            self._collect = self._collect or Collect()
         if self._runner is not None:
             self._runner.begin(turn)
             self._next = self._runner.read

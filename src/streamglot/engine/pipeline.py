@@ -13,11 +13,12 @@ from ..dialects.custom_tools import CustomCalls, as_function, with_functions_onl
 from ..errors import Unsupported
 from ..events import Event
 from ..inband import Format, as_prompt, find_format, inband
-from ..json_types import JsonValue
+from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..stages import PerChoice, UniqueCallIds
 from ..upstream import Upstream
 from ..upstream.providers import abilities_of
+from .kept import KeptState
 
 MODELS = 1024
 """Models whose format is cached, because finding it compares the name with every pattern."""
@@ -31,6 +32,17 @@ def format_of(name: str, model: str) -> Format | None:
     """Returns the notation to look for in a model's text; None if there is none."""
     found = find_format(name, model)
     return None if found is find_format("none") else found
+
+
+def notation_of(upstream: Upstream, model: str) -> Format | None:
+    """Returns the notation to look for in the text of an upstream's model: the configured one, else that of its dialect, else that
+    of the model."""
+    return format_of((dialect(upstream.dialect).calls_in_text if upstream.inband == "auto" else "") or upstream.inband, model)
+
+
+def gets_tools_as_text(upstream: Upstream) -> bool:
+    """Whether tools are described in the prompt for this upstream."""
+    return upstream.tools == "prompt" or bool(dialect(upstream.dialect).calls_in_text)
 
 
 def thinking_of(request: Request, dialect: str) -> bool | None:
@@ -70,11 +82,12 @@ class Pipeline:
     """
 
     def __init__(self, upstream: Upstream, model: str, request: Request, call_prefix: str = "call") -> None:
-        self._reader = dialect(upstream.dialect).reader(provider=upstream.name, call_prefix=call_prefix)
+        wire = dialect(upstream.dialect)
+        self._reader = wire.reader(provider=upstream.name, call_prefix=call_prefix)
         self._reader.comments = False  # no policy sees a comment, and an upstream may repeat its key in one
         self._boxes: list[PerChoice] = []
         emulated = emulated_tools(upstream, request)
-        found, guessed = format_of(upstream.inband, model), upstream.inband == "auto"
+        found, guessed = notation_of(upstream, model), upstream.inband == "auto"
         if found is None and guessed and _enables_thinking(_thinking_flag(request, upstream.dialect)):
             found = format_of(TAGS_ALONE, "")
         calls = bool(request.tools) or not guessed
@@ -92,13 +105,17 @@ class Pipeline:
                         starts_in_reasoning=False if guessed else None,
                         thinking=thinking_of(request, upstream.dialect),
                         calls=calls,
-                        bad_call=upstream.bad_call,
+                        bad_call=upstream.bad_call or wire.bad_call,
                         call_prefix=call_prefix,
                     )
                 )
             )
         if emulated:
             self._boxes.append(PerChoice(lambda: CustomCalls(emulated)))
+
+    def keep(self, upstream: Upstream, state: JsonObject) -> None:
+        """Adds what the request says of a conversation that the upstream keeps to what the answer says of it."""
+        self._stages.append(KeptState(upstream.dialect, upstream.name, state).feed)
 
     def feed(self, chunk: bytes) -> list[Event]:
         events = self._reader.feed(chunk)
@@ -133,16 +150,16 @@ def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
     if not request.tools or not any(tool.kind == "custom" for tool in request.tools):
         return frozenset()
     abilities = abilities_of(upstream)
-    if upstream.tools == "prompt":
+    if gets_tools_as_text(upstream):
         abilities = structs.replace(abilities, custom_tools=False)
     return dialect(upstream.dialect).emulated_tools(request, abilities)
 
 
 def with_tools_as_text(upstream: Upstream, request: Request) -> Request:
     """Returns the request for an upstream whose model has no native tools: they become text, if a notation is known."""
-    if upstream.tools == "native" or not (request.tools or any(message.role == "tool" for message in request.messages)):
+    if not gets_tools_as_text(upstream) or not (request.tools or any(message.role == "tool" for message in request.messages)):
         return request
-    found = format_of(upstream.inband, request.model)
+    found = notation_of(upstream, request.model)
     if found is None:
         raise Unsupported(
             f"upstream {upstream.name!r} gets tools as text, and no notation is known for the model {request.model!r}: "

@@ -31,6 +31,7 @@ from ..upstream.routes import Candidate, Routes
 from .conversation import ConversationState
 from .deadlines import Deadline, Deadlines
 from .exchange import Exchange, Passthrough
+from .kept import KeptConversations
 from .limiter import ConcurrencyLimit
 from .observer import Observer
 from .record import ExchangeRecord
@@ -116,6 +117,7 @@ class UpstreamPool:
         self.approval_sharing: ApprovalSharing | None = None
         self.tracer: EngineTracer | None = None
         self._random = random.Random()
+        self.kept = KeptConversations()
         self._breakers: dict[str, Breakers] = {}
         self._limits: dict[str, ConcurrencyLimit] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
@@ -33,6 +33,9 @@ from ..events import (
 )
 from ..json_types import JsonObject
 from ..messages import TokenCounts
+
+if TYPE_CHECKING:
+    from .kept import KeptConversations
 
 MESSAGE_CHARS: Final = 500
 """Characters of an error's message in a log line or a timeline."""
@@ -77,7 +80,8 @@ class ExchangeRecord(Struct):
     ``error`` is the code that the client sees, which an upstream may have invented; ``error_kind`` is one of a limited set.
     ``ending`` is the actual one: end, length, …, truncated, client_gone, error. ``usage`` is what the upstream reported; if that
     is incomplete, ``estimated`` counts against a key. ``session`` and ``turn`` are the ids of the stored conversation and turn, if
-    they are stored. ``blocks``, ``waits`` and ``failures`` are the exchange's timeline, in seconds since ``began``.
+    they are stored. ``kept`` is set if an upstream that keeps the conversation was asked. ``blocks``, ``waits`` and ``failures`` are
+    the exchange's timeline, in seconds since ``began``.
     ``wait`` is the pause before the next attempt, while it lasts; ``on_wait`` is called when it begins and ends.
     """
 
@@ -110,6 +114,7 @@ class ExchangeRecord(Struct):
     blocks: list[tuple[float, str]] = field(default_factory=list)
     waits: list[JsonObject] = field(default_factory=list)
     failures: list[JsonObject] = field(default_factory=list)
+    kept: KeptConversations | None = None
     wait: UpstreamWait | None = None
     on_wait: Callable[[UpstreamWait | None], None] | None = None
     _earlier: Usage | None = None

@@ -6,7 +6,7 @@ It is an observer that writes the turn and carries the conversation's state for 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from ..dialects import dialect
-from ..events import Event, Extra, encode
+from ..events import Event, encode
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response, TokenCounts
 from ..store.turn import Finished
@@ -23,6 +23,7 @@ from ..upstream import Upstream
 from ..upstream.prices import price
 from ..upstream.secrets import SecretMask
 from .conversation import SentRequest
+from .kept import kept_echo, restore_stored
 from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
 from .services import MODEL_CALLS
@@ -39,7 +40,6 @@ class StoredTurn(Protocol):
     """A turn that is being written: in the store, or in memory while the store is being opened."""
 
     def frame(self, direction: str, at: float, data: bytes) -> None: ...
-    def learn(self, provider: str, extra: Extra) -> None: ...
     def step(self, number: int, step: Mapping[str, JsonValue]) -> None: ...
     def finish(self, finished: Finished) -> None: ...
 
@@ -67,8 +67,7 @@ class TurnRecorder(Observer):
     """Records one turn.
 
     ``wrote`` gets the bytes that the client is sent, if they are recorded. ``answers`` are earlier answers of the conversation
-    that carry a provider's own state. ``state`` is, by upstream, the state of a conversation that the upstream stores itself.
-    ``content`` and ``raw`` say whether the answer and the bytes are stored. ``waited`` is the age of the request in seconds:
+    that carry a provider's own state. ``content`` and ``raw`` say whether the answer and the bytes are stored. ``waited`` is the age of the request in seconds:
     times of bytes count from its arrival.
     """
 
@@ -79,7 +78,6 @@ class TurnRecorder(Observer):
         turn: StoredTurn,
         *,
         answers: Sequence[Message] = (),
-        state: Callable[[str], Mapping[str, JsonValue]] = lambda _upstream: {},
         content: bool = True,
         raw: bool = False,
         waited: float = 0.0,
@@ -91,11 +89,9 @@ class TurnRecorder(Observer):
         self._raw = raw
         self._turn = turn
         self._answers = answers
-        self._state = state
         self._began = time.time() - waited
         self._attempts = 0
         self._upstream: Upstream | None = None
-        self._learns = False
         self._upstream_request: Request | None = None
 
     # --- the conversation's state
@@ -103,16 +99,14 @@ class TurnRecorder(Observer):
     def prepare(self, request: Request, upstream: Upstream) -> Request:
         self._attempts += 1
         self._upstream = upstream
-        self._learns = dialect(upstream.dialect).continued is not None
         if self._answers:
             from ..store.echoes import restore_echoes
 
-            request = restore_echoes(request, self._answers, provider=upstream.name)
+            keeps = dialect(upstream.dialect).keeps_conversation
+            restore = restore_stored if keeps else restore_echoes
+            request = restore(request, self._answers, provider=upstream.name)
         self._upstream_request = request
         return request
-
-    def state(self, upstream: Upstream) -> Mapping[str, JsonValue]:
-        return self._state(upstream.name)
 
     def _store_bytes(self, chunk: bytes) -> None:
         """Stores the bytes of each attempt separately, because only the last attempt's bytes are the answer."""
@@ -131,10 +125,6 @@ class TurnRecorder(Observer):
     def events(self, events: list[Event]) -> None:
         if self._raw and events:
             self._turn.frame(EVENTS, time.time() - self._began, b"\n".join(map(encode, events)))
-        if self._learns and self._upstream is not None:
-            for event in events:
-                if isinstance(event, Extra) and event.dialect == self._upstream.dialect:
-                    self._turn.learn(self._upstream.name, event)
 
     def annotated(self, subject: str, fact: JsonObject) -> None:
         """Writes each step of a tool loop at once, so that it is stored even if the process dies."""
@@ -179,6 +169,7 @@ class TurnRecorder(Observer):
                 upstream_dialect=record.upstream_dialect,
                 upstream_model=result.upstream_model,
                 upstream_request=self._upstream_request,
+                echo=kept_echo(result.request, response),
                 cost=partial(_cost, response.usage, result.upstream_model, record, calls),
                 timings={"seconds": result.seconds, "longest_gap": record.longest_gap, **self._timeline(result)},
                 first_event=record.first_event - record.began if record.first_event else 0.0,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from ..dialects import dialect, faults
+from ..dialects.endpoint import Setup
 from ..dialects.lenient import clean, loads
 from ..errors import (
     ConfigError,
@@ -22,6 +23,7 @@ from ..errors import (
     UpstreamError,
     UpstreamProtocolError,
     UpstreamTimeout,
+    excerpt,
 )
 from ..json_types import JsonObject
 from ..messages import Message, Request, TextPart
@@ -30,12 +32,13 @@ from ..upstream import Upstream, UpstreamResponse
 from ..upstream.providers import abilities_of
 from ..upstream.rate_limits import retry_seconds, sensible
 from ..upstream.replay import SCHEME, open_replay
+from ..upstream.response import read_whole
 from ..upstream.routes import Candidate
 from ..upstream.secrets import HIDDEN, SecretMask, shown_url
 from .conversation import ConversationState, SentRequest
 from .exchange import Passthrough
 from .limiter import ConcurrencyLimit
-from .pipeline import Pipeline, format_of, with_tools_as_text
+from .pipeline import Pipeline, notation_of, with_tools_as_text
 from .record import ExchangeRecord, UpstreamWait
 from .trace import AttemptTrace
 from .upstream_stream import ErrorContext, UpstreamStream
@@ -91,6 +94,8 @@ class UpstreamRequest:
         self._record = record
         self._conversation = conversation
         self._passthrough = passthrough
+        self._found: dict[str, list[Message]] = {}
+        self._made: dict[str, JsonObject] = {}
 
     async def open(self, candidates: list[Candidate]) -> UpstreamStream:
         """Returns the stream of the first candidate that answers.
@@ -233,15 +238,18 @@ class UpstreamRequest:
                 self._conversation.sent(sent_request(candidate, place_of_file, {}, b"null", [], ()))
             return open_replay(upstream, candidate.model, last_text), pipeline, []
         wire = dialect(upstream.dialect)
+        if wire.keeps_conversation:
+            outgoing = self._continued(outgoing, upstream)
         as_text = with_tools_as_text(upstream, outgoing)
-        if wire.continued is not None:
-            state = self._conversation.state(upstream) if self._conversation is not None else {}
-            options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
+        if wire.keeps_conversation:
+            options = await self._continue(candidate, as_text, key)
         try:
             built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=upstream.name, **options)
             body = msgspec.json.encode(built.body)
         except RecursionError:
             raise RequestError("the request is nested too deeply; send arguments and schemas with fewer levels") from None
+        if built.state:
+            pipeline.keep(upstream, built.state)
         place = wire.endpoint(upstream.base_url, as_text, key=key, **options)
         passed = self._passthrough.headers if upstream.dialect == request.dialect else {}
         context = self._passthrough.trace if trace is None else trace.headers
@@ -266,6 +274,59 @@ class UpstreamRequest:
         if self._traffic is not None:
             self._traffic.answered(upstream, answer.status, answer.headers)
         return answer, pipeline, built.dropped
+
+    # --- upstreams that keep the conversation
+
+    def _continued(self, request: Request, upstream: Upstream) -> Request:
+        """Returns the request with the echo of the answer that it continues, from the memory of this process if the request has
+        none. Every attempt continues the same answer."""
+        caller = self._record.key or self._passthrough.key
+        self._record.kept = self._pool.kept
+        found = self._found.get(upstream.name)
+        if found is None:
+            found = self._found[upstream.name] = self._pool.kept.restore(request, caller, upstream.name).messages
+        return msgspec.structs.replace(request, messages=found)
+
+    async def _continue(self, candidate: Candidate, request: Request, key: str) -> JsonObject:
+        """Returns the options that continue the conversation. What the request needs first is made once, not for each attempt."""
+        upstream = candidate.upstream
+        wire = dialect(upstream.dialect)
+        mine = wire.continuation(request, upstream.name, uuid.uuid4().hex, int(time.time()))
+        options = {**upstream.options, **mine}
+        setup = wire.setup(upstream.base_url, request, key=key, **options)
+        if setup is None:
+            return options
+        made = self._made.get(upstream.name)
+        if made is None:
+            made = self._made[upstream.name] = await self._set_up(upstream, setup)
+        return {**options, **made}
+
+    async def _set_up(self, upstream: Upstream, setup: Setup) -> JsonObject:
+        """Asks the upstream for what the request needs, with the same headers, and returns the options that name it."""
+        headers = {
+            "content-type": "application/json",
+            "x-request-id": self._record.request_id,
+            **setup.endpoint.headers,
+            **upstream.headers,
+        }
+        body = msgspec.json.encode(setup.body)
+        answer = await self._pool.connections.post(upstream, setup.endpoint.url, headers, body)
+        try:
+            if not 200 <= answer.status < 300:
+                raise await refused(answer)
+            data = await read_whole(answer, f"the answer to the request for {setup.what}", ERROR_BYTES, "check the base_url")
+            try:
+                value, _ = loads(data)
+            except UpstreamProtocolError:
+                raise UpstreamProtocolError(f"it answered {excerpt(data)}, which is not JSON; check the base_url") from None
+            made = setup.read(value)
+            await answer.drain()
+        except UpstreamError as error:
+            error.message = f"it was asked for {setup.what} first: {error.message}"
+            raise
+        finally:
+            answer.close()
+        return made
 
 
 def check_options(upstream: Upstream) -> None:
@@ -299,7 +360,7 @@ def sent_request(
     """Returns the request as it may be recorded: without header values that may be secret, and without known secrets."""
     upstream, mask = candidate.upstream, SecretMask(secrets)
     shown = {name: value if name.lower().endswith(SHOWN_HEADERS) else HIDDEN for name, value in headers.items()}
-    found = format_of(upstream.inband, candidate.model)
+    found = notation_of(upstream, candidate.model)
     return SentRequest(
         upstream=upstream.name,
         dialect=upstream.dialect,

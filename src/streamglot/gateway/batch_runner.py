@@ -241,7 +241,6 @@ class BatchRunner:
         )
         return TurnRecorder(
             store.start(session, started, remember=False),
-            state=session.provider_state,
             content=store.settings.content,
             raw=store.settings.raw,
         )

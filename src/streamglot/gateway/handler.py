@@ -21,11 +21,11 @@ from ..engine.cache import CachingPool
 from ..engine.exchange import Exchange, Passthrough, Upstreams
 from ..engine.record import ExchangeRecord, clean_id
 from ..engine.resumed import ResumedPool
-from ..engine.tokens import estimate
+from ..engine.tokens import estimate, estimated_usage
 from ..engine.upstream_request import retry_after_of
 from ..engine.upstream_stream import ENDS
 from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError
-from ..events import Event, StreamEnd, StreamError, StreamStart
+from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..json_types import JsonObject
 from ..messages import Request, Response
 from ..stages.stage import ExchangeContext, StageFactory
@@ -187,6 +187,7 @@ class RequestHandler:
         if find_answers is not None:
             answers, asked = await self._approval_answers(find_answers, asked)
         request = self._endpoint.parse(asked, self._model_in_path)
+        request.include_usage = request.include_usage or self._always_usage
         model = self.record.model = gateway.pool.routes.named(request.model)
         self.record.stream = request.stream
         if model != request.model:
@@ -291,6 +292,8 @@ class RequestHandler:
         if events is not None and self._gives_id:
             events = [msgspec.structs.replace(event, id=response_id) if type(event) is StreamStart else event for event in events]
         while events is not None:
+            if self._always_usage and events and type(events[-1]) is StreamEnd:
+                events = self._with_usage(exchange, events)
             data = writer.feed(events)
             if events and type(events[-1]) in ENDS:
                 await response.write(data + writer.close(), last=True)
@@ -299,6 +302,18 @@ class RequestHandler:
                 await response.write(data)
             events = await exchange.read()
         await response.write(writer.close(), last=True)
+
+    @property
+    def _always_usage(self) -> bool:
+        return self._gateway.server.usage == "always"
+
+    def _with_usage(self, exchange: Exchange, events: list[Event]) -> list[Event]:
+        """Returns the last events of a stream, with an estimate of the usage before the end if no upstream reported it."""
+        counts = estimated_usage(exchange.request, None, self.record.events, self.record.usage, whole=True)
+        if counts is None:
+            return events
+        usage = Usage(*(getattr(counts, name) for name in Usage.__struct_fields__))
+        return [*events[:-1], usage, events[-1]]
 
     async def _whole(self, exchange: Exchange, response_id: str) -> None:
         """Answers with one body instead of a stream."""

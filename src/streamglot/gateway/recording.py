@@ -157,9 +157,7 @@ class ServedTurnRecorder(TurnRecorder):
         if store.settings.raw:
             turn.frame(CLIENT_REQUEST, 0.0, msgspec.json.encode(body))
         settings = store.settings
-        super().__init__(
-            turn, answers=answers, state=session.provider_state, content=settings.content, raw=settings.raw, waited=waited
-        )
+        super().__init__(turn, answers=answers, content=settings.content, raw=settings.raw, waited=waited)
         self.options = options
         self._store = store
         self._endpoint = endpoint

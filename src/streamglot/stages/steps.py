@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import structs
 
+from ..events import Echo
 from ..messages import Message, Part, Response, ResponseChoice, TextPart, ToolCallPart, ToolResultPart
 
 STEP_BREAK: Final = "\n\n"
@@ -70,7 +71,17 @@ def messages_of(response: Response, index: int = 0) -> list[Message]:
             else:
                 left_out.add(part.call_id)
         messages += _assistant(written)
+    echo = echo_of(response) if index == 0 else None
+    answer = next((message for message in reversed(messages) if message.role == "assistant"), None)
+    if echo is not None and answer is not None:
+        answer.echo = echo
     return [*messages, *_results(results, calls)]
+
+
+def echo_of(response: Response) -> Echo | None:
+    """The state of the conversation that the provider of this answer keeps, as it was after the last model turn; None if it keeps
+    none."""
+    return next((Echo(extra.provider, extra.data) for extra in reversed(response.extras) if extra.provider), None)
 
 
 def _results(results: list[ToolResultPart], calls: dict[str, ToolCallPart]) -> list[Message]:

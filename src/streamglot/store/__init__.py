@@ -11,9 +11,7 @@ stream: calls queue their data, a writer commits the queue every fifth of a seco
 
     turn = store.start(session, Started(caller=..., request=request, dialect=..., model=..., probe=is_probe(request)))
     asked = restore_echoes(request, answers, provider=upstream.name)                    # for each upstream that is tried
-    state = session.provider_state(upstream.name)                                       # what it sent in the previous turn
     turn.frame("up", seconds, chunk)                                                    # each read, if ``raw`` is on
-    turn.learn(upstream.name, event)                                                    # each Extra of the upstream's dialect
     turn.finish(Finished(ending=..., response=collected, upstream=..., upstream_request=asked, ...))   # always, in a finally
     await store.close()                                                                 # when the gateway stops: commits the
     queue

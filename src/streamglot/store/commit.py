@@ -35,12 +35,6 @@ class Commit:
             set_={name: ended.excluded[name] for name in columns},
             where=schema.endings.c.ending == "interrupted",
         )
-        state = insert(schema.states)
-        newest_state = state.on_conflict_do_update(
-            index_elements=["session_id", "provider", "name"],
-            set_={"value": state.excluded.value, "at": state.excluded.at},
-            where=schema.states.c.at <= state.excluded.at,
-        )
         step = insert(schema.steps)
         latest_step = step.on_conflict_do_update(index_elements=["turn_id", "number"], set_={"body": step.excluded.body})
         stream = insert(schema.streams)
@@ -55,7 +49,6 @@ class Commit:
         trim = delete(schema.chunks).where(chunks.stream_id == bindparam("stream_id"), chunks.last <= bindparam("last"))
         self._statements: dict[str, BulkStatement] = {
             "endings": BulkStatement(database, ended_once, schema.endings),
-            "states": BulkStatement(database, newest_state, schema.states),
             "steps": BulkStatement(database, latest_step, schema.steps),
             "streams": BulkStatement(database, known_stream, schema.streams),
             "trims": BulkStatement(database, trim, schema.chunks, ("stream_id", "last")),
@@ -103,7 +96,6 @@ class Commit:
         self._statements["endings"].execute_tuples(connection, list(map(astuple, rows.endings.values())))
         self._add(connection, "answers", rows.answers)
         self._add(connection, "texts", rows.texts)
-        self._add(connection, "states", rows.states.values())
         self._add(connection, "frames", rows.frames)
         self._add(connection, "steps", rows.steps.values())
         self._add(connection, "streams", rows.streams.values())

@@ -11,7 +11,6 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from ..json_types import JsonObject
 from ..messages import Message
 from .conversation import ANSWER_BYTES, Conversation, alike
 from .echoes import carries_echo
@@ -56,7 +55,6 @@ class Recent:
         self._turns: OrderedDict[str, Seen] = OrderedDict()
         self._by: dict[tuple[str, str | bytes], dict[str, Seen]] = {}
         self._heads: dict[str, str] = {}
-        self._states: OrderedDict[str, dict[str, JsonObject]] = OrderedDict()
 
     # --- learning
 
@@ -98,16 +96,7 @@ class Recent:
         if seen is not None:
             seen.retrievable = False
 
-    def learn(self, session_id: str, provider: str, state: JsonObject) -> None:
-        self._states.setdefault(session_id, {}).setdefault(provider, {}).update(state)
-        self._states.move_to_end(session_id)
-        while len(self._states) > self._max_turns:
-            self._states.popitem(last=False)
-
     # --- finding
-
-    def state(self, session_id: str) -> dict[str, JsonObject]:
-        return self._states.get(session_id, {})
 
     def answers(self, session_id: str) -> list[tuple[str, Message]]:
         return [(seen.turn_id, message) for seen in reversed(self._newest("session", session_id)) for message in seen.messages]

@@ -22,7 +22,7 @@ from .shorten import bare_response, short_request, short_response
 from .sql_types import SqlRow
 from .tokenizer import wording
 from .turn import BARE_BYTES, Finished, Turn, answer_weight, weight
-from .turn_rows import ID_CHARS, MAX_TOKENS, UNFIT_ERRORS, EndingRow, TurnRow, as_json, clean, ending_row, turn_row
+from .turn_rows import MAX_TOKENS, UNFIT_ERRORS, EndingRow, TurnRow, as_json, clean, ending_row, turn_row
 
 TEXT_CHARS: Final = 65_536
 """Characters of a turn that the search index contains."""
@@ -103,13 +103,6 @@ class FrameEntry(Entry, kw_only=True):
     data: bytes
 
 
-class StateEntry(Entry, kw_only=True):
-    session_id: str
-    provider: str
-    state: JsonObject
-    at: float
-
-
 class StepEntry(Entry, kw_only=True):
     """A step of a tool loop. Arguments and results can be left out; the fact that the tool ran cannot."""
 
@@ -153,7 +146,6 @@ class Rows(Struct):
     endings: dict[str, EndingRow] = field(default_factory=dict)
     answers: list[Row] = field(default_factory=list)
     texts: list[Row] = field(default_factory=list)
-    states: dict[tuple[str, str, str], Row] = field(default_factory=dict)
     frames: list[Row] = field(default_factory=list)
     steps: dict[tuple[str, int], Row] = field(default_factory=dict)
     streams: dict[str, Row] = field(default_factory=dict)
@@ -178,13 +170,6 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
                 case FrameEntry():
                     frame = (entry.number, entry.at, entry.direction, entry.data)
                     frames.setdefault(entry.turn_id, []).append(frame)
-                case StateEntry():
-                    for name, value in entry.state.items():
-                        if len(name) > ID_CHARS:
-                            continue
-                        place = (entry.session_id, clean(entry.provider), clean(name))
-                        row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": as_json(value)}
-                        rows.states[place] = {**row, "at": entry.at}
                 case StepEntry():
                     body = clean(as_json(entry.step))
                     rows.steps[entry.turn_id, entry.number] = {
@@ -279,7 +264,7 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
     if entry.content and response is not None:
         parts: list[Part] = []
         for choice in response.choices:
-            message = Message("assistant", choice.parts)
+            message = Message("assistant", choice.parts, echo=finished.echo if choice.index == 0 else None)
             mark, index = _message(rows, message), min(choice.index, MAX_TOKENS)
             rows.answers.append({"turn_id": turn.id, "choice": index, "message": mark, "echoes": carries_echo(message)})
             parts += choice.parts

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import case, select
 
-from ..json_types import JsonObject, JsonValue
+from ..json_types import JsonValue
 from ..messages import Message, Request
 from ..tasks import patient_timeout
 from . import schema
@@ -99,7 +99,7 @@ class Sessions:
         self.missed = 0
 
     async def find(self, hints: SessionHints, request: Request) -> Session:
-        """The session, with the state of its providers. If the database does not answer in time, the request continues without
+        """The session. If the database does not answer in time, the request continues without
         its history (counted in ``missed``). Only a response that the request names must be found, see ``previous``."""
         session = Session(id="", caller=hints.caller, name=hints.name, directory=hints.directory, started=time.time())
         if not hints.response_id:
@@ -110,12 +110,9 @@ class Sessions:
         try:
             async with patient_timeout(FIND_SECONDS):
                 await self._find(hints, session)
-                if not session.new:
-                    session.state = await self._state(session.id)
         except (StoreUnavailable, TimeoutError):
             self.missed += 1
             self._remember(hints, session)
-            session.state = self._recent.state(session.id)
         return session
 
     async def _find(self, hints: SessionHints, session: Session) -> None:
@@ -212,15 +209,6 @@ class Sessions:
     async def _owned(self, caller: str, session_id: str) -> bool:
         table = schema.sessions
         return bool(await self._database.fetch(select(table.c.id).where(table.c.id == session_id, table.c.caller == caller)))
-
-    async def _state(self, session_id: str) -> dict[str, JsonObject]:
-        table = schema.states
-        found: dict[str, JsonObject] = {}
-        for row in await self._database.fetch(select(table).where(table.c.session_id == session_id)):
-            found.setdefault(row.provider, {})[row.name] = msgspec.json.decode(row.value)
-        for provider, state in self._recent.state(session_id).items():
-            found[provider] = {**found.get(provider, {}), **state}
-        return found
 
     async def _by_conversation(self, caller: str, conversation: Conversation, session_id: str) -> Match | None:
         """The database query that corresponds to ``Recent.by_conversation``."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ConfigError
-from ..json_types import JsonObject, JsonValue
+from ..json_types import JsonValue
 from ..messages import Message, Request
 from ..tasks import TaskSupervisor, WriteLine, within
 from .approvals import StoredApprovals
@@ -28,7 +28,7 @@ from .processes import FIRST_SECONDS, SEEN_SECONDS, Process
 from .queries import Queries
 from .recent import Recent, Seen
 from .responses import OTHER_PROCESS_SECONDS, POLL_SECONDS, Responses, settled
-from .rows import FrameEntry, StateEntry, StepEntry, TurnEntry
+from .rows import FrameEntry, StepEntry, TurnEntry
 from .sessions import SessionHints, Sessions
 from .shorten import bare_response, encoded_size
 from .turn import BARE_BYTES, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
@@ -197,7 +197,9 @@ class Store:
             run = normal(parts)
             tip = conversation.tip(run)
         if turn.remembered:
-            self._recent.finish(turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts), size)
+            self._recent.finish(
+                turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts, echo=finished.echo), size
+            )
         if not turn.kept:
             self.writer.drop("endings")
             return
@@ -240,13 +242,6 @@ class Store:
         if not self.settings.content:
             entry = entry.without_contents()
         entry.weight += encoded_size(entry.step)
-        self.writer.put(entry)
-
-    def take_state(self, turn: Turn, provider: str, state: JsonObject) -> None:
-        turn.session.state.setdefault(provider, {}).update(state)
-        self._recent.learn(turn.session.id, provider, state)
-        entry = StateEntry(kind="states", session_id=turn.session.id, provider=provider, state=state, at=time.time())
-        entry.weight += encoded_size(state)
         self.writer.put(entry)
 
     def report(self) -> Report:

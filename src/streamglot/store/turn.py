@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..events import Extra
+from ..events import Echo
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import Conversation
@@ -26,8 +26,6 @@ INSTRUCTION_CHARS: Final = 4000
 """Characters of a system prompt that are searched for what it asks."""
 BARE_BYTES: Final = 1024
 """Approximate bytes of the start or the end of a turn without contents."""
-STATE_TURN: Final = "streamglot.turn"
-"""The key in a provider's state for the turn in which the provider sent it."""
 BROKEN: Final = ("truncated", "client_gone", "interrupted", "policy", "error")
 ID_RANDOM_BYTES: Final = 9
 """Random bytes of an id: enough that ids of the same microsecond differ and nobody finds one by trying."""
@@ -45,8 +43,7 @@ _NO_REQUEST: Final = Request(model="", messages=[])
 
 
 class Session(Struct, kw_only=True):
-    """A session. ``new``: nothing was found in the database. ``previous`` is the turn that the request continues, if known.
-    ``state`` is the state that the providers sent, by provider."""
+    """A session. ``new``: nothing was found in the database. ``previous`` is the turn that the request continues, if known."""
 
     id: str
     caller: str = ""
@@ -55,14 +52,7 @@ class Session(Struct, kw_only=True):
     new: bool = True
     previous: str = ""
     started: float = 0.0
-    state: dict[str, JsonObject] = field(default_factory=dict)
     conversation: Conversation | None = None
-
-    def provider_state(self, provider: str) -> JsonObject:
-        """The state that this provider sent in the turn that the request continues. It is empty for a branch, or if another
-        provider answered since: the provider then needs the whole conversation."""
-        state = dict(self.state.get(provider, {}))
-        return state if state.pop(STATE_TURN, "") == self.previous != "" else {}
 
 
 class Started(Struct, kw_only=True):
@@ -86,7 +76,8 @@ class Started(Struct, kw_only=True):
 
 class Finished(Struct, kw_only=True):
     """The end of a turn. ``response`` is the complete or partial response. ``upstream_request`` is the last request that was
-    built for an upstream. ``response_id`` is the id that the client received, if neither the start nor the response has it.
+    built for an upstream. ``echo`` is state of the conversation that the provider keeps, with which it continues this answer.
+    ``response_id`` is the id that the client received, if neither the start nor the response has it.
     ``cost`` may be a function, which is called outside the event loop because the price data is slow to load. ``written`` is
     called when the ending is in the database, and never if it does not get there."""
 
@@ -97,6 +88,7 @@ class Finished(Struct, kw_only=True):
     upstream_dialect: str = ""
     upstream_model: str = ""
     upstream_request: Request | None = None
+    echo: Echo | None = None
     cost: float | Callable[[], float | None] | None = None
     timings: JsonObject = field(default_factory=dict)
     verdicts: list[JsonObject] = field(default_factory=list)
@@ -110,7 +102,6 @@ class TurnSink(Protocol):
     """The parts of the store that a turn uses."""
 
     def take_frame(self, turn: Turn, direction: str, at: float, data: bytes) -> None: ...
-    def take_state(self, turn: Turn, provider: str, state: JsonObject) -> None: ...
     def take_step(self, turn: Turn, number: int, step: Mapping[str, JsonValue]) -> None: ...
     def take_end(self, turn: Turn, finished: Finished) -> None: ...
 
@@ -141,12 +132,6 @@ class Turn:
         if self._raw and not self.is_finished:
             self._store.take_frame(self, direction, at, data)
             self.frames += 1
-
-    def learn(self, provider: str, extra: Extra) -> None:
-        """Records conversation state that the provider sent, for its next request."""
-        state = {name: value for name, value in extra.data.items() if isinstance(value, (str, int, float, bool))}
-        if state and not self.started.probe:
-            self._store.take_state(self, provider, {**state, STATE_TURN: self.id})
 
     def step(self, number: int, step: Mapping[str, JsonValue]) -> None:
         """A step of a tool loop: a model turn or a call. A later step with the same number replaces it."""

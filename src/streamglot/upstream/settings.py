@@ -41,8 +41,10 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     - ``models``: patterns of model names, or a table from our names to the upstream's. A name in the table may be a pattern too;
       exact names come first.
     - ``stream``: request a stream if the client did, always, or never.
-    - ``bad_call``: what to do with a tool call that cannot be parsed.
-    - ``tools``: send tools natively, or describe them in the prompt for a model without tool support.
+    - ``bad_call``: what to do with a tool call in text that cannot be parsed. Without it a call that broke off is marked as
+      ``incomplete``; for an upstream of the dialect ``qwen_web`` it is ``text``.
+    - ``tools``: send tools natively, or describe them in the prompt for a model without tool support. A dialect without a field
+      for tools (``qwen_web``) always describes them, in its own notation unless ``inband`` names another.
     - ``concurrent``: the maximum number of simultaneous streams; 0 means no limit.
     - ``attempts`` and ``pause``: how many times a request is tried, and the seconds before the second attempt.
     - ``retry_seconds``: the longest time that one request waits between its attempts, all waits together. An upstream that asks to
@@ -62,7 +64,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     key_env: str = ""
     models: list[str] | dict[str, str] = field(default_factory=lambda: ["*"])
     inband: str = "auto"
-    bad_call: BadCall = "incomplete"
+    bad_call: BadCall | None = None
     tools: Literal["native", "prompt"] = "native"
     headers: dict[str, str] = field(default_factory=dict)
     proxy: str | None = None

@@ -228,7 +228,7 @@ def run(question: Question, display: DisplayOptions, keeps: bool, resume: str | 
         past = None
         if resume is not None:
             past, session, answers = recorder.ask(lambda store: last_turn(store, resume, here))
-            recorder.resume(session, past.upstream, answers)
+            recorder.resume(session, answers)
         with client:
             chat = Chat(client, recorder, structs.replace(question), display)
             if at_terminal:  # lines of a pipe must not go to another model than the named one

@@ -29,7 +29,7 @@ def run(words: list[str], question: Question, display: DisplayOptions, session: 
     client = question.tools.client()
     with turn_recorder(client.pool.loaded, enabled=keeps) as recorder:
         turn, found, answers = recorder.ask(lambda store: last_turn(store, session, here))
-        recorder.resume(found, turn.upstream, answers)
+        recorder.resume(found, answers)
         with client:
             return answer(client, continued(turn, question, text), display, recorder).status
 

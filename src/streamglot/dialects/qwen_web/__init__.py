@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
-from ...json_types import JsonValue
+from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
-from ..endpoint import UpstreamEndpoint, bearer, encoded, join
-from ..interface import Continuation, Dialect
+from ..endpoint import Setup, UpstreamEndpoint, bearer, encoded, join
+from ..interface import Dialect
 from ..reader import Reader
 
 
@@ -16,6 +16,9 @@ class QwenWebDialect(Dialect):
     name = "qwen_web"
     title = "Qwen web chat"
     model_list_path = "api/models"
+    keeps_conversation = True
+    calls_in_text = "tool_tags"
+    bad_call = "text"
 
     @cached_property
     def reader(self) -> Callable[..., Reader]:
@@ -29,17 +32,32 @@ class QwenWebDialect(Dialect):
 
         return build
 
-    @property
-    def continued(self) -> Continuation:
-        from .request import continued
+    def continuation(self, request: Request, provider: str, message_id: str, timestamp: int) -> JsonObject:
+        from .request import continuation
 
-        return continued
+        return continuation(request, provider, message_id, timestamp)
+
+    def setup(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Setup | None:
+        """A new chat, unless the conversation, its client or the configuration names one."""
+        from .request import build_chat, chat_of, read_chat
+
+        if chat_of(request, options.get("chat_id")):
+            return None
+        timestamp, mode = options.get("timestamp"), options.get("chat_mode")
+        body = build_chat(
+            request,
+            timestamp=1000 * timestamp if isinstance(timestamp, int) else 0,
+            chat_mode=mode if isinstance(mode, str) else "normal",
+        )
+        return Setup("a new chat", UpstreamEndpoint(join(base_url, "api/v2/chats/new"), bearer(key)), body, read_chat)
 
     def endpoint(
         self, base_url: str, request: Request, key: str = "", chat_id: JsonValue = "", **options: JsonValue
     ) -> UpstreamEndpoint:
-        chat_id = chat_id or request.extra.get("chat_id")
-        query = f"?chat_id={encoded(chat_id)}" if isinstance(chat_id, str) and chat_id else ""
+        from .request import chat_of
+
+        chat = chat_of(request, chat_id)
+        query = f"?chat_id={encoded(chat)}" if chat else ""
         return UpstreamEndpoint(join(base_url, f"api/v2/chat/completions{query}"), bearer(key))
 
 

@@ -112,7 +112,7 @@ class QwenWebReader(Reader):
         self.start(ident if isinstance(ident, str) else "")
         if state and state != self._state:
             self._state = state
-            self.emit(Extra(self.dialect, dict(state)))
+            self.emit(Extra(self.dialect, dict(state), self.provider))
 
     def _read_error(self, chunk: Chunk) -> None:
         if faults.is_error(chunk.error):

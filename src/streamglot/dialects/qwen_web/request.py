@@ -6,10 +6,13 @@ known (a new chat, or lost state), the whole conversation is written into one me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable
 from typing import Final
 
-from ...errors import Unsupported
+from msgspec import structs
+
+from ...errors import RequestError, Unsupported, UpstreamProtocolError, excerpt
 from ...json_types import JsonObject, JsonValue
 from ...messages import (
     Built,
@@ -23,19 +26,58 @@ from ...messages import (
     ToolResultPart,
     ToolSpec,
 )
+from .. import faults
+from ..lenient import fit
 from ..parameters import give, give_extra
 from ..writer import encode
+from .wire import Chat, refused
 
 DIALECT: Final = "qwen_web"
 PARAMETERS: Final[dict[str, str]] = {}
 """The web chat accepts none of the shared parameters."""
+OWN: Final = frozenset(("chat_id",))
+"""Fields of a client's body that this upstream understands, whatever the client's dialect."""
+MARK_BYTES: Final = 8
+"""Of a hash of the instructions: enough to see that they changed."""
+_SYSTEM: Final = ("system", "developer")
 _LABELS: Final = {"user": "User", "assistant": "Assistant", "tool": "User"}
 
 
-def continued(state: Mapping[str, JsonValue], message_id: str, timestamp: int) -> JsonObject:
-    """The options for ``build`` that continue a conversation; ``state`` is what its streams contained."""
-    ids = {name: state.get(of) for name, of in (("chat_id", "chat_id"), ("parent_id", "response_id"))}
-    return {"message_id": message_id, "timestamp": timestamp, **{name: value for name, value in ids.items() if value}}
+def chat_of(request: Request, chat_id: JsonValue = "") -> str:
+    """The chat of a request: the one that its client names, else this one."""
+    named = request.extra.get("chat_id")
+    if named is not None and not (isinstance(named, str) and named):
+        raise RequestError("chat_id must be the id of a chat, as text; correct it, or leave it out for a new chat")
+    return named or (chat_id if isinstance(chat_id, str) else "")
+
+
+def continuation(request: Request, provider: str, message_id: str, timestamp: int) -> JsonObject:
+    """The options for ``build`` that continue the conversation: the ids are in the echo of the newest answer, if this upstream
+    gave it. An answer in another chat than the client's is not continued."""
+    options: JsonObject = {"message_id": message_id, "timestamp": timestamp}
+    newest = next((turn for turn in reversed(request.messages) if turn.role == "assistant"), None)
+    if newest is None or newest.echo is None or newest.echo.provider != provider:
+        return options
+    state = newest.echo.data
+    if chat_of(request, state.get("chat_id")) != state.get("chat_id"):
+        return options
+    known = (("chat_id", "chat_id"), ("parent_id", "response_id"))
+    ids = {name: value for name, of in known if (value := state.get(of))}
+    return {**options, **ids, "instructions": state.get("instructions") or ""}
+
+
+def read_chat(body: JsonValue) -> JsonObject:
+    """The options that name a new chat, from the answer to the request for it."""
+    answer: Chat = fit(Chat, body if isinstance(body, dict) else {})
+    if faults.is_error(answer.error):
+        raise faults.refusal(answer.error)
+    if answer.success is False:
+        raise refused(answer.data)
+    data = answer.data if isinstance(answer.data, dict) else {}
+    for found in (data.get("id"), data.get("chat_id"), answer.id, answer.chat_id):
+        if isinstance(found, str) and found:
+            return {"chat_id": found}
+    raise UpstreamProtocolError(f"its answer names no chat: {excerpt(body)}")
 
 
 def build(
@@ -44,17 +86,23 @@ def build(
     provider: str = DIALECT,  # noqa: ARG001  # the upstream keeps its own state; nothing opaque is returned to it
     chat_id: str = "",
     parent_id: str | None = None,
+    instructions: str | None = None,
     message_id: str = "",
     timestamp: int = 0,
     chat_mode: str = "normal",
     chat_type: str = "t2t",
     describe_tools: Callable[[list[ToolSpec]], str] | None = None,
 ) -> Built:
-    """``chat_id`` is the chat; ``parent_id`` the answer that this turn follows (``response_id`` of its stream), None in a new
-    chat. ``message_id`` and ``timestamp`` (seconds) belong to the new message. ``describe_tools`` writes the tools into the
+    """``chat_id`` is the chat, if the client names none; ``parent_id`` the answer that this turn follows (``response_id`` of its
+    stream), None in a new chat. ``instructions`` is the mark of the instructions that the chat has; changed ones are sent again. ``message_id`` and ``timestamp`` (seconds) belong to the new message. ``describe_tools`` writes the tools into the
     first turn, because the wire format has no field for them; the calls of the answer are in its text then, too."""
-    built = Built({})
-    content = _content(request, parent_id, describe_tools)
+    chat_id = chat_of(request, chat_id)
+    told = _instructions(request, describe_tools)
+    mark = hashlib.blake2b(told.encode("utf-8", "replace"), digest_size=MARK_BYTES).hexdigest() if told else ""
+    built = Built({}, state={"chat_id": chat_id, "instructions": mark} if chat_id else {})
+    if parent_id is not None and instructions in (None, mark):
+        told = ""
+    content = _content(request, parent_id, told)
     message = {
         "fid": message_id,
         "parentId": parent_id,
@@ -88,7 +136,8 @@ def build(
     if any(turn.name for turn in request.messages):
         built.dropped.append("messages.name")
     give(request, PARAMETERS, built)
-    give_extra(request, DIALECT, built)
+    rest = {name: value for name, value in request.extra.items() if name not in OWN}
+    give_extra(structs.replace(request, extra=rest), DIALECT, built)
     return built
 
 
@@ -118,19 +167,21 @@ def _thinks(request: Request, built: Built) -> bool:
 # --- the message
 
 
-def _content(request: Request, parent_id: str | None, describe_tools: Callable[[list[ToolSpec]], str] | None) -> str:
-    messages = request.messages
-    tools = _tools(request, describe_tools)
+def _instructions(request: Request, describe_tools: Callable[[list[ToolSpec]], str] | None) -> str:
+    system = [_text(turn) for turn in request.messages if turn.role in _SYSTEM]
+    return "\n\n".join(filter(None, (*system, _tools(request, describe_tools))))
+
+
+def _content(request: Request, parent_id: str | None, instructions: str) -> str:
+    turns = [turn for turn in request.messages if turn.role not in _SYSTEM]
     if parent_id is not None:
-        newest = max((place for place, turn in enumerate(messages) if turn.role == "assistant"), default=-1)
-        return "\n\n".join(text for text in (_text(turn) for turn in messages[newest + 1 :]) if text)
-    system = [_text(turn) for turn in messages if turn.role in ("system", "developer")]
-    turns = [turn for turn in messages if turn.role not in ("system", "developer")]
-    if len(turns) == 1:
-        texts = [_text(turns[0])]
+        newest = max((place for place, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
+        turns = turns[newest + 1 :]
+    if parent_id is not None or len(turns) == 1:
+        texts = [_text(turn) for turn in turns]
     else:
         texts = [f"{_LABELS[turn.role]}: {_text(turn)}" for turn in turns]
-    return "\n\n".join(text for text in (*system, tools, *texts) if text)
+    return "\n\n".join(filter(None, (instructions, *texts)))
 
 
 def _tools(request: Request, describe_tools: Callable[[list[ToolSpec]], str] | None) -> str:
@@ -139,7 +190,9 @@ def _tools(request: Request, describe_tools: Callable[[list[ToolSpec]], str] | N
         return ""
     if describe_tools is None:
         raise Unsupported(
-            "the chosen upstream accepts tools in the text only, and no text for them is set", detail={"param": "tools"}
+            "the chosen upstream accepts tools in the text only, and no notation for them is set: name one as `inband` of this "
+            "upstream (`streamglot formats` lists them), or pass describe_tools",
+            detail={"param": "tools"},
         )
     if choice.mode == "required" or choice.tools:
         raise Unsupported("the chosen upstream cannot be forced to call a tool", detail={"param": "tool_choice"})

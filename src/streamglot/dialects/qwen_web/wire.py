@@ -56,6 +56,16 @@ class Whole(Struct, gc=False):
     usage: JsonObject | None = None
 
 
+class Chat(Struct, gc=False):
+    """The answer to the request for a new chat."""
+
+    id: str | None = None
+    chat_id: str | None = None
+    success: bool | None = None
+    data: JsonValue = None
+    error: JsonValue = None
+
+
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
 
 THINKING: Final = frozenset(("think", "thinking_summary"))

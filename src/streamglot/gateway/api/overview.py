@@ -16,6 +16,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from ...engine.pipeline import gets_tools_as_text
 from ...errors import RequestError, StreamglotError, excerpt
 from ...json_types import JsonObject
 from ...upstream.model_lists import CLIENT_WAIT_SECONDS
@@ -159,7 +160,11 @@ def _models(gateway: Gateway, caller: Caller | None) -> JsonObject:
 def _facts(gateway: Gateway, name: str) -> JsonObject:
     upstream = gateway.pool.routes.upstreams[name]
     refused = abilities_of(upstream).refused or ()
-    return {"dialect": upstream.dialect, "tools": upstream.tools, "refused": list(refused)}
+    return {
+        "dialect": upstream.dialect,
+        "tools": "prompt" if gets_tools_as_text(upstream) else "native",
+        "refused": list(refused),
+    }
 
 
 async def _tools(gateway: Gateway, caller: Caller | None) -> list[dict[str, str]]:
