@@ -68,7 +68,11 @@ class WebChat(Struct):
         chat, parent = body["chat_id"], body["parent_id"]
         known = self.chats.get(chat)
         if not chat or parse_qs(where.query).get("chat_id") != [chat] or known is None or (parent and parent not in known):
-            return 200, "application/json", _json({"success": False, "data": {"code": "Not_Found", "details": f"no chat {chat!r}"}})
+            return (
+                200,
+                "application/json",
+                _json({"success": False, "data": {"code": "Not_Found", "details": f"no chat {chat!r}"}}),
+            )
         self.asked.append(one)
         response = f"r-{len(self.asked)}"
         known.add(response)

@@ -20,6 +20,7 @@ from store.turns import ask, assistant, take, thought, user
 from streamglot.messages import ReasoningPart
 from streamglot.store import Store
 from waiting import WAIT_SECONDS
+from web_chat import web_chat
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
@@ -387,13 +388,18 @@ def test_a_reply_to_what_the_gateway_kept_restores_what_its_client_dropped(shell
 
 
 def test_a_reply_names_the_message_that_it_follows(shell: Shell) -> None:
-    asked: list[bytes] = []
-    with serve_response((CORPUS / "qwen_web" / "text.sse").read_bytes(), "text/event-stream", asked=asked) as url:
-        upstream(shell, url, "qwen_web")
+    with web_chat() as chat:
+        upstream(shell, chat.url, "qwen_web")
         quietly(shell.run("query", "-m", "one/q", "one"))
         quietly(shell.run("reply", "two"))
         quietly(shell.run("reply", "-m", "replay", "three"))
         quietly(shell.run("reply", "-m", "one/q", "four"))
         quietly(shell.run("chat", "--no-log", "-m", "one/q", stdin=b"five\nsix\n"))
-    parents = [(body["parent_id"], body["messages"][0]["content"].count("\n\n")) for body in map(json.loads, asked)]
-    assert parents == [(None, 0), ("r-1", 0), (None, 6), (None, 0), ("r-1", 0)]
+    parents = [(asked.place, asked.content.count("\n\n")) for asked in chat.asked]
+    assert parents == [
+        (("chat-1", None), 0),
+        (("chat-1", "r-1"), 0),
+        (("chat-2", None), 6),
+        (("chat-3", None), 0),
+        (("chat-3", "r-4"), 0),
+    ]

@@ -107,6 +107,32 @@ def test_probe_without_a_server_fails(shell: Shell) -> None:
     assert done.returncode == 1
     assert b"not supported" in done.stdout
     assert shell.run("probe", "nobody").returncode == 2
+    without_key = shell.run("probe", "openrouter", "-m", "openai/gpt-4o-mini")
+    assert without_key.returncode == 2
+    assert b"OPENROUTER_API_KEY" in without_key.stderr
+
+
+def test_probe_of_a_router_describes_its_reasoning_and_its_final_chunk(shell: Shell) -> None:
+    """The chunks that the document asks about: reasoning details, calls, the finish reason and what follows it."""
+    details = [{"type": "reasoning.text", "text": "Let me think."}]
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    counted = chunk(usage=usage).replace('"choices":[{"index":0,"delta":{}}]', '"choices":[]')
+    call = {"index": 0, "id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
+    stray = {**call, "function": {**call["function"], "name": "shell"}}
+    first = chunk(role="assistant", reasoning="Let me think.", reasoning_details=details)
+    for made, sentences in (
+        (call, ["calls came although no tools were offered: weather (plain, with reasoning)"]),
+        (stray, ["calls came of tools that were not offered: shell (with tools, with tools and reasoning)"]),
+    ):
+        answer = [first, chunk(tool_calls=[made]), chunk("tool_calls"), counted, DONE]
+        with serve_response("".join(answer).encode(), "text/event-stream") as url:
+            words = shell.run("probe", f"{url}/v1", "-m", "m", "-d", "openai_chat").stdout.decode()
+        assert "the dialect does not know" not in words
+        for sentence in sentences:
+            assert sentence in words
+        final = next(line for line in words.splitlines() if "final chunk: " in line)
+        assert '"finish_reason":"tool_calls"' in final
+        assert final.endswith(", then a chunk with usage, then [DONE]")
 
 
 def test_probe_of_a_good_server_finds_nothing(shell: Shell) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from split_checks import every_cut
 from streamglot import (
@@ -33,6 +34,7 @@ from streamglot import (
     ToolResult,
     ToolSpec,
     Unsupported,
+    UpstreamError,
     Usage,
     check,
     collect,
@@ -58,7 +60,7 @@ from streamglot.messages import (
 build = DIALECTS["qwen_web"].build_request
 STATE = {"chat_id": "chat-1", "parent_id": "p-1", "response_id": "r-1"}
 CREATED = {"response.created": STATE}
-LEARNT = [StreamStart("r-1"), Extra("qwen_web", STATE)]
+LEARNT = [StreamStart("r-1"), Extra("qwen_web", STATE, "qwen_web")]
 FINISHED = {"content": "", "phase": "answer", "status": "finished"}
 
 
@@ -291,7 +293,7 @@ def test_an_answer_without_streaming() -> None:
     }
     assert read(json.dumps({"success": True, "request_id": "q", "data": data}).encode()) == [
         StreamStart("m"),
-        Extra("qwen_web", {"chat_id": "c", "parent_id": "p", "response_id": "m"}),
+        Extra("qwen_web", {"chat_id": "c", "parent_id": "p", "response_id": "m"}, "qwen_web"),
         TextStart(),
         TextDelta("Yes"),
         Usage(1, raw={"input_tokens": 1}),
@@ -304,8 +306,8 @@ def test_an_answer_without_streaming() -> None:
 def test_comments_repeated_states_and_mistyped_fields() -> None:
     odd = {"response.created": {"response_id": 3}, "choices": [{"delta": {"content": 3, "extra": "x", "phase": None}}, {}]}
     events = read(b": wait\n\n" + frame(odd) + frame(odd) + stream(say("x"), FINISHED))
-    assert events[:3] == [KeepAlive("wait"), StreamStart(), Extra("qwen_web", {"response_id": 3})]
-    assert [event for event in events if isinstance(event, Extra)][1:] == [Extra("qwen_web", STATE)]
+    assert events[:3] == [KeepAlive("wait"), StreamStart(), Extra("qwen_web", {"response_id": 3}, "qwen_web")]
+    assert [event for event in events if isinstance(event, Extra)][1:] == [Extra("qwen_web", STATE, "qwen_web")]
 
 
 WORDS = ["", "x", "answer", "think", "thinking_summary", "finished", "function"]
@@ -430,13 +432,43 @@ def test_a_chat_that_is_known_gets_the_newest_turn_only() -> None:
 
 def test_the_state_of_a_stream_continues_the_conversation() -> None:
     wire = DIALECTS["qwen_web"]
-    assert wire.continued is not None
-    options = wire.continued({"chat_id": "c", "parent_id": "p", "response_id": "r"}, "m", 9)
-    assert options == {"chat_id": "c", "parent_id": "r", "message_id": "m", "timestamp": 9}
-    assert wire.continued({}, "m", 9) == {"message_id": "m", "timestamp": 9}
+    state = Echo("mine", {"chat_id": "c", "parent_id": "p", "response_id": "r"})
+    answered = Message("assistant", [TextPart("x")], echo=state)
+    request = Request(messages=[user("one"), answered, user("two")])
+    options = wire.continuation(request, "mine", "m", 9)
+    assert options == {"chat_id": "c", "parent_id": "r", "instructions": "", "message_id": "m", "timestamp": 9}
+    assert wire.setup("http://x", request, **options) is None
+    new: dict[str, Any] = {"message_id": "m", "timestamp": 9}
+    assert wire.continuation(request, "another", "m", 9) == new
+    assert wire.continuation(Request(messages=[user("one")]), "mine", "m", 9) == new
+    assert wire.continuation(structs.replace(request, extra={"chat_id": "d"}), "mine", "m", 9) == new, "another chat"
     place = wire.endpoint("http://x", Request(), **options)
     assert place.url == "http://x/api/v2/chat/completions?chat_id=c"
-    assert DIALECTS["openai_chat"].continued is None
+    with pytest.raises(ConfigError, match="whole conversation"):
+        DIALECTS["openai_chat"].continuation(request, "mine", "m", 9)
+
+
+def test_a_new_chat_is_made_first() -> None:
+    wire = DIALECTS["qwen_web"]
+    setup = wire.setup("http://x", Request("qwen3-max"), key="token", timestamp=9)
+    assert setup is not None
+    assert (setup.endpoint.url, setup.endpoint.headers) == (
+        "http://x/api/v2/chats/new",
+        {"authorization": "Bearer token"},
+    )
+    assert setup.body == build_chat(Request("qwen3-max"), timestamp=9000)
+    for body in ({"data": {"id": "c"}}, {"success": True, "data": {"chat_id": "c"}}, {"id": "c"}, {"chat_id": "c"}):
+        assert setup.read(body) == {"chat_id": "c"}
+    for wrong in (
+        {"success": False, "data": {"code": "Unauthorized"}},
+        {"error": {"message": "no"}},
+        {},
+        [],
+        {"data": {"id": 3}},
+    ):
+        with pytest.raises(UpstreamError):
+            setup.read(wrong)
+    assert DIALECTS["openai_chat"].setup("http://x", Request()) is None
 
 
 def test_a_new_chat_gets_the_whole_conversation() -> None:

@@ -128,11 +128,11 @@ def test_a_conversation_goes_on_after_a_restart(chat: WebChat, tmp_path: Path) -
 
 def test_a_session_that_its_client_names_stays_in_its_chat(chat: WebChat, tmp_path: Path) -> None:
     kept = {"url": f"sqlite:///{tmp_path}/kept.db", "content": True}
+    previous: dict[str, str] = {}
     for text in ("one", "two"):
         with serving(chat, kept) as gateway:
-            previous = {"previous_response_id": before} if text == "two" else {}
             answer = gateway.ask("/v1/responses", {"model": "colleague/qwen3-max", "input": text, **previous})
-            before = answer.json()["id"]
+        previous = {"previous_response_id": answer.json()["id"]}
     assert chat.places == [("chat-1", None), ("chat-1", "r-1")]
     assert chat.asked[1].content == "two"
 

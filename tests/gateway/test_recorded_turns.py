@@ -14,6 +14,7 @@ from gateway.running import running
 from gateway.stored_turns import chunk, keeping, kept, text_script
 from gateway.upstream import Cut, HostileUpstream, Until, sse, streamed, unfinished, whole
 from streamglot.messages import ReasoningPart, TextPart
+from web_chat import web_chat
 
 pytestmark = pytest.mark.usefixtures("patient_lookups")
 
@@ -215,37 +216,21 @@ def test_signatures_survive_a_client_that_drops_them(upstream: HostileUpstream, 
     assert parts[1].get("thoughtSignature") == "Z2VtaW5p"
 
 
-def test_a_web_chat_is_continued_with_its_ids(upstream: HostileUpstream, url: str) -> None:
-    """The upstream keeps the conversation: what it said of it is in the next request, which has only the new words."""
-
-    def answer(number: int) -> list[Any]:
-        created = {"response.created": {"chat_id": "chat_9", "parent_id": "p", "response_id": f"r{number}"}}
-        delta = {"choices": [{"delta": {"role": "assistant", "content": "Hello", "phase": "answer", "status": "typing"}}]}
-        done = {"choices": [{"delta": {"content": "", "phase": "answer", "status": "finished"}}]}
-        return list(streamed(sse(created, delta, done)))
-
-    upstream.scripts["web"] = [answer(1), answer(2), answer(3)]
+def test_a_web_chat_gets_what_another_upstream_was_told(upstream: HostileUpstream, url: str) -> None:
+    """The upstream keeps the conversation, and has missed what another upstream was told."""
     upstream.scripts["told"] = text_script("Hello")
-    web = {"qwen": {"dialect": "qwen_web", "base_url": upstream.url, "attempts": 1}}
-    with keeping(upstream, url, upstreams=web) as gateway:
-        one = {"role": "user", "content": "one"}
-        gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [one]})
+    with web_chat() as chat, keeping(upstream, url, upstreams={"qwen": {"dialect": "qwen_web", "base_url": chat.url}}) as gateway:
+        chat.answer = lambda _: ["Hello"]
         echo = {"role": "assistant", "content": "Hello"}
-        two = {"role": "user", "content": "two"}
-        again = gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [one, echo, two]})
-        assert again.status == 200, again.body
-        three, four = {"role": "user", "content": "three"}, {"role": "user", "content": "four"}
+        one, two, three, four = ({"role": "user", "content": text} for text in ("one", "two", "three", "four"))
+        gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [one]})
+        gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [one, echo, two]})
         elsewhere = [one, echo, two, echo, three]
         gateway.ask("/v1/chat/completions", {"model": "openai_chat/told", "messages": elsewhere})
         gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [*elsewhere, echo, four]})
-    first, second, third = upstream.requests("web")[-3:]
-    assert (first.body["parent_id"], first.body["messages"][0]["content"]) == (None, "one")
-    assert (second.body["chat_id"], second.body["parent_id"]) == ("chat_9", "r1")
-    assert second.body["messages"][0]["content"] == "two"
-    assert second.path.endswith("chat_id=chat_9")
-    assert second.body["messages"][0]["fid"] not in ("", first.body["messages"][0]["fid"])
-    assert third.body["parent_id"] is None, "it has missed what another upstream was told"
-    assert "three" in third.body["messages"][0]["content"]
+    assert chat.places == [("chat-1", None), ("chat-1", "r-1"), ("chat-2", None)]
+    assert "three" in chat.asked[2].content
+    assert len({asked.body["messages"][0]["fid"] for asked in chat.asked}) == 3
 
 
 def test_reasoning_is_kept_too(upstream: HostileUpstream, url: str) -> None:

@@ -23,6 +23,8 @@ class Abilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     - ``cache_control``: marks in the prompt up to which it is cached.
     - ``user_chars``: the maximum length of ``user``; 0 if it is not accepted.
     - ``call_id_chars``: the maximum length of a call id; with ``call_id_fixed`` an id has exactly this many letters and digits.
+    - ``reasoning_object``: the object ``reasoning`` of routers, with the effort or a number of tokens; without it, the effort is a
+      field of its own.
     - ``refused``: parameters of the dialect that the server refuses, by their names in docs/parameters.md.
     """
 
@@ -34,6 +36,7 @@ class Abilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     user_chars: int | None = None
     call_id_chars: int | None = None
     call_id_fixed: bool | None = None
+    reasoning_object: bool | None = None
     refused: tuple[str, ...] | None = None
 
     def over(self, base: Abilities) -> Abilities:

@@ -86,6 +86,8 @@ class Dialect:
         known = abilities.over(self.abilities)
         if self.abilities.namespaces and not known.namespaces:
             options["namespaces"] = False
+        if known.reasoning_object and self.abilities.reasoning_object is not None:
+            options["reasoning_object"] = True
         adapted, dropped = adapt(request, self.name, known)
         built = self.build_body(adapted, **options)
         if dropped or built.dropped:

@@ -75,13 +75,12 @@ def restore_stored(request: Request, answers: Sequence[Message], provider: str) 
 
 def _restored(request: Request, provider: str, find: _Find) -> Request:
     messages = request.messages
-    if not messages or all(message.role != "assistant" for message in messages):
+    end = max((place for place, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    own = messages[end].echo if end >= 0 else None
+    if end < 0 or (own is not None and own.provider == provider):
         return request
     prefix = next(iter(hash_conversation("", messages).prefixes), None)
     if prefix is None:
-        return request
-    own = messages[prefix.end].echo
-    if own is not None and own.provider == provider:
         return request
     answers = list(find(prefix.asked.hex()))
     same = [answer for answer in answers if answer.text == prefix.answer]
@@ -90,8 +89,8 @@ def _restored(request: Request, provider: str, find: _Find) -> Request:
         return request
     found = next((answer for answer in same if not answer.continued), same[0])
     found.continued = True
-    changed = structs.replace(messages[prefix.end], echo=found.echo)
-    return structs.replace(request, messages=[*messages[: prefix.end], changed, *messages[prefix.end + 1 :]])
+    changed = structs.replace(messages[end], echo=found.echo)
+    return structs.replace(request, messages=[*messages[:end], changed, *messages[end + 1 :]])
 
 
 def kept_echo(request: Request, response: Response | None) -> Echo | None:

@@ -40,13 +40,11 @@ _REASONING_TAGS: Final = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.
 
 
 class Prefix(Struct, frozen=True):
-    """The conversation up to one answer: the hash before it, the hash after it, the beginning of the answer's normal form, and the
-    place of its last message."""
+    """The conversation up to one answer: the hash before it, the hash after it, and the beginning of the answer's normal form."""
 
     asked: bytes
     tip: bytes
     answer: bytes
-    end: int = 0
 
 
 class Conversation(Struct, frozen=True):
@@ -63,7 +61,7 @@ class Conversation(Struct, frozen=True):
 def hash_conversation(caller: str, messages: Iterable[Message]) -> Conversation:
     state = hashlib.blake2b(caller.encode("utf-8", "replace"), digest_size=HASH_BYTES).digest()
     prefixes: list[Prefix] = []
-    side, parts, last = b"", list[Part](), 0
+    side, parts = b"", list[Part]()
 
     def finish() -> None:
         nonlocal state
@@ -71,10 +69,10 @@ def hash_conversation(caller: str, messages: Iterable[Message]) -> Conversation:
         if run:
             before, state = state, _chained(state, side, run)
             if side == b"assistant":
-                prefixes.append(Prefix(before, state, run[:ANSWER_BYTES], last))
+                prefixes.append(Prefix(before, state, run[:ANSWER_BYTES]))
         parts.clear()
 
-    for place, message in enumerate(messages):
+    for message in messages:
         if message.role in ("system", "developer"):
             continue
         now = b"assistant" if message.role == "assistant" else b"user"
@@ -82,7 +80,6 @@ def hash_conversation(caller: str, messages: Iterable[Message]) -> Conversation:
             finish()
             side = now
         parts += message.parts
-        last = place
     finish()
     return Conversation(state, prefixes[: -PREFIXES - 1 : -1])
 

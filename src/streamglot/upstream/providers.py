@@ -101,7 +101,7 @@ PROVIDERS: Final = (
         "https://openrouter.ai/api/v1",
         "OPENROUTER_API_KEY",
         ("*/*",),
-        abilities=Abilities(developer_role=True, cache_control=True, user_chars=128),
+        abilities=Abilities(developer_role=True, cache_control=True, user_chars=128, reasoning_object=True),
     ),
     Provider(
         "mistral",

@@ -11,7 +11,10 @@ from .frames import DONE, ProbedFrame
 KNOWN: Final = frozenset(
     ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation")
 )
-KNOWN_DELTA: Final = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "audio", "annotations"))
+KNOWN_DELTA: Final = frozenset(
+    ("role", "content", "refusal", "tool_calls", "function_call", "audio", "annotations", "reasoning", "reasoning_details")
+)
+"""The fields of the dialect, and those of routers for reasoning, for which the dialect has none."""
 
 
 def deviations(frames: list[ProbedFrame], request: JsonObject) -> Iterator[str]:
@@ -90,6 +93,16 @@ def _usage(chunks: list[JsonObject], request: JsonObject) -> Iterator[str]:
         yield "usage comes in a chunk with choices, not in one of its own"
     if len(counted) > 1:
         yield f"usage comes {len(counted)} times"
+
+
+def last_chunks(frames: list[ProbedFrame]) -> list[ProbedFrame]:
+    """The chunk that ends the answer, and all after it."""
+    for place in range(len(frames) - 1, -1, -1):
+        choices = (frames[place].data or {}).get("choices")
+        found = choices if isinstance(choices, list) else []
+        if any(isinstance(choice, dict) and choice.get("finish_reason") for choice in found):
+            return frames[place:]
+    return []
 
 
 def _listed(names: set[JsonValue]) -> str:

@@ -27,7 +27,7 @@ from ...events import (
 from ...json_types import JsonObject, JsonValue
 from . import chat_rules, messages_rules, responses_rules
 from .frames import ProbedFrame, field_names, frames
-from .plan import Case
+from .plan import WEATHER, Case
 
 Rules = Callable[[list[ProbedFrame], JsonObject], Iterator[str]]
 RULES: Final[dict[str, Rules]] = {
@@ -37,8 +37,14 @@ RULES: Final[dict[str, Rules]] = {
 }
 
 
+FINAL_CHARS: Final = 300
+"""Characters of a chunk at the end of an answer that the report shows: a whole one, without a long id or signature."""
+FINAL_FRAMES: Final = 4
+"""Chunks at the end of an answer that the report shows: the finish reason, usage and the end of the stream, and one more."""
+
+
 class Observation(Struct, kw_only=True):
-    """Times are in seconds. ``arguments``: the sizes of the pieces in which a call's arguments came."""
+    """Times are in seconds. ``final`` describes the chunk that ends the answer, and what follows it. ``arguments``: the sizes of the pieces in which a call's arguments came."""
 
     case: str
     status: int
@@ -48,6 +54,7 @@ class Observation(Struct, kw_only=True):
     fields: dict[str, int] = field(default_factory=dict)
     arguments: list[int] = field(default_factory=list)
     tools_called: list[str] = field(default_factory=list)
+    final: str = ""
     finish: str = ""
     raw_finish: str | None = None
     error: str = ""
@@ -82,8 +89,20 @@ def observe(case: Case, captured: Capture) -> Observation:
     probed = frames(captured)
     seen.frames, seen.fields = len(probed), field_names(probed)
     seen.keep_alives += sum(frame.kind == "comment" for frame in probed)
+    seen.final = _final(captured.dialect, probed)
     seen.deviations = list(_deviations(case, captured, seen, probed))
     return seen
+
+
+def _final(dialect: str, probed: list[ProbedFrame]) -> str:
+    """The last chunk with content as it was sent, and the kinds of those after it."""
+    last = chat_rules.last_chunks(probed) if dialect == "openai_chat" else []
+    last = last or [frame for frame in probed if frame.data is not None][-1:]
+    if not last:
+        return ""
+    after = ["a chunk with usage" if (frame.data or {}).get("usage") else frame.text.strip() for frame in last[1:]]
+    shown = [last[0].text.strip(), *filter(None, after)]
+    return ", then ".join(text if len(text) <= FINAL_CHARS else f"{text[:FINAL_CHARS]}…" for text in shown[:FINAL_FRAMES])
 
 
 def _times(seen: Observation, times: list[float]) -> None:
@@ -163,6 +182,11 @@ def _deviations(case: Case, captured: Capture, seen: Observation, probed: list[P
         yield f"{len(strays)} lines belong to no event, such as {excerpt(strays[0].text)}"
     if seen.error:
         yield f"it does not end as the dialect requires: {seen.error}"
+    if not case.tools and seen.tools_called:
+        yield f"calls came although no tools were offered: {', '.join(dict.fromkeys(seen.tools_called))}"
+    others = [name for name in dict.fromkeys(seen.tools_called) if name != WEATHER.name]
+    if case.tools and others:
+        yield f"calls came of tools that were not offered: {', '.join(others)}"
     if case.tools and not seen.tools_called:
         yield "the request asked for a tool call, but none came (the cause may be the model or its template)"
     if case.reasoning and "reasoning" not in captured.dropped and not any(name.startswith("reasoning") for name in seen.order):

@@ -50,6 +50,8 @@ def _case(title: str, seen: Observation) -> Iterator[str]:
         sizes = f"{len(seen.arguments)} pieces of {min(seen.arguments)} to {max(seen.arguments)} characters"
         yield f"    arguments of {', '.join(seen.tools_called)}: {sizes}"
     yield f"    finish: {seen.raw_finish!r}{'' if seen.usage is None else f', usage: {_short(seen.usage)}'}"
+    if seen.final:
+        yield f"    final chunk: {seen.final}"
     if seen.keep_alives:
         yield f"    keep-alives: {seen.keep_alives}"
     if seen.dropped:

@@ -14,6 +14,7 @@ from ..choices_reader import ChoicesReader
 from ..lenient import json_text
 from ..reader import ReaderOptions
 from .details import ReasoningDetails, shown
+from .extensions import complete
 from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage
 
 _EXTRA_OF_CHUNK: Final = (
@@ -64,6 +65,7 @@ class ChatReader(ChoicesReader):
             or not 0 < len(text) <= self.limits.block_chars
             or reason is None
             or len(chunk.choices or ()) > 1
+            or chunk.extensions
             or any(_beside_message(choice))
             or any(_beside_text(message))
         ):
@@ -86,6 +88,10 @@ class ChatReader(ChoicesReader):
                 self.emit_counted(Extra(self.dialect, self._early))
         if choices:
             for choice in choices:
+                if choice.message is not None and (choice.extensions or chunk.extensions):
+                    complete(choice.message, choice.extensions or {})
+                    if not choice.index:
+                        complete(choice.message, chunk.extensions or {})
                 self._read_choice(choice)
         if chunk.usage or chunk.x_groq:
             self._read_usage(chunk)

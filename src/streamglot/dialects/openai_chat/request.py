@@ -65,8 +65,9 @@ def parse(body: JsonObject) -> Request:
     return request
 
 
-def build(request: Request, *, provider: str = DIALECT, max_tokens: str = "max_tokens") -> Built:
-    """``provider`` gets its own opaque state back. ``max_tokens`` is the upstream's name for the limit."""
+def build(request: Request, *, provider: str = DIALECT, max_tokens: str = "max_tokens", reasoning_object: bool = False) -> Built:
+    """``provider`` gets its own opaque state back. ``max_tokens`` is the upstream's name for the limit. ``reasoning_object``: the
+    upstream takes the object ``reasoning`` of routers."""
     built = Built({"model": request.model, "messages": build_messages(request.messages, provider)})
     body = built.body
     if request.stream:
@@ -76,7 +77,11 @@ def build(request: Request, *, provider: str = DIALECT, max_tokens: str = "max_t
         body["tools"] = [build_tool(tool) for tool in request.tools]
     if request.tool_choice is not None:
         body["tool_choice"] = _build_choice(request.tool_choice, request.tools)
-    _build_reasoning(request.reasoning, built)
+    own = request.extra.get("reasoning") if request.dialect == DIALECT else None
+    if reasoning_object or isinstance(own, dict):
+        _build_reasoning_object(request.reasoning, own if isinstance(own, dict) else {}, built)
+    else:
+        _build_reasoning(request.reasoning, built)
     if request.output is not None:
         body["response_format"] = _build_output(request.output)
     give(request, _names(max_tokens), built)
@@ -224,6 +229,25 @@ def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
         built.body["reasoning_effort"] = effort
     if reasoning.budget_tokens is not None:
         built.dropped.append("reasoning.budget_tokens")
+
+
+def _build_reasoning_object(reasoning: Reasoning | None, own: JsonObject, built: Built) -> None:
+    """The object ``reasoning``, which takes the effort or a number of tokens, not both. ``own`` are fields that only it has: a
+    client that sends them gets all others in it, too."""
+    given: JsonObject = {}
+    if reasoning is not None:
+        if reasoning.enabled is False or reasoning.budget_tokens == 0:
+            given["enabled"] = False
+        elif reasoning.budget_tokens is not None:
+            given["max_tokens"] = reasoning.budget_tokens
+            if reasoning.effort is not None:
+                built.dropped.append("reasoning.effort")
+        elif reasoning.effort is not None:
+            given["effort"] = reasoning.effort
+        elif reasoning.enabled:
+            given["enabled"] = True
+    if given or own:
+        built.body["reasoning"] = {**given, **own}
 
 
 def effort_for(budget_tokens: int | None) -> str | None:

@@ -58,6 +58,7 @@ class ChunkChoice(Struct, gc=False):
     logprobs: JsonObject | None = None
     stop_reason: JsonValue = None
     matched_stop: JsonValue = None
+    extensions: JsonObject | None = None
     content_filter_results: JsonValue = None
 
 
@@ -79,6 +80,7 @@ class Chunk(Struct, gc=False):
     moderation: JsonValue = None
     prompt_filter_results: JsonValue = None
     x_groq: JsonObject | None = None
+    extensions: JsonObject | None = None
 
 
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
