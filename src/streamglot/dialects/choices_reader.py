@@ -45,6 +45,13 @@ class ChoicesReader(Reader):
         if chunk.object == "error" or frame.event == "error":
             raise faults.refusal(loads(data)[0])
 
+    def is_chunk(self, value: JsonObject) -> bool:
+        kind, choices = value.get("object"), value.get("choices")
+        first = choices[0] if isinstance(choices, list) and choices else None
+        if isinstance(kind, str) and kind.endswith(".chunk"):
+            return True
+        return isinstance(first, dict) and "message" not in first and ("delta" in first or not first.get("finish_reason"))
+
     def eof(self) -> None:
         if self._finish and all(index in self._finish for index in self._blocks):
             self.finish_stream()

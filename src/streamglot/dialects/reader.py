@@ -14,7 +14,7 @@ from msgspec import structs
 
 from ..errors import StreamglotError, ToolCallParseError, UpstreamProtocolError, UpstreamTruncated, excerpt
 from ..events import BareEvent, Choice, Event, Extra, KeepAlive, Media, StopReason, StreamEnd, StreamStart, ToolResult
-from ..framing import Frame, Framing, Sse
+from ..framing import Frame, Framing, JsonArray, Sse
 from ..json_types import JsonObject, JsonValue
 from ..limits import DEFAULT_LIMITS, Limits
 from . import faults
@@ -156,6 +156,10 @@ class Reader:
         """The same from bytes, with the decoder of the dialect's types. Returns False if the body does not fit them."""
         return False
 
+    def is_chunk(self, value: JsonObject) -> bool:  # noqa: ARG002  # for subclasses
+        """Whether this is an object of a stream, and not a complete response. Saved streams are arrays or lines of such objects."""
+        return False
+
     def framing_for(self, first: bytes) -> Framing | None:
         """The framing of a body that begins with this byte; None for a single JSON value."""
         return None if first in (b"{", b"[") else self.framing(self.limits)
@@ -292,8 +296,25 @@ class Reader:
         try:
             value, lone = loads(body)
         except UpstreamProtocolError:
+            if self._read_saved(body):
+                return
             raise UpstreamTruncated(f"the upstream sent an incomplete JSON body: {excerpt(body)}") from None
-        self._read_value(clean(value) if lone else value)
+        if not (isinstance(value, list) and self._read_saved(body)):
+            self._read_value(clean(value) if lone else value)
+
+    def _read_saved(self, body: bytes) -> bool:
+        """Reads a saved stream: a JSON array of chunks, or one chunk after another. Returns False if the body is something else."""
+        elements = JsonArray(self.limits)
+        frames = elements.feed(body) + elements.close()
+        try:
+            first = loads(frames[0].data)[0] if frames else None
+        except UpstreamProtocolError:
+            return False
+        if not isinstance(first, dict) or faults.is_error(first.get("error")) or not self.is_chunk(first):
+            return False
+        self._framing = elements
+        self._read_all(frames)
+        return True
 
     def _read_value(self, value: object) -> None:
         if isinstance(value, list) and len(value) == 1:

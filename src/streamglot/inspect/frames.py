@@ -21,6 +21,8 @@ MAX_ROW_CHARS: Final = 8_192
 """Characters of one frame or event that are shown. Inline images are longer, and people do not read them."""
 AWS: Final = "application/vnd.amazon.eventstream"
 LINES: Final = "application/x-ndjson"
+_JSON: Final = (b"{", b"[")
+"""First bytes of a whole body, and of a saved stream: an array of chunks, or one chunk after another."""
 _BLANK_LINE: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _KEPT_TAIL: Final = 3
 """Bytes before a chunk that may begin its first blank line: CR LF CR."""
@@ -42,12 +44,10 @@ def cutter_for(dialect: str, first: bytes) -> Cutter:
         return LineCutter()
     media_type = DIALECTS[dialect].media_type if dialect in DIALECTS else ""
     if media_type == AWS:
-        return WholeCutter() if first == b"{" else AwsCutter()
+        return ElementCutter() if first in _JSON else AwsCutter()
     if media_type == LINES:
         return LineCutter()
-    if first == b"[":
-        return ElementCutter()
-    return WholeCutter() if first == b"{" else SseCutter()
+    return ElementCutter() if first in _JSON else SseCutter()
 
 
 class SseCutter:
@@ -115,7 +115,8 @@ class LineCutter:
 
 
 class ElementCutter:
-    """The elements of a JSON array, each with the comma or bracket before it.
+    """The objects of a JSON array, or one after another, each with the comma, bracket or white space before it. What stands after
+    the last one belongs to it, so a body that is one object is one frame.
 
     The bytes are read as Latin-1, because JSON's structural characters are ASCII.
     """
@@ -123,6 +124,7 @@ class ElementCutter:
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._depth: JsonDepth | None = None
+        self._ended: bytes | None = None
 
     def feed(self, data: bytes) -> list[bytes]:
         text = data.decode("latin-1")
@@ -134,10 +136,13 @@ class ElementCutter:
                 if begin < 0:
                     break
                 self._depth, place = JsonDepth(), begin
+                if self._ended is not None:
+                    frames.append(self._ended)
+                    self._ended = None
             end = self._depth.feed(text, place)
             if end < 0:
                 break
-            frames.append(b"".join((*self._pieces, data[cut:end])))
+            self._ended = b"".join((*self._pieces, data[cut:end]))
             self._pieces.clear()
             self._depth = None
             cut = place = end
@@ -146,20 +151,8 @@ class ElementCutter:
         return frames
 
     def close(self) -> list[bytes]:
-        return _rest(self._pieces)
-
-
-class WholeCutter:
-    """A body that is one JSON value: one frame, at its end."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def feed(self, data: bytes) -> list[bytes]:
-        self._pieces.append(data)
-        return []
-
-    def close(self) -> list[bytes]:
+        if self._ended is not None and self._depth is None:
+            self._pieces.insert(0, self._ended)
         return _rest(self._pieces)
 
 

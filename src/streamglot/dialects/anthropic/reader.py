@@ -71,6 +71,9 @@ class AnthropicReader(Reader):
         elif kind == "message_stop":
             self._finish()
 
+    def is_chunk(self, value: JsonObject) -> bool:
+        return str(value.get("type", "")).startswith(("message_start", "content_block_", "message_delta", "message_stop", "ping"))
+
     def whole(self, body: JsonObject) -> None:
         message: WireMessage = fit(WireMessage, body)
         if message.content is None:

@@ -30,6 +30,9 @@ from .wire import (
 )
 
 _IN_BLOCKS: Final = ("text", "reasoning", "call")
+_NAMED: Final = frozenset(
+    ("messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata")
+)
 _SILENT: Final = ("messageStart", "initial-response")
 
 
@@ -58,7 +61,14 @@ class BedrockConverseReader(Reader):
         self._sequence: str | None = None
         self._metadata = False
 
+    def is_chunk(self, value: JsonObject) -> bool:
+        """The SDK's objects have the event's name around its payload."""
+        return len(value) == 1 and not _NAMED.isdisjoint(value)
+
     def read(self, frame: Frame) -> None:
+        if not frame.event and isinstance(named := loads(frame.data)[0], dict) and self.is_chunk(named):
+            name, inner = next(iter(named.items()))
+            frame = Frame(msgspec.json.encode(inner), name)
         payload = self.decode(payload_decoder, frame.data)
         match frame.event:
             case "contentBlockDelta":

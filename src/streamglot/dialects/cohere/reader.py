@@ -77,6 +77,9 @@ class CohereReader(Reader):
             case _:
                 self._read_other(kind, event, frame.data)
 
+    def is_chunk(self, value: JsonObject) -> bool:
+        return str(value.get("type", "")).startswith(("message-", "content-", "tool-", "citation-"))
+
     def whole(self, body: JsonObject) -> None:
         if not isinstance(body.get("message"), dict):
             if isinstance(body.get("message"), str):

@@ -92,6 +92,9 @@ class ResponsesReader(Reader):
         elif kind not in _NOTHING_NEW:
             self._read_other(kind, event, data)
 
+    def is_chunk(self, value: JsonObject) -> bool:
+        return str(value.get("type", "")).startswith("response.")
+
     def whole(self, body: JsonObject) -> None:
         status = string_of(body, "status")
         if status in ("queued", "in_progress"):

@@ -82,6 +82,11 @@ class QwenWebReader(Reader):
             self._read_usage(chunk.usage)
         self._read_error(chunk)
 
+    def is_chunk(self, value: JsonObject) -> bool:
+        choices = value.get("choices")
+        first = choices[0] if isinstance(choices, list) and choices else None
+        return "response.created" in value or (isinstance(first, dict) and "delta" in first)
+
     def eof(self) -> None:
         if self._finished:
             self._end()
