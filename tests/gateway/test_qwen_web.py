@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -315,3 +316,35 @@ def test_usage_in_every_stream(chat: WebChat) -> None:
         *_, last, done = chunks(ask(gateway, user("q"), stream=True))
         assert last["usage"]["prompt_tokens"] > 0
         assert last["usage"]["completion_tokens"] > 0
+
+
+# --- the guides
+
+
+@pytest.mark.parametrize("page", ["guides/qwen.md", "coming-from/qwen-proxy.md"])
+def test_the_configuration_of_the_pages_works(chat: WebChat, tmp_path: Path, page: str) -> None:
+    """Against a server that demands the cookie and a chat."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    blocks = "\n".join(re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    assert 'usage = "always"' in blocks
+    file = tmp_path / "streamglot.toml"
+    file.write_text(blocks.replace("https://chat.qwen.ai", chat.url).replace("…", "x"))
+    chat.cookie = "token=x; ssxmod_itna=x" if "ssxmod" in blocks else "token=x"
+    with running(path=file, environment={"QWEN_TOKEN": "the-token", "STREAMGLOT_SERVER__DISCOVER": "false"}) as gateway:
+        body = {"model": "qwen3-max", "messages": [user("one")], "stream": True}
+        *_, last, done = chunks(gateway.ask("/v1/chat/completions", body))
+        assert (last["usage"]["total_tokens"], done) == (40, "[DONE]")
+    assert chat.places == [("chat-1", None)]
+    assert chat.made[0].headers["authorization"] == "Bearer the-token"
+
+
+def test_the_refusals_of_the_guide(chat: WebChat) -> None:
+    with serving(chat) as gateway:
+        first = said(ask(gateway, user("one")))
+        chat.chats.clear()
+        gone = ask(gateway, user("one"), first, user("two"))
+        assert (gone.status, "no chat 'chat-1'" in gone.json()["error"]["message"]) == (404, True)
+        image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}]}
+        assert ask(gateway, image).status == 400
+        assert ask(gateway, user("one"), response_format={"type": "json_object"}).status == 400
+        assert ask(gateway, user("one"), temperature=0.5).headers["x-streamglot-dropped"] == "temperature"

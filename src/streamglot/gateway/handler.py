@@ -287,12 +287,12 @@ class RequestHandler:
         return self._endpoint.retrievable and (response.recorder is not None or response.call.remembers)
 
     async def _stream(self, exchange: Exchange, response_id: str) -> None:
-        response, writer = self._response, self._response.writer
+        response, writer, always_usage = self._response, self._response.writer, self._always_usage
         events = await exchange.read()
         if events is not None and self._gives_id:
             events = [msgspec.structs.replace(event, id=response_id) if type(event) is StreamStart else event for event in events]
         while events is not None:
-            if self._always_usage and events and type(events[-1]) is StreamEnd:
+            if always_usage and events and type(events[-1]) is StreamEnd:
                 events = self._with_usage(exchange, events)
             data = writer.feed(events)
             if events and type(events[-1]) in ENDS:

@@ -80,7 +80,14 @@ REASONS: Final[dict[str, StopReason]] = {
     "content_filter": "content_filter",
 }
 
-_STATUS_OF: Final = {"bad_request": 400, "unauthorized": 401, "forbidden": 403, "ratelimited": 429, "rate_limited": 429}
+_STATUS_OF: Final = {
+    "bad_request": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "ratelimited": 429,
+    "rate_limited": 429,
+}
 
 
 def read_usage(raw: JsonObject, before: Usage | None = None) -> Usage:
