@@ -31,6 +31,8 @@ from streamglot.messages import (
     ToolSpec,
 )
 from streamglot.stages import replay
+from streamglot.upstream import Upstream
+from streamglot.upstream.providers import abilities_of
 
 CHAT = dialect("openai_chat")
 
@@ -351,6 +353,49 @@ def test_reasoning_as_an_object() -> None:
     assert request.reasoning == Reasoning("low", 7, True, "auto")
     assert request.extra == {"reasoning": {"exclude": True}}
     assert parse(reasoning={"enabled": True}).reasoning == Reasoning(enabled=True)
+
+
+def at_router(request: Request) -> tuple[dict[str, Any], list[str]]:
+    """What reaches OpenRouter, whatever the upstream is called: the fields that speak of reasoning."""
+    upstream = Upstream(name="mine", base_url="https://openrouter.ai/api/v1")
+    built = CHAT.build_request(request, abilities=abilities_of(upstream), provider="mine")
+    return {name: built.body[name] for name in ("reasoning", "reasoning_effort", "thinking") if name in built.body}, built.dropped
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        ({"reasoning": {"max_tokens": 2000}}, {"max_tokens": 2000}),
+        ({"reasoning": {"max_tokens": 2000, "exclude": True}}, {"max_tokens": 2000, "exclude": True}),
+        ({"reasoning": {"effort": "high", "exclude": True}}, {"effort": "high", "exclude": True}),
+        ({"reasoning": {"effort": "none"}}, {"effort": "none"}),
+        ({"reasoning": {"enabled": True}}, {"enabled": True}),
+        ({"reasoning": {"enabled": False}}, {"enabled": False}),
+        ({"reasoning_effort": "low"}, {"effort": "low"}),
+        ({"reasoning_effort": "low", "reasoning": {"exclude": True}}, {"effort": "low", "exclude": True}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, {"max_tokens": 2000}),
+    ],
+)
+def test_a_router_gets_reasoning_as_one_object(asked: dict[str, Any], sent: dict[str, Any]) -> None:
+    assert at_router(parse(**asked)) == ({"reasoning": sent}, [])
+
+
+def test_a_thinking_budget_reaches_a_router_as_tokens() -> None:
+    messages = [{"role": "user", "content": "x"}]
+    thinking = {"type": "enabled", "budget_tokens": 4096}
+    asked = {"model": "m", "max_tokens": 9000, "messages": messages, "thinking": thinking}
+    assert at_router(dialect("anthropic").parse_request(asked)) == ({"reasoning": {"max_tokens": 4096}}, [])
+    both = parse(reasoning={"effort": "high", "max_tokens": 7})
+    assert at_router(both) == ({"reasoning": {"max_tokens": 7}}, ["reasoning.effort"]), "it takes one of the two"
+    assert at_router(parse()) == ({}, [])
+
+
+def test_fields_of_the_object_take_the_others_along() -> None:
+    """A client that uses the object's own fields gets them in one form from every server."""
+    body = CHAT.build_request(parse(reasoning={"effort": "high", "exclude": True})).body
+    assert body["reasoning"] == {"effort": "high", "exclude": True}
+    assert "reasoning_effort" not in body
+    assert CHAT.build_request(parse(reasoning={"effort": "high"})).body["reasoning_effort"] == "high"
 
 
 def test_output_formats() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from inspected import of_pieces, unzipped
 from recordings import Recording, recordings
 from split_checks import every_cut
-from streamglot import check
+from streamglot import check, collect
 from streamglot.dialects import DIALECTS
 from streamglot.errors import RequestError
 from streamglot.events import (
@@ -37,6 +38,7 @@ from streamglot.inspect.frames import MAX_ROW_CHARS, AwsCutter, cutter_for, read
 from streamglot.inspect.inspection import FOLDED, LOST, OWN, Inspection
 from streamglot.inspect.paging import FIRST_ROWS
 from streamglot.inspect.pytest_file import pytest_archive
+from streamglot.inspect.reading import reader_of
 from streamglot.inspect.recording import RecordedPiece, begins_in_thinking, notation_of, read_source, recording_lines
 from streamglot.inspect.requests import MAX_STRING_CHARS, curl, shortened, shown_body
 
@@ -369,3 +371,19 @@ def test_a_citation_outside_of_a_block_is_shown() -> None:
     pieces = pieces_of((0.0, "events", lines(StreamStart(), TextDelta("loose"), Citation(url="u"), StreamEnd())))
     found = of_pieces(Inspection("openai_chat", "anthropic", has_events=True), pieces)
     assert len(found.kinds()) == 4
+
+
+def test_saved_chunks_are_a_frame_each() -> None:
+    """A JSON array of chunks, and a chunk a line, without any other sign of a stream."""
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+    deltas = [({"role": "assistant", "content": "Hel"}, None), ({"content": "lo"}, None), ({}, "stop")]
+    chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]} for delta, finish in deltas]
+    for body in (json.dumps(chunks), json.dumps(chunks, indent=1), "\n".join(map(json.dumps, chunks)) + "\n"):
+        source = read_source(body.encode())
+        assert source.dialect == "openai_chat"
+        assert b"".join(piece.data for piece in source.pieces) == body.encode()
+        assert len(source.pieces) == 3
+        reader = reader_of(source.dialect)
+        assert reader is not None
+        events = [event for piece in source.pieces for event in reader.feed(piece.data)] + reader.close()
+        assert collect(events).choices[0].text == "Hello"
