@@ -127,6 +127,16 @@ def test_a_conversation_goes_on_after_a_restart(chat: WebChat, tmp_path: Path) -
     assert chat.places == [("chat-1", None), ("chat-1", "r-1"), ("chat-1", "r-2"), ("chat-1", "r-1")]
 
 
+def test_other_processes_know_where_a_conversation_stands(chat: WebChat, tmp_path: Path) -> None:
+    kept = {"url": f"sqlite:///{tmp_path}/kept.db", "content": True}
+    with serving(chat, kept) as one, serving(chat, kept) as other:
+        messages = [user("one")]
+        for gateway in (other, one, other):
+            messages += [said(ask(gateway, *messages)), user("next")]
+        ask(one, *messages)
+    assert chat.places == [("chat-1", None), ("chat-1", "r-1"), ("chat-1", "r-2"), ("chat-1", "r-3")]
+
+
 def test_a_session_that_its_client_names_stays_in_its_chat(chat: WebChat, tmp_path: Path) -> None:
     kept = {"url": f"sqlite:///{tmp_path}/kept.db", "content": True}
     previous: dict[str, str] = {}
