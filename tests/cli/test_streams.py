@@ -117,8 +117,9 @@ def test_probe_of_a_router_describes_its_reasoning_and_its_final_chunk(shell: Sh
     details = [{"type": "reasoning.text", "text": "Let me think."}]
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
     counted = chunk(usage=usage).replace('"choices":[{"index":0,"delta":{}}]', '"choices":[]')
-    call = {"index": 0, "id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
-    stray = {**call, "function": {**call["function"], "name": "shell"}}
+    function = {"name": "weather", "arguments": '{"city":"Paris"}'}
+    call = {"index": 0, "id": "1", "type": "function", "function": function}
+    stray = {**call, "function": {**function, "name": "shell"}}
     first = chunk(role="assistant", reasoning="Let me think.", reasoning_details=details)
     for made, sentences in (
         (call, ["calls came although no tools were offered: weather (plain, with reasoning)"]),

@@ -459,13 +459,9 @@ def test_a_new_chat_is_made_first() -> None:
     assert setup.body == build_chat(Request("qwen3-max"), timestamp=9000)
     for body in ({"data": {"id": "c"}}, {"success": True, "data": {"chat_id": "c"}}, {"id": "c"}, {"chat_id": "c"}):
         assert setup.read(body) == {"chat_id": "c"}
-    for wrong in (
-        {"success": False, "data": {"code": "Unauthorized"}},
-        {"error": {"message": "no"}},
-        {},
-        [],
-        {"data": {"id": 3}},
-    ):
+    refused: dict[str, Any] = {"success": False, "data": {"code": "Unauthorized"}}
+    others: list[Any] = [{"error": {"message": "no"}}, {}, [], {"data": {"id": 3}}]
+    for wrong in (refused, *others):
         with pytest.raises(UpstreamError):
             setup.read(wrong)
     assert DIALECTS["openai_chat"].setup("http://x", Request()) is None
