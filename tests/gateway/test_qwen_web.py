@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from gateway.running import Answer, Running, running
+from gateway.stored_turns import kept
+from streamglot.store import TurnDetail
 from web_chat import USAGE, WebChat, web_chat
 
 pytestmark = pytest.mark.usefixtures("patient_lookups")
@@ -60,6 +62,10 @@ def said(answer: Answer) -> dict[str, Any]:
 
 def ask(gateway: Running, *messages: dict[str, Any], **more: Any) -> Answer:
     return gateway.ask("/v1/chat/completions", {"model": "colleague/qwen3-max", "messages": list(messages), **more})
+
+
+def all_written(count: int) -> Callable[[list[TurnDetail]], bool]:
+    return lambda found: len(found) == count and all(turn.ending for turn in found)
 
 
 def chunks(answer: Answer) -> list[Any]:
@@ -116,32 +122,33 @@ def test_an_edited_earlier_question_follows_the_answer_before_it(chat: WebChat, 
 
 
 def test_a_conversation_goes_on_after_a_restart(chat: WebChat, tmp_path: Path) -> None:
-    kept = {"url": f"sqlite:///{tmp_path}/kept.db", "content": True}
+    where = {"url": f"sqlite:///{tmp_path}/kept.db", "content": True}
     messages = [user("one")]
     for text in ("two", "three"):
-        with serving(chat, kept) as gateway:
+        with serving(chat, where) as gateway:
             messages += [said(ask(gateway, *messages)), user(text)]
-    with serving(chat, kept) as gateway:
+    with serving(chat, where) as gateway:
         ask(gateway, *messages)
         ask(gateway, *messages[:2], user("two, edited"))
     assert chat.places == [("chat-1", None), ("chat-1", "r-1"), ("chat-1", "r-2"), ("chat-1", "r-1")]
 
 
 def test_other_processes_know_where_a_conversation_stands(chat: WebChat, tmp_path: Path) -> None:
-    kept = {"url": f"sqlite:///{tmp_path}/kept.db", "content": True}
-    with serving(chat, kept) as one, serving(chat, kept) as other:
+    """They have it from the store, once it is written there."""
+    url = f"sqlite:///{tmp_path}/kept.db"
+    with serving(chat, {"url": url, "content": True}) as one, serving(chat, {"url": url, "content": True}) as other:
         messages = [user("one")]
-        for gateway in (other, one, other):
+        for count, gateway in enumerate((other, one, other, one), 1):
             messages += [said(ask(gateway, *messages)), user("next")]
-        ask(one, *messages)
+            kept(url, all_written(count))
     assert chat.places == [("chat-1", None), ("chat-1", "r-1"), ("chat-1", "r-2"), ("chat-1", "r-3")]
 
 
 def test_a_session_that_its_client_names_stays_in_its_chat(chat: WebChat, tmp_path: Path) -> None:
-    kept = {"url": f"sqlite:///{tmp_path}/kept.db", "content": True}
+    where = {"url": f"sqlite:///{tmp_path}/kept.db", "content": True}
     previous: dict[str, str] = {}
     for text in ("one", "two"):
-        with serving(chat, kept) as gateway:
+        with serving(chat, where) as gateway:
             answer = gateway.ask("/v1/responses", {"model": "colleague/qwen3-max", "input": text, **previous})
         previous = {"previous_response_id": answer.json()["id"]}
     assert chat.places == [("chat-1", None), ("chat-1", "r-1")]
