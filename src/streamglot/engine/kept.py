@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
+import msgspec
 from msgspec import structs
 
 from ..events import Echo, Event, Extra, StreamEnd
@@ -22,28 +23,33 @@ from .observer import ExchangeResult, Observer
 
 ASKED: Final = "asked"
 """The key in an echo for the hash of the conversation before the answer."""
-MAX_QUESTIONS: Final = 10_000
-"""Questions whose answers are remembered, at most about 1 KB each: more than a day of a busy person, and 10 MB."""
+MAX_BYTES: Final = 16 * 2**20
+"""Bytes of remembered answers, of each at most its first 4 KB: some 10,000 answers, more than a busy person gets in a day."""
 MAX_ANSWERS: Final = 16
 """Answers to one question that are remembered: a client that asks again gets another one."""
+ANSWER_OVERHEAD: Final = 300
+"""Approximate bytes of a remembered answer beside its text and its state."""
 
 
 class KeptConversations:
     """Remembers the newest answers of upstreams that keep the conversation, by what was asked. The least recently used question
     is forgotten first; a conversation that is not found goes to the upstream as a new one, in full."""
 
-    def __init__(self, most: int = MAX_QUESTIONS) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._size = 0
         self._questions: OrderedDict[tuple[str, str, str], list[_Answer]] = OrderedDict()
 
     def remember(self, caller: str, echo: Echo, answer: bytes) -> None:
         key = caller, echo.provider, str(echo.data[ASKED])
         answers = self._questions.setdefault(key, [])
         answers.insert(0, _Answer(answer[:ANSWER_BYTES], echo))
-        del answers[MAX_ANSWERS:]
+        self._size += answers[0].size
+        if len(answers) > MAX_ANSWERS:
+            self._size -= answers.pop().size
         self._questions.move_to_end(key)
-        if len(self._questions) > self._most:
-            self._questions.popitem(last=False)
+        while self._size > self._max_bytes:
+            self._size -= sum(old.size for old in self._questions.popitem(last=False)[1])
 
     def restore(self, request: Request, caller: str, provider: str) -> Request:
         """Returns the request with the echo of the newest answer that this provider gave."""
@@ -58,6 +64,10 @@ class _Answer:
 
     def __init__(self, text: bytes, echo: Echo) -> None:
         self.text, self.echo, self.continued = text, echo, False
+
+    @property
+    def size(self) -> int:
+        return ANSWER_OVERHEAD + len(self.text) + len(msgspec.json.encode(self.echo))
 
 
 _Find: TypeAlias = Callable[[str], Iterable[_Answer]]
