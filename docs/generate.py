@@ -224,6 +224,7 @@ ABILITIES = {
     "user_chars": "The longest `user`, in characters. A longer one is replaced by a digest; with 0 none is sent.",
     "call_id_chars": "The longest id of a call, in characters. A longer one is replaced by a digest.",
     "call_id_fixed": "Ids of calls have exactly `call_id_chars` letters and digits.",
+    "reasoning_object": "The object `reasoning` of routers, with an effort or a number of tokens. Otherwise the effort is a field of its own.",
     "refused": "[Parameters](parameters.md) that the server refuses although its dialect has them.",
 }
 
