@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ from ..client import Client
 from ..config import LoadedConfig, load
 from ..errors import ConfigError
 from ..json_types import JsonValue
+from ..tool_names import matches_tool
 from ..tools import Tool
 from ..tools.settings import McpServer
 from .output.terminal import neutral, print_error
@@ -88,7 +88,7 @@ class Approval:
         """Whether the terminal shows all that has arrived: the question must not appear inside the line with the call."""
 
     async def __call__(self, tool: Tool, arguments: Mapping[str, JsonValue]) -> bool:
-        mode = next((mode for pattern, mode in self._rules if fnmatchcase(tool.name, pattern)), self._default)
+        mode = next((mode for pattern, mode in self._rules if matches_tool(tool.name, [pattern])), self._default)
         if mode == "ask" and tool.read_only:
             return True
         if mode != "ask":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Final
 
 from msgspec import Struct
@@ -11,6 +10,7 @@ from msgspec import Struct
 from ..errors import RequestError, excerpt
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request
+from ..tool_names import matches_tool
 from ..tools.activity import KINDS
 from ..tools.hosted import tool_for
 
@@ -85,4 +85,4 @@ def _allowed(pattern: str, of_key: Sequence[str]) -> bool:
     """Returns whether a key's globs match this name or contain this very glob. Two different globs cannot be compared."""
     if any(mark in pattern for mark in "*?["):
         return pattern in of_key
-    return any(fnmatchcase(pattern, allowed) for allowed in of_key)
+    return matches_tool(pattern, of_key)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from ..stages.stage import ExchangeContext
+from ..tool_names import matches_tool
 from .options import Options
 from .pieces import Direction, Piece
 
@@ -29,7 +30,7 @@ class When(Options, frozen=True, kw_only=True):
 
     def allows_piece(self, piece: Piece) -> bool:
         return not self.tools or (
-            piece.kind in ("tool_call", "tool_result", "tool_definition") and any_matches(self.tools, piece.name)
+            piece.kind in ("tool_call", "tool_result", "tool_definition") and matches_tool(piece.name, self.tools)
         )
 
 

@@ -28,8 +28,11 @@ FETCH_BYTES: Final = 2**20
 """The most of a response that is read."""
 FETCH_SECONDS: Final = 20.0
 """How long a host may be silent; below the time limit of a call, so that the model gets the reason."""
-POWER_BITS: Final = 4096
-"""The longest number that a power may have: 9**9**9 would run for hours."""
+NUMBER_BITS: Final = 4096
+"""The longest whole number of a calculation, in bits. The interpreter computes a longer one without letting anything else run:
+9**9**9 would take hours."""
+DIGITS: Final = 1300
+"""The most digits that a number is rounded to, on both sides of the point: as many as the longest number has."""
 EXPRESSION_CHARS: Final = 1000
 """The longest expression; a longer one would nest deeper than Python's parser can go."""
 
@@ -78,7 +81,7 @@ _OPERATORS: Final[dict[type, Callable[[Number, Number], Number]]] = {
 }
 _FUNCTIONS: Final[dict[str, Callable[..., Number]]] = {
     "abs": abs,
-    "round": round,
+    "round": lambda value, digits=None: round(value) if digits is None else round(value, max(-DIGITS, min(DIGITS, digits))),
     "min": min,
     "max": max,
     **{
@@ -116,16 +119,23 @@ def _value(node: ast.expr) -> Number:
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             return _value(operand)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(_value(left), _value(right))
+            return _bounded(_power(_value(left), _value(right)))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left), _value(right))
+            return _bounded(_OPERATORS[type(op)](_value(left), _value(right)))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*map(_value, args))
+            return _bounded(_FUNCTIONS[name](*map(_value, args)))
     raise ToolError(f"{ast.unparse(node)!r} is not part of arithmetic. Use numbers, operators and the functions of this tool.")
 
 
+def _bounded(value: Number) -> Number:
+    """The value, if what is computed with it stays short: two whole numbers within the limit have a product of twice its length."""
+    if isinstance(value, int) and value.bit_length() > NUMBER_BITS:
+        raise ToolError(f"The calculation has a whole number of more than {NUMBER_BITS} bits. Use smaller numbers, or decimals.")
+    return value
+
+
 def _power(base: Number, exponent: Number) -> Number:
-    if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and base.bit_length() * exponent > POWER_BITS:
+    if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and base.bit_length() * exponent > NUMBER_BITS:
         return float(base) ** exponent
     return base**exponent
 

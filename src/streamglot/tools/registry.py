@@ -8,9 +8,10 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from ..errors import ConfigError
+from ..tool_names import NAME_CHARS, matches_tool, model_name
 from .mcp_server import McpSource
 from .settings import ToolsConfig
-from .tool import NAME_CHARS, Tool, as_tool, model_name
+from .tool import Tool, as_tool
 
 
 class ToolSource(Protocol):
@@ -72,11 +73,11 @@ class ToolRegistry:
     def enabled(self, name: str) -> bool:
         if name in self._given:
             return True
-        return matches(name, self.config.enabled) and not matches(name, self.config.disabled)
+        return matches_tool(name, self.config.enabled) and not matches_tool(name, self.config.disabled)
 
     async def select(self, patterns: Sequence[str]) -> tuple[list[Tool], list[str]]:
         """The enabled tools that match one of the patterns, by name, and the faults of sources that could not be asked."""
-        found = [tool for tool in self._tools.values() if matches(tool.name, patterns) and self.enabled(tool.name)]
+        found = [tool for tool in self._tools.values() if matches_tool(tool.name, patterns) and self.enabled(tool.name)]
         asked = [source for source in self._sources if _may_match(source.name, patterns)]
         faults: list[str] = []
         for source, tools in zip(
@@ -87,16 +88,11 @@ class ToolRegistry:
                     raise tools
                 faults.append(f"the tools of {source.name!r} are not available: {tools or type(tools).__name__}")
             else:
-                found += [tool for tool in tools if matches(tool.name, patterns) and self.enabled(tool.name)]
+                found += [tool for tool in tools if matches_tool(tool.name, patterns) and self.enabled(tool.name)]
         return sorted(found, key=lambda tool: tool.name), faults
 
     async def close(self) -> None:
         await asyncio.gather(*(source.close() for source in self._sources), return_exceptions=True)
-
-
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """A pattern names a tool as the registry does (``docs.search``) or as a model does (``docs__search``)."""
-    return any(fnmatchcase(name, pattern) or pattern == model_name(name) for pattern in patterns)
 
 
 def _may_match(source: str, patterns: Iterable[str]) -> bool:

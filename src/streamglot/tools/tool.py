@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
@@ -18,14 +17,12 @@ from msgspec import Struct, field
 from ..errors import ConfigError, StreamglotError
 from ..json_types import JSON_ERRORS, JsonObject, JsonValue
 from ..messages import MediaPart, TextPart, ToolSpec
+from ..tool_names import model_name
 from .schema import ArgumentsError, arguments_type, check_value, convert, docstring_of, parameters_schema
 
 NO_OUTPUT: Final = "The tool ran and returned no output."
 TRACE_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("trace_context", default=MappingProxyType({}))
 """The W3C trace context of the call that this task runs: what a tool passes on to a server. Empty without telemetry."""
-NAME_CHARS: Final = 64
-"""Characters of the longest function name that model APIs accept."""
-_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ToolOutput(Struct):
@@ -39,11 +36,6 @@ class ToolOutput(Struct):
 
 class ToolError(StreamglotError):
     """A tool raises it to tell the model in its own words what went wrong."""
-
-
-def model_name(name: str) -> str:
-    """The name under which a model knows a tool: APIs take letters, digits, ``_`` and ``-`` only, so a dot becomes ``__``."""
-    return _NOT_IN_A_NAME.sub("_", name.replace(".", "__"))[:NAME_CHARS]
 
 
 class Tool:

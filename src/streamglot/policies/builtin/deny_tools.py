@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ...errors import ConfigError
-from ..conditions import any_matches
+from ...tool_names import matches_tool
 from ..needs import Needs, delta, request
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
@@ -32,7 +32,7 @@ class DenyTools(Policy, frozen=True):
         return delta("tool_call") | (request("tool_definition") if self.hide else Needs())
 
     def denied(self, tool: str) -> bool:
-        return any_matches(self.tools, tool)
+        return matches_tool(tool, self.tools)
 
     def judge(self, piece: Piece, context: JudgeContext) -> Forward | Refuse | Replace:
         if not self.denied(piece.name):

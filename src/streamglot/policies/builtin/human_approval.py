@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from ...errors import ConfigError
-from ..conditions import any_matches
+from ...tool_names import matches_tool
 from ..needs import Needs, block
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
@@ -36,7 +36,7 @@ class HumanApproval(Policy, frozen=True):
         return block("tool_call")
 
     def judge(self, piece: Piece, context: JudgeContext) -> Ask | Forward | Replace:
-        if not any_matches(self.tools, piece.name) or not piece.can_run():
+        if not matches_tool(piece.name, self.tools) or not piece.can_run():
             return FORWARD
         if not piece.complete:
             return Replace(reason=f"the call of {piece.name} broke off before a person could decide")

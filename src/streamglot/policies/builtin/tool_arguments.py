@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...json_types import JsonValue
+from ...tool_names import matches_tool
 from ..conditions import any_matches
 from ..json.path import Step, parse_path, values_at
 from ..json.schema import Schema
@@ -76,7 +77,7 @@ class ToolArguments(Policy, frozen=True):
         return block("tool_call")
 
     def judge(self, piece: Piece, context: JudgeContext) -> Forward | Refuse:
-        if piece.call_kind == "custom" or not any_matches(self.tools, piece.name):
+        if piece.call_kind == "custom" or not matches_tool(piece.name, self.tools):
             return FORWARD  # free text has no arguments
         if not piece.can_run():
             return FORWARD
