@@ -79,6 +79,7 @@ MEANINGS = {
     "tools.mcp.env": "Variables that are added for the command.",
     "tools.mcp.cwd": "The directory of the command.",
     "tools.executables.command": "The program and its arguments.",
+    "tools.executables.env": "Variables that are added for the program, beside those that every program needs.",
     "tools.executables.description": "The description that the model gets.",
     "tools.executables.parameters": "The JSON Schema of the arguments.",
     "upstreams.abilities.call_id_fixed": "Ids of calls have exactly `call_id_chars` letters and digits.",

@@ -46,6 +46,15 @@ def test_denied_tools_are_refused_before_anything_of_the_call_has_left() -> None
     assert (calls_of(after), text_of(after), after[-1]) == ([("read", "{}")], "no rm_all", StreamEnd("tool_calls"))
 
 
+@pytest.mark.parametrize(("glob", "name"), [("files.rm", "files__rm"), ("files.*", "files__rm"), ("files__*", "files.rm")])
+def test_tools_are_denied_in_either_spelling(glob: str, name: str) -> None:
+    calls = stream(call(name, "{}"), call("read", "{}"), reason="tool_calls")
+    assert calls_of(run(calls, policy("deny_tools", tools=[glob]))) == [("read", "{}")]
+    limited = policy("deny_tools", tools=["*"], when={"tools": [glob]})
+    assert calls_of(run(calls, limited)) == [("read", "{}")]
+    assert calls_of(run(calls, policy("allow_tools", tools=[glob]))) == [(name, "{}")]
+
+
 def test_the_arguments_of_allowed_tools_flow() -> None:
     allow = policy("allow_tools", tools=["read"])
     after = run(CALLS, allow)

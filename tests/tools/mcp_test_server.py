@@ -21,6 +21,11 @@ async def echo(text: str) -> str:
 
 
 @server.tool()
+async def environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+@server.tool()
 async def hang() -> str:
     """Never answers."""
     await asyncio.Event().wait()

@@ -16,12 +16,16 @@ from cli.shell import Shell
 from streamglot.config import load
 from streamglot.errors import ConfigError
 from streamglot.tools import Tool, ToolError, ToolRegistry, ToolsConfig
-from streamglot.tools.built_in import built_in_tools, calculate, current_time
+from streamglot.tools.built_in import _allows, built_in_tools, calculate, current_time
+from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.registry import by_model_name
-from streamglot.tools.settings import BuiltIn, Executable
+from streamglot.tools.settings import BuiltIn, Executable, McpServer
 from streamglot.tools.sources import ExecutableTool, python_tools
+from streamglot.tools.subprocesses import run_process
 
 pytestmark = pytest.mark.anyio
+
+SERVER = str(Path(__file__).with_name("mcp_test_server.py"))
 
 MODULE = """
 import streamglot
@@ -140,6 +144,8 @@ async def test_a_cancelled_process_is_killed(tmp_path: Path) -> None:
         ("sqrt(16) + min(1, 2)", "5.0"),
         ("7 // 2 % 2", "1"),
         ("+pi", "3.141592653589793"),
+        ("round(2.675, 2) + round(5)", "7.67"),
+        ("round(5, -10**9) + round(5, 10**9)", "5"),
     ],
 )
 def test_the_calculator_calculates(expression: str, value: str) -> None:
@@ -147,7 +153,20 @@ def test_the_calculator_calculates(expression: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["__import__('os')", "(1).real", "1 +", "1 / 0", "9 ** 9 ** 9", "x", "True", "sqrt(-1)", "1" * 2000, "'a' * 9"]
+    "expression",
+    [
+        "__import__('os')",
+        "(1).real",
+        "1 +",
+        "1 / 0",
+        "9 ** 9 ** 9",
+        "x",
+        "True",
+        "sqrt(-1)",
+        "1" * 2000,
+        "'a' * 9",
+        "2**4000 * 2**4000",
+    ],
 )
 def test_the_calculator_calculates_nothing_else(expression: str) -> None:
     with pytest.raises(ToolError):
@@ -219,12 +238,66 @@ async def test_pages_are_fetched_from_allowed_hosts_only(page: str) -> None:
 
 
 async def test_commands_run_from_the_allowed_list_only() -> None:
-    run = built("run_command", BuiltIn(commands=[["echo"], [sys.executable, "-c"]]))
+    run = built("run_command", BuiltIn(commands=[["echo", "*"], [sys.executable, "-c", "*"]]))
     assert (await run.run({"command": ["echo", "$HOME; ls"]})).text == "$HOME; ls\n"
     assert (await run.run({"command": [sys.executable, "-c", "raise SystemExit(3)"]})).text == "exit status 3\n"
     for command in (["ls"], [], [sys.executable, "-m", "os"]):
         with pytest.raises(ToolError, match="not allowed"):
             await run.run({"command": command})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "command", "runs"),
+    [
+        (["git", "log"], ["git", "log"], True),
+        (["git", "log"], ["git", "log", "--output=/etc/passwd"], False),
+        (["git", "log"], ["git", "log", "main"], False),
+        (["git", "log", "**"], ["git", "log"], True),
+        (["git", "log", "**"], ["git", "log", "main", "docs"], True),
+        (["git", "log", "**"], ["git", "log", "main", "--output=x"], False),
+        (["git", "log", "**"], ["git", "log", "--", "x"], False),
+        (["git", "log", "?--oneline", "**"], ["git", "log", "--oneline", "main"], True),
+        (["git", "log", "?--oneline", "**"], ["git", "log", "main"], True),
+        (["git", "log", "?--oneline", "*"], ["git", "log", "main"], True),
+        (["git", "log", "?--oneline", "*"], ["git", "log", "a", "b"], False),
+        (["git", "log", "?--oneline", "*"], ["git", "log", "--oneline"], False),
+        (["rm", "-i", "*"], ["rm", "x"], False),
+        (["a", "**", "b", "**", "c"], ["a", "b", "b", "b", "c", "c"], True),
+        (["a", *["**"] * 20, "b"], ["a", *["b"] * 200, "c"], False),
+    ],
+)
+def test_a_command_has_exactly_the_allowed_words(allowed: list[str], command: list[str], runs: bool) -> None:
+    assert _allows(allowed, command) is runs
+
+
+async def test_programs_get_no_variable_that_they_do_not_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    printed = "import os, json; print(json.dumps(dict(os.environ)))"
+    allowed = BuiltIn(commands=[[sys.executable, "-c", "*"]], env={"GIVEN": "1"})
+    command = {"command": [sys.executable, "-c", printed]}
+    executable = ExecutableTool("show", Executable(command=[sys.executable, "-c", printed], env={"GIVEN": "1"}))
+    for shown in ((await built("run_command", allowed).run(command)).text, (await executable.run({})).text):
+        variables = msgspec.json.decode(shown)
+        assert variables["GIVEN"] == "1"
+        assert variables["PATH"]
+        assert "OPENAI_API_KEY" not in variables
+    source = McpSource("docs", McpServer(command=[sys.executable, SERVER]))
+    try:
+        assert "sk-secret" not in (await source.call("environment", {})).text
+        worker = source._worker
+        assert worker is not None
+        assert worker._process is not None
+        assert b"sk-secret" not in Path(f"/proc/{worker._process.pid}/environ").read_bytes()
+    finally:
+        await source.close()
+
+
+async def test_a_program_need_not_read_its_input() -> None:
+    for _ in range(20):
+        done = await run_process(["true"], b"x" * 1_000_000)
+        assert done.status == 0
+    echo = await run_process(["cat"], b"x" * 1_000_000)
+    assert len(echo.stdout) == 1_000_000
 
 
 def test_tools_that_reach_outside_exist_only_where_something_is_allowed() -> None:

@@ -9,7 +9,7 @@ import operator
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from http.client import HTTPMessage
 from pathlib import Path
@@ -51,7 +51,7 @@ def built_in_tools(allowed: BuiltIn) -> list[Tool]:
     if allowed.hosts:
         tools.append(FunctionTool(_Fetch(allowed.hosts).fetch, "fetch", read_only=True))
     if allowed.commands:
-        tools.append(FunctionTool(_Commands(allowed.commands).run_command, "run_command"))
+        tools.append(FunctionTool(_Commands(allowed.commands, allowed.env).run_command, "run_command"))
     return tools
 
 
@@ -240,8 +240,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Commands:
-    def __init__(self, allowed: list[list[str]]) -> None:
+    def __init__(self, allowed: list[list[str]], env: dict[str, str]) -> None:
         self._allowed = [words for words in allowed if words]
+        self._env = env
 
     async def run_command(self, command: list[str]) -> str:
         """Runs a command without a shell and returns its output.
@@ -249,9 +250,44 @@ class _Commands:
         Args:
             command: The program and its arguments, one string each. Only allowed commands can be run.
         """
-        if not any(command[: len(words)] == words for words in self._allowed):
+        if not any(_allows(words, command) for words in self._allowed):
             allowed = "; ".join(" ".join(words) for words in self._allowed)
-            raise ToolError(f"This command is not allowed. Allowed commands begin with: {allowed}.")
-        done = await run_process(command)
+            raise ToolError(f"This command is not allowed. Allowed commands (* is one argument, ** any number): {allowed}.")
+        done = await run_process(command, env=self._env)
         output = done.stdout + done.stderr
         return output if not done.status else f"exit status {done.status}\n{output}"
+
+
+ONE: Final = "*"
+"""A word of an allowed command: one argument that is not an option."""
+SEVERAL: Final = "**"
+"""A word of an allowed command: any number of arguments that are not options."""
+OPTIONAL: Final = "?"
+"""Begins a word of an allowed command that may be left out."""
+
+
+def _allows(words: Sequence[str], command: Sequence[str]) -> bool:
+    """Whether a command is this allowed one. Free arguments may be no options: an option may write files, or run programs. The
+    places are tried side by side, so the time grows with the length of both."""
+    places = {0}
+    for argument in command:
+        free = not argument.startswith("-")
+        after: set[int] = set()
+        for place in _skipped(words, places):
+            word = words[place] if place < len(words) else None
+            if word == SEVERAL and free:
+                after.add(place)
+            elif word is not None and (argument == word.removeprefix(OPTIONAL) or (word == ONE and free)):
+                after.add(place + 1)
+        places = after
+    return len(words) in _skipped(words, places)
+
+
+def _skipped(words: Sequence[str], places: set[int]) -> set[int]:
+    """The places, and those behind words that may be left out."""
+    reached = set(places)
+    for place in sorted(places):
+        while place < len(words) and (words[place] == SEVERAL or words[place].startswith(OPTIONAL)):
+            place += 1
+            reached.add(place)
+    return reached

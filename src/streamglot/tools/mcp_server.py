@@ -20,7 +20,7 @@ from ..json_types import JSON_ERRORS, JsonObject
 from ..messages import MediaPart
 from ..tasks import patient_timeout
 from .settings import McpServer
-from .subprocesses import kill_group, reap
+from .subprocesses import kill_group, program_environment, reap
 from .tool import TRACE_CONTEXT, Tool, ToolError, ToolOutput
 
 LINE_BYTES: Final = 64 * 2**20
@@ -121,6 +121,19 @@ class McpSource:
         self._failures += 1
 
 
+WORKER_VARIABLES: Final = (
+    *("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
+    *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_DIR", "SSL_CERT_FILE"),
+)
+"""Variables that the worker needs beside those of every program: to find our package, the tokens of OAuth, and the network. A server
+that it starts gets none of them."""
+
+
+def _secret_of(settings: McpServer) -> tuple[str, ...]:
+    """The variable with the secret of OAuth, which the worker sends to the server."""
+    return (settings.oauth.client_secret_env,) if settings.oauth is not None and settings.oauth.client_secret_env else ()
+
+
 class McpTool(Tool):
     """One tool of an MCP server."""
 
@@ -159,6 +172,7 @@ class _WorkerProcess:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
+            env=program_environment(None, *WORKER_VARIABLES, *_secret_of(settings)),
             limit=LINE_BYTES,
             start_new_session=True,
         )

@@ -51,9 +51,11 @@ class McpServer(Struct, forbid_unknown_fields=True, kw_only=True):
 
 class Executable(Struct, forbid_unknown_fields=True, kw_only=True):
     """A program that is a tool: it reads its arguments as JSON from standard input and writes its result to standard output.
-    ``parameters`` is the JSON Schema of the arguments."""
+    ``parameters`` is the JSON Schema of the arguments. The program gets PATH, HOME and what else every program needs, and ``env``,
+    but no other variable of the gateway."""
 
     command: list[str]
+    env: dict[str, str] = field(default_factory=dict)
     description: str = ""
     parameters: dict[str, object] = field(default_factory=lambda: {"type": "object", "properties": {}})
 
@@ -61,12 +63,14 @@ class Executable(Struct, forbid_unknown_fields=True, kw_only=True):
 class BuiltIn(Struct, forbid_unknown_fields=True, kw_only=True):
     """The files, hosts and commands that the built-in tools may use. Empty lists allow nothing. ``directory``: files below it may
     be read and listed.
-    ``hosts``: hosts that may be fetched from. ``commands``: programs that may be run, each as a list of words that the command
-    must begin with."""
+    ``hosts``: hosts that may be fetched from. ``commands``: commands that may be run, each as its list of words. The command must
+    have exactly these words; ``*`` is one free argument, ``**`` any number of them, ``?word`` a word that may be left out. A free
+    argument may not begin with ``-``. ``env`` is added to the variables of the commands."""
 
     directory: str = ""
     hosts: list[str] = field(default_factory=list)
     commands: list[list[str]] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
 
 
 class ToolsConfig(Struct, forbid_unknown_fields=True, kw_only=True):

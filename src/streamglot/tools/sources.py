@@ -89,10 +89,10 @@ class ExecutableTool(Tool):
 
     def __init__(self, name: str, executable: Executable) -> None:
         super().__init__(name, executable.description, executable.parameters)
-        self._command = executable.command
+        self._command, self._env = executable.command, executable.env
 
     async def run(self, arguments: JsonObject) -> ToolOutput:
-        done = await run_process(self._command, msgspec.json.encode(arguments))
+        done = await run_process(self._command, msgspec.json.encode(arguments), env=self._env)
         if done.status:
             return ToolOutput(f"exit status {done.status}\n{done.stderr or done.stdout}".strip(), is_error=True)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -26,8 +26,25 @@ class Done(Struct):
     stderr: str
 
 
-async def run_process(command: Sequence[str], stdin: bytes = b"", cwd: str | None = None) -> Done:
-    """Runs a program without a shell. A cancellation kills it with all processes that it started."""
+ENVIRONMENT: Final = (
+    *("HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"),
+    *("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERPROFILE"),
+)
+"""The variables that a program needs to run, on Unix and on Windows. Other variables of ours may be secrets, and a model decides what
+a tool does."""
+
+
+def program_environment(extra: Mapping[str, str] | None = None, *more: str) -> dict[str, str]:
+    """The variables of a program that is started for a model: those that it needs to run, those named in ``more``, and ``extra``."""
+    known = ((name, os.environ.get(name)) for name in (*ENVIRONMENT, *more))
+    return {**{name: value for name, value in known if value is not None}, **(extra or {})}
+
+
+async def run_process(
+    command: Sequence[str], stdin: bytes = b"", cwd: str | None = None, env: Mapping[str, str] | None = None
+) -> Done:
+    """Runs a program without a shell. A cancellation kills it with all processes that it started. ``env`` is added to the variables
+    that every program gets."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -35,6 +52,7 @@ async def run_process(command: Sequence[str], stdin: bytes = b"", cwd: str | Non
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=cwd,
+            env=program_environment(env),
             start_new_session=True,
         )
     except OSError as error:
@@ -43,16 +61,21 @@ async def run_process(command: Sequence[str], stdin: bytes = b"", cwd: str | Non
     assert process.stdout is not None
     assert process.stderr is not None
     try:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(stdin)
-            await process.stdin.drain()
-        process.stdin.close()
-        stdout, stderr = await asyncio.gather(_read(process.stdout), _read(process.stderr))
+        stdout, stderr, _ = await asyncio.gather(_read(process.stdout), _read(process.stderr), _write(process.stdin, stdin))
         status = await process.wait()
         return Done(status, stdout, stderr)
     finally:
         kill_group(process)
         await reap(process)
+
+
+async def _write(stream: asyncio.StreamWriter, data: bytes) -> None:
+    """Writes the input while the output is read. A program need not read its input."""
+    with suppress(OSError):
+        stream.write(data)
+        await stream.drain()
+        stream.close()
+        await stream.wait_closed()
 
 
 async def _read(stream: asyncio.StreamReader) -> str:

@@ -134,7 +134,7 @@ class Caller:
 
         ``output_tokens`` is the client's limit for the length of the answer.
         """
-        tokens = input_tokens, min(output_tokens or OUTPUT_TOKENS, OUTPUT_TOKENS)
+        tokens = input_tokens, max(0, min(OUTPUT_TOKENS if output_tokens is None else output_tokens, OUTPUT_TOKENS))
         priced = price if self.budget.cost is not None else None
         wait = self._tokens.reserve(sum(tokens), now)
         if wait > 0:
