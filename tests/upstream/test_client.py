@@ -332,9 +332,9 @@ def test_bodies_are_read_in_random_pieces() -> None:
 def test_urls_are_parsed() -> None:
     parsed = parse_url("https://example.com/v1/models/a b:go?alt=sse&key=1")
     assert (parsed.host, parsed.port, parsed.tls) == ("example.com", 443, True)
-    assert parsed.start == "POST /v1/models/a%20b:go?alt=sse&key=1 HTTP/1.1\r\nhost: example.com\r\n"
+    assert parsed.start == "/v1/models/a%20b:go?alt=sse&key=1 HTTP/1.1\r\nhost: example.com\r\n"
     parsed = parse_url("http://[::1]:8000")
-    assert (parsed.host, parsed.port, parsed.start) == ("::1", 8000, "POST / HTTP/1.1\r\nhost: [::1]:8000\r\n")
+    assert (parsed.host, parsed.port, parsed.start) == ("::1", 8000, "/ HTTP/1.1\r\nhost: [::1]:8000\r\n")
     parsed = parse_url("https://us%40er:word@example.com/a%2Fb")
     assert (parsed.host, parsed.user) == ("example.com", "Basic dXNAZXI6d29yZA==")
     assert parsed.url == "https://example.com/a%2Fb"
