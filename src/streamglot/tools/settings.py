@@ -65,7 +65,7 @@ class BuiltIn(Struct, forbid_unknown_fields=True, kw_only=True):
     be read and listed.
     ``hosts``: hosts that may be fetched from. ``commands``: commands that may be run, each as its list of words. The command must
     have exactly these words; ``*`` is one free argument, ``**`` any number of them, ``?word`` a word that may be left out. A free
-    argument may not begin with ``-``. ``env`` is added to the variables of the commands."""
+    argument may not begin with ``-``. ``env``: variables that are added for the commands."""
 
     directory: str = ""
     hosts: list[str] = field(default_factory=list)
