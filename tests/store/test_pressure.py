@@ -152,9 +152,10 @@ async def test_contents_that_the_database_refuses_cost_the_contents_alone(url: s
 
     class Refusing:
         generation = commit.generation
+        known = commit.known
 
         async def __call__(self, rows: Any) -> None:
-            if any("refused" in row["body"] for row in rows.messages.values()):
+            if any("refused" in body for body in rows.messages.values()):
                 raise ValueError("too large")
             await commit(rows)
 

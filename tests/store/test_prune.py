@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from streamglot.store import Store, StoreSettings, prune_turns, schema
 async def test_pruning_shrinks_the_file(tmp_path: Path) -> None:
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path / 'store.db'}"))
     for number in range(20):
-        await take(store, ask(user(f"{number}" + "x" * 500_000)), answer("y"), name=f"{number}")
+        await take(store, ask(user(os.urandom(600_000).hex())), answer("y"), name=f"{number}")
     await store.writer.flush()
     await prune_turns(store.database)
     files = [tmp_path / "store.db", tmp_path / "store.db-wal"]

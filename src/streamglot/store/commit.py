@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import astuple
@@ -11,12 +11,14 @@ from sqlalchemy import Connection, bindparam, case, delete, func, select
 
 from . import schema
 from .bulk import BulkStatement
+from .contents import Cut, cut
 from .database import Database, StoreUnavailable
+from .packing import packed
 from .processes import Process
 from .rows import Row, Rows
 
 KNOWN_ROWS: Final = 20_000
-"""Messages, nodes and sessions that this process knows to be in the database. Without it each turn would resend its history."""
+"""Messages, requests with their pieces, nodes and sessions that this process knows to be in the database. Without it each turn would resend its history."""
 _EPOCH: Final = select(func.coalesce(func.max(schema.epochs.c.number), 0))
 
 
@@ -54,7 +56,8 @@ class Commit:
             "trims": BulkStatement(database, trim, schema.chunks, ("stream_id", "last")),
         }
         for table in (
-            *(schema.sessions, schema.messages, schema.nodes, schema.turns, schema.answers, schema.texts),
+            *(schema.sessions, schema.contents, schema.pieces, schema.messages, schema.nodes, schema.turns, schema.answers),
+            schema.texts,
             *(schema.frames, schema.chunks),
         ):
             self._statements[table.name] = BulkStatement(database, database.insert_new(table), table)
@@ -64,9 +67,13 @@ class Commit:
         """The generation of the database that rows must be made for."""
         return self._database.generation
 
+    @property
+    def known(self) -> Container[Hashable]:
+        """The keys of rows that are known to be in the database. ``__call__`` checks them again."""
+        return self._known
+
     async def __call__(self, rows: Rows) -> None:
-        """Writes the rows. Messages and nodes are sorted by hash, so that two processes that write the same rows never
-        deadlock."""
+        """Writes the rows. Those with a hash are sorted by it, so that two processes that write the same rows never deadlock."""
         for mark in await self._database.write(lambda connection: self._write(connection, rows)):
             self._known[mark] = None
         self._generation = rows.generation
@@ -81,16 +88,23 @@ class Commit:
         if rows.generation != self._generation:
             self._known.clear()
             self._process.sign_in(connection)
-        if rows.messages or rows.nodes or rows.sessions:
+        if rows.messages or rows.nodes or rows.sessions or rows.requests:
             epoch = self._ask_epoch.rows(connection)[0][0]
             if epoch != self._epoch:
                 self._known.clear()
                 self._epoch = epoch
-        messages = [rows.messages[mark] for mark in sorted(rows.messages) if mark not in self._known]
+        messages = {mark: rows.cuts.get(mark) or cut(body) for mark, body in rows.messages.items() if mark not in self._known}
+        requests = {mark: found for mark, found in rows.requests.items() if mark not in self._known}
+        of_requests = {mark: data for found in requests.values() for mark, data in found.pieces if mark not in self._known}
+        pieces = of_requests | {mark: data for found in messages.values() for mark, data in found.pieces}
+        contents = {mark: found.body.encode() for mark, found in requests.items()}
+        contents |= {mark: rows.packed.get(mark) or packed(data) for mark, data in pieces.items()}
         nodes = [rows.nodes[mark] for mark in sorted(rows.nodes) if mark not in self._known]
         sessions = [rows.sessions[id] for id in sorted(rows.sessions) if id not in self._known]
         self._add(connection, "sessions", sessions)
-        self._add(connection, "messages", messages)
+        self._add(connection, "contents", _by_hash(contents))
+        self._add(connection, "pieces", _pieces({**messages, **requests}))
+        self._add(connection, "messages", _by_hash({mark: found.body for mark, found in messages.items()}))
         self._add(connection, "nodes", nodes)
         self._statements["turns"].execute_tuples(connection, list(map(astuple, rows.turns.values())))
         self._statements["endings"].execute_tuples(connection, list(map(astuple, rows.endings.values())))
@@ -101,7 +115,19 @@ class Commit:
         self._add(connection, "streams", rows.streams.values())
         self._add(connection, "chunks", rows.chunks)
         self._add(connection, "trims", [{"stream_id": of, "last": up_to} for of, up_to in rows.trims.items()])
-        return [*(row["id"] for row in sessions), *(row["hash"] for row in (*messages, *nodes))]
+        return [*(row["id"] for row in sessions), *(row["hash"] for row in nodes), *messages, *requests, *of_requests]
 
     def _add(self, connection: Connection, name: str, rows: Iterable[Row]) -> None:
         self._statements[name].execute(connection, rows)
+
+
+def _by_hash(bodies: Mapping[bytes, str] | Mapping[bytes, bytes]) -> list[Row]:
+    return [{"hash": mark, "body": bodies[mark]} for mark in sorted(bodies)]
+
+
+def _pieces(cuts: Mapping[bytes, Cut]) -> list[Row]:
+    return [
+        {"owner": mark, "number": number, "content": content}
+        for mark in sorted(cuts)
+        for number, (content, _) in enumerate(cuts[mark].pieces)
+    ]

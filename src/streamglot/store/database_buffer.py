@@ -38,8 +38,9 @@ from .buffer import (
     unknown,
 )
 from .database import Database, StoreUnavailable, Watch
+from .packing import unpacked
 from .processes import is_alive
-from .rows import ChunkEntry, StreamEntry, TrimEntry, unpacked
+from .rows import ChunkEntry, StreamEntry, TrimEntry
 from .sql_types import DatabaseRow
 from .writer import Writer
 

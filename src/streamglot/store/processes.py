@@ -20,6 +20,7 @@ from sqlalchemy import Connection, LargeBinary, and_, cast, literal, select, upd
 from ..events import StreamError
 from ..messages import Message
 from . import schema
+from .contents import piece_queries, with_pieces
 from .database import Database, StoreLocked, Watch
 from .rows import words
 from .sql_types import DatabaseRow, Query, UpsertStatement
@@ -121,11 +122,11 @@ class Process:
     def _end_turns(self, connection: Connection, process: str, at: float, done: bool = True) -> int:
         """Ends the open turns of a process and returns their number. ``done``: no look is needed after this one."""
         count = connection.execute(_interrupt(self._database, process, at)).rowcount
-        asked = [
-            {"turn_id": row.id, "body": words(text)}
-            for row in connection.execute(_asked(self._database, process))
-            if (text := _text(row.body))
-        ]
+        rows = connection.execute(_asked(self._database, process)).all()
+        bodies = {row.hash: _decoded(row.body) for row in rows}
+        found = [piece for question in piece_queries(bodies) for piece in connection.execute(question)]
+        bodies = with_pieces(bodies, found)
+        asked = [{"turn_id": row.id, "body": words(text)} for row in rows if (text := _text(bodies.get(row.hash, "")))]
         if asked:
             connection.execute(self._database.insert_new(schema.texts), asked)
         if done:
@@ -134,11 +135,19 @@ class Process:
         return max(0, count)
 
 
-def _text(body: str | bytes) -> str:
+def _decoded(body: str | bytes) -> str:
+    """The body of a message; empty if it is not text."""
+    try:
+        return body if isinstance(body, str) else body.decode()
+    except UnicodeError:
+        return ""
+
+
+def _text(body: str) -> str:
     """The text of a message; empty if it cannot be decoded."""
     try:
         return _message.decode(body).text
-    except (msgspec.MsgspecError, UnicodeError):
+    except msgspec.MsgspecError:
         return ""
 
 
@@ -158,7 +167,7 @@ def _asked(database: Database, process: str) -> Query:
     turns, nodes, messages, endings = schema.turns, schema.nodes, schema.messages, schema.endings
     body = cast(messages.c.body, LargeBinary).label("body") if database.is_sqlite else messages.c.body
     return (
-        select(turns.c.id, body)
+        select(turns.c.id, messages.c.hash, body)
         .join(endings, endings.c.turn_id == turns.c.id)
         .join(nodes, nodes.c.hash == turns.c.node)
         .join(messages, messages.c.hash == nodes.c.message)

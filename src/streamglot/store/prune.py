@@ -32,8 +32,20 @@ _UNUSED_NODES: Final = text(
 _UNUSED_MESSAGES: Final = text(
     "DELETE FROM messages WHERE hash NOT IN (SELECT message FROM nodes) AND hash NOT IN (SELECT message FROM answers)"
 )
+_UNUSED_PIECES: Final = text(
+    "DELETE FROM pieces WHERE owner NOT IN (SELECT hash FROM messages) "
+    "AND owner NOT IN (SELECT settings FROM turns WHERE settings IS NOT NULL) "
+    "AND owner NOT IN (SELECT upstream_settings FROM endings WHERE upstream_settings IS NOT NULL)"
+)
+_UNUSED_CONTENTS: Final = text(
+    "DELETE FROM contents WHERE hash NOT IN (SELECT content FROM pieces) "
+    "AND hash NOT IN (SELECT settings FROM turns WHERE settings IS NOT NULL) "
+    "AND hash NOT IN (SELECT upstream_settings FROM endings WHERE upstream_settings IS NOT NULL)"
+)
 _UNUSED_SESSIONS: Final = text("DELETE FROM sessions WHERE id NOT IN (SELECT session_id FROM turns)")
 _UNUSED_STATES: Final = text("DELETE FROM states WHERE session_id NOT IN (SELECT id FROM sessions)")
+_UNUSED: Final = (_UNUSED_NODES, _UNUSED_MESSAGES, _UNUSED_PIECES, _UNUSED_CONTENTS, _UNUSED_SESSIONS, _UNUSED_STATES)
+"""In this order: each looks at what the ones before it left."""
 
 
 class Pruned(Struct, kw_only=True):
@@ -108,8 +120,10 @@ async def size(database: Database) -> int:
     total = 0
     for table, columns in (
         (schema.messages, ("body",)),
-        (schema.turns, ("request",)),
-        (schema.endings, ("response", "upstream_request", "verdicts", "more")),
+        (schema.contents, ("body",)),
+        (schema.pieces, ()),
+        (schema.turns, ()),
+        (schema.endings, ("response", "verdicts", "more")),
         (schema.texts, ("body",)),
         (schema.frames, ("body",)),
         (schema.steps, ("body",)),
@@ -175,11 +189,11 @@ async def _archive(database: Database, turns: Sequence[str], archive: Path) -> i
 
 
 async def _sweep(database: Database) -> None:
-    """Deletes messages that no turn uses. It excludes other writers, and a new epoch makes them discard what they remember."""
+    """Deletes messages and contents that no turn uses. It excludes other writers, and a new epoch makes them discard what they remember."""
     epochs = schema.epochs
 
     def sweep(connection: Connection) -> None:
-        for statement in (_UNUSED_NODES, _UNUSED_MESSAGES, _UNUSED_SESSIONS, _UNUSED_STATES):
+        for statement in _UNUSED:
             connection.execute(statement)
         number = connection.execute(select(func.coalesce(func.max(epochs.c.number), 0))).scalar_one()
         connection.execute(delete(epochs))

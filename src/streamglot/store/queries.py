@@ -15,6 +15,7 @@ from ..events import StreamError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response, TokenCounts
 from . import schema
+from .contents import whole_bodies
 from .database import Database
 from .query_results import Filter, RawFrame, RawFrames, SessionSummary, TurnDetail, TurnSummary
 from .search import Indexing, matches
@@ -82,7 +83,7 @@ class Queries:
     async def turn(self, turn_id: str, caller: str | None = None) -> TurnDetail | None:
         """A turn by its id, or by the id of the response that the client received."""
         turns, endings = schema.turns, schema.endings
-        question = _turn_columns(turns.c.request, turns.c.wish, turns.c.node, endings).order_by(turns.c.started.desc()).limit(1)
+        question = _turn_columns(turns.c.settings, turns.c.wish, turns.c.node, endings).order_by(turns.c.started.desc()).limit(1)
         if caller is not None:
             question = question.where(turns.c.caller == caller)
         rows = await self._database.fetch(question.where(turns.c.id == turn_id))
@@ -90,12 +91,18 @@ class Queries:
         if not rows:
             return None
         row = rows[0]
+        try:
+            request = await self._request(row.settings, row.node)
+            upstream_request = await self._request(row.upstream_settings, row.upstream_node)
+            response = await self._response(row)
+        except KeyError:  # the turn is pruned meanwhile
+            return None
         return TurnDetail(
             **_summary(row),
-            request=await self._request(row.request, row.node),
+            request=request,
             client_options=_json(row.wish, {}),
-            upstream_request=await self._request(row.upstream_request, row.upstream_node),
-            response=await self._response(row),
+            upstream_request=upstream_request,
+            response=response,
             timings=_json(row.timings, {}),
             verdicts=_json(row.verdicts, []),
             more=_json(row.more, {}),
@@ -240,13 +247,18 @@ class Queries:
 
     # --- contents
 
-    async def _request(self, body: str | None, node: bytes | None) -> Request | None:
-        if body is None:
+    async def _request(self, settings: bytes | None, node: bytes | None) -> Request | None:
+        """A request with its messages. Raises KeyError if a part of it is pruned meanwhile."""
+        if settings is None:
             return None
-        request = _requests.decode(body)
+        contents = schema.contents
+        rows = await self._database.fetch(select(contents).where(contents.c.hash == settings))
+        bodies = await whole_bodies(self._database, {row.hash: row.body.decode() for row in rows})
+        request = _requests.decode(bodies[settings])
         if node is not None:
             rows = await self._database.fetch(_HISTORY, {"node": node})
-            request.messages = [_messages.decode(row.body) for row in rows]
+            bodies = await whole_bodies(self._database, {row.hash: row.body for row in rows})
+            request.messages = [_messages.decode(bodies[row.hash]) for row in rows]
         return request
 
     async def _steps(self, turn_id: str) -> list[JsonObject]:
@@ -258,9 +270,14 @@ class Queries:
         if row.response is None:
             return None
         response = _responses.decode(row.response)
+        if row.usage is not None:
+            response.usage = _usages.decode(row.usage)
+        response.error = _errors.decode(row.error) if row.error else None
         answers, messages = schema.answers, schema.messages
-        question = select(answers.c.choice, messages.c.body).join(messages, messages.c.hash == answers.c.message)
-        found = {answer.choice: answer.body for answer in await self._database.fetch(question.where(answers.c.turn_id == row.id))}
+        question = select(answers.c.choice, messages).join(messages, messages.c.hash == answers.c.message)
+        rows = await self._database.fetch(question.where(answers.c.turn_id == row.id))
+        bodies = await whole_bodies(self._database, {answer.hash: answer.body for answer in rows})
+        found = {answer.choice: bodies[answer.hash] for answer in rows}
         for choice in response.choices:
             if choice.index in found:
                 choice.parts = _messages.decode(found[choice.index]).parts
@@ -271,7 +288,7 @@ _HISTORY: Final = text(
     "WITH RECURSIVE history(hash, parent, message, depth) AS ("
     "SELECT hash, parent, message, depth FROM nodes WHERE hash = :node "
     "UNION ALL SELECT nodes.hash, nodes.parent, nodes.message, nodes.depth FROM nodes JOIN history ON nodes.hash = history.parent"
-    ") SELECT messages.body AS body FROM history JOIN messages ON messages.hash = history.message ORDER BY history.depth"
+    ") SELECT messages.hash AS hash, messages.body AS body FROM history JOIN messages ON messages.hash = history.message ORDER BY history.depth"
 )
 
 

@@ -1,13 +1,11 @@
-"""Converts queued entries to rows: messages by their hash, histories as a tree, everything else as it is. Pure.
+"""Converts queued entries to rows: messages and requests by their hash, histories as a tree, everything else as it is. Pure.
 
 A batch of entries becomes one ``Rows``; a message, a node or a turn that occurs twice in it is one row.
 """
 
 from __future__ import annotations
 
-import hashlib
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
@@ -16,8 +14,9 @@ from msgspec.structs import replace
 
 from ..json_types import JsonObject
 from ..messages import Message, Part, Request, TextPart
-from .conversation import HASH_BYTES
+from .contents import Cut, Hashes, cut, cut_request, hashed
 from .echoes import carries_echo
+from .packing import packed
 from .shorten import bare_response, short_request, short_response
 from .sql_types import SqlRow
 from .tokenizer import wording
@@ -33,9 +32,6 @@ CONTENTS: Final = "contents"
 
 STEP_CONTENTS: Final = frozenset(("arguments", "result"))
 """The fields of a step that are contents."""
-
-PACKED: Final = b"\x01"
-"""The first byte of compressed chunks. The arrays that earlier versions stored never begin with it."""
 
 Row: TypeAlias = SqlRow
 _encoder = msgspec.json.Encoder()
@@ -139,8 +135,14 @@ class TrimEntry(Entry, kw_only=True):
 
 
 class Rows(Struct):
+    """The rows of a batch. ``messages`` has whole bodies. ``cuts`` and ``packed`` have what is probably new: messages without their
+    pieces, and pieces as they are written."""
+
     sessions: dict[str, Row] = field(default_factory=dict)
-    messages: dict[bytes, Row] = field(default_factory=dict)
+    messages: dict[bytes, str] = field(default_factory=dict)
+    cuts: dict[bytes, Cut] = field(default_factory=dict)
+    requests: dict[bytes, Cut] = field(default_factory=dict)
+    packed: dict[bytes, bytes] = field(default_factory=dict)
     nodes: dict[bytes, Row] = field(default_factory=dict)
     turns: dict[str, TurnRow] = field(default_factory=dict)
     endings: dict[str, EndingRow] = field(default_factory=dict)
@@ -155,11 +157,11 @@ class Rows(Struct):
     generation: int = 1
 
 
-def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
+def rows_of(entries: Iterable[Entry], generation: int = 1, known: Container[Hashable] = ()) -> Rows:
     """All rows of these entries, for a database of this generation. An entry that cannot be written as it is loses content. One
-    that cannot be written at all is counted and does not affect the others."""
+    that cannot be written at all is counted and does not affect the others. ``known`` messages are in the database."""
     rows = Rows(generation=generation)
-    hashes: dict[int, bytes] = {}
+    hashes: Hashes = {}
     frames: dict[str, list[tuple[int, float, str, bytes]]] = {}
     chunks: dict[str, list[tuple[int, int, bytes]]] = {}
     for entry in entries:
@@ -185,6 +187,9 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
                     rows.trims[entry.stream_id] = entry.number
         except UNFIT_ERRORS:
             rows.unfit[entry.kind] = rows.unfit.get(entry.kind, 0) + 1
+    rows.cuts = {mark: cut(body) for mark, body in rows.messages.items() if mark not in known}
+    for found in (*rows.cuts.values(), *rows.requests.values()):
+        rows.packed |= {mark: packed(data) for mark, data in found.pieces if mark not in known and mark not in rows.packed}
     rows.frames = [_frame_row(turn, found) for turn, found in frames.items()]
     rows.chunks = [row for stream, found in chunks.items() for row in _chunk_rows(stream, found)]
     return rows
@@ -206,18 +211,7 @@ def _chunk_rows(stream: str, chunks: list[tuple[int, int, bytes]]) -> Iterator[R
             begin = end
 
 
-def packed(data: bytes) -> bytes:
-    """Compresses with a small window and small tables, which need no setup time; similar data is close together. There is no
-    checksum because the database detects damage."""
-    packer = zlib.compressobj(1, zlib.DEFLATED, -13, 4)
-    return PACKED + packer.compress(data) + packer.flush()
-
-
-def unpacked(body: bytes) -> bytes:
-    return zlib.decompress(body[1:], -zlib.MAX_WBITS) if body.startswith(PACKED) else body
-
-
-def _turn_or_less(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
+def _turn_or_less(rows: Rows, entry: TurnEntry, hashes: Hashes) -> None:
     """Adds the rows of a turn. If its contents cannot be written, the ending must be written without them, or its conversation
     would stay locked."""
     while True:
@@ -232,13 +226,16 @@ def _turn_or_less(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> Non
             return
 
 
-def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
+def _turn(rows: Rows, entry: TurnEntry, hashes: Hashes) -> None:
     turn, finished = entry.turn, entry.finished
     started, session = turn.started, turn.session
     if turn.written != rows.generation and turn.id not in rows.turns:
         request = entry.request or started.request
         turn.node = _history(rows, request.messages, hashes) if entry.content else None
-        rows.turns[turn.id] = turn.row or turn_row(turn, entry.process, request, entry.content)
+        row = turn.row or turn_row(turn, entry.process, request, entry.content)
+        if entry.content:
+            row.settings = _settings(rows, request, hashes)
+        rows.turns[turn.id] = row
         if session.id not in rows.sessions:
             rows.sessions[session.id] = {
                 "id": session.id,
@@ -255,12 +252,13 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
         rows.endings[turn.id] = _ending(rows, entry, finished, hashes)
 
 
-def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, bytes]) -> EndingRow:
+def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: Hashes) -> EndingRow:
     response, turn = finished.response, entry.turn
     row = ending_row(turn, finished, entry.tip, entry.content)
     row.cost = finished.cost() if callable(finished.cost) else finished.cost
     if entry.content and finished.upstream_request is not None:
         row.upstream_node = _upstream_node(rows, turn, finished.upstream_request, hashes)
+        row.upstream_settings = _settings(rows, finished.upstream_request, hashes)
     if entry.content and response is not None:
         parts: list[Part] = []
         for choice in response.choices:
@@ -272,29 +270,37 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
     return row
 
 
-def _history(rows: Rows, messages: Iterable[Message], hashes: dict[int, bytes]) -> bytes | None:
+def _history(rows: Rows, messages: Iterable[Message], hashes: Hashes) -> bytes | None:
     """Adds a history to the tree and returns the node of its last message."""
     node: bytes | None = None
     for depth, message in enumerate(messages):
-        mark = hashes.get(id(message))
-        if mark is None:
-            mark = hashes[id(message)] = _message(rows, message)
-        parent, node = node, hashlib.blake2b((node or b"") + mark, digest_size=HASH_BYTES).digest()
+        known = hashes.get(id(message))
+        mark = known[1] if known is not None else _message(rows, message)
+        if known is None:
+            hashes[id(message)] = message, mark
+        parent, node = node, hashed((node or b"") + mark)
         if node not in rows.nodes:
             rows.nodes[node] = {"hash": node, "parent": parent, "message": mark, "depth": depth}
     return node
 
 
-def _upstream_node(rows: Rows, turn: Turn, asked: Request, hashes: dict[int, bytes]) -> bytes | None:
+def _settings(rows: Rows, request: Request, hashes: Hashes) -> bytes:
+    """Adds a request without its messages, which are in the tree, and returns its hash."""
+    mark, found = cut_request(request, hashes)
+    rows.requests[mark] = found
+    return mark
+
+
+def _upstream_node(rows: Rows, turn: Turn, asked: Request, hashes: Hashes) -> bytes | None:
     """The node of the upstream request. It usually has the messages of the client's request, whose node exists already."""
     return turn.node if asked.messages is turn.started.request.messages else _history(rows, asked.messages, hashes)
 
 
 def _message(rows: Rows, message: Message) -> bytes:
     body = _encoder.encode(message)
-    mark = hashlib.blake2b(body, digest_size=HASH_BYTES).digest()
+    mark = hashed(body)
     if mark not in rows.messages:
-        rows.messages[mark] = {"hash": mark, "body": body.decode()}
+        rows.messages[mark] = body.decode()
     return mark
 
 

@@ -1,13 +1,14 @@
 """The database schema, the same for both databases.
 
-    sessions ──< turns ──1 endings ──< answers >── messages
-                   │                                  │
-                   └── node ──> nodes (a tree) ───────┘
+    sessions ──< turns ──1 endings ──< answers >── messages ──< pieces >── contents
+                 │ │                                  │                       │
+                 │ └── node ──> nodes (a tree) ───────┘                       │
+                 └── settings ────────────────────────────────────────────────┘
 
 A turn is written when it starts and its ending when it ends, so rows never change. A message is stored once, under the hash of
-its content. A node is a message and its parent node, so a history is one hash, and shared history takes no extra space. There are
-no foreign keys on purpose: a row may be written before the row that it refers to, and nothing is deleted by a cascade. Times are
-seconds since 1970. Text columns that hold structures hold JSON.
+its content; so are its long texts, and the tools and settings of a request. A node is a message and its parent node, so a history
+is one hash, and shared history takes no extra space. There are no foreign keys on purpose: a row may be written before the row
+that it refers to, and nothing is deleted by a cascade. Times are seconds since 1970. Text columns that hold structures hold JSON.
 """
 
 from __future__ import annotations
@@ -45,6 +46,23 @@ messages = Table(
     Column("hash", LargeBinary, primary_key=True),
     Column("body", Text, nullable=False),
 )
+contents = Table(
+    "contents",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+"""Requests without their messages, and the pieces of requests and messages, which are compressed."""
+pieces = Table(
+    "pieces",
+    metadata,
+    Column("owner", LargeBinary, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The pieces of the message or request with the hash ``owner``: long texts, tools. ``contents.py`` takes them out and puts them
+back."""
 nodes = Table(
     "nodes",
     metadata,
@@ -68,7 +86,7 @@ turns = Table(
     Column("stream", Boolean, nullable=False),
     Column("probe", Boolean, nullable=False),
     Column("title", Text, nullable=False),
-    Column("request", Text),
+    Column("settings", LargeBinary),
     Column("node", LargeBinary),
     Column("asked", LargeBinary),
     Column("response_id", Text, nullable=False, server_default=""),
@@ -103,7 +121,7 @@ endings = Table(
     Column("upstream", Text, nullable=False, server_default=""),
     Column("upstream_dialect", Text, nullable=False, server_default=""),
     Column("upstream_model", Text, nullable=False, server_default=""),
-    Column("upstream_request", Text),
+    Column("upstream_settings", LargeBinary),
     Column("upstream_node", LargeBinary),
     Column("input_tokens", Integer),
     Column("output_tokens", Integer),

@@ -25,6 +25,7 @@ from ..json_types import JsonValue
 from ..messages import Message, Request
 from ..tasks import patient_timeout
 from . import schema
+from .contents import whole_bodies
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import EDITED_DEPTH, Match, Recent, Seen
@@ -187,7 +188,7 @@ class Sessions:
         """The answers of a session that carry provider state, oldest first, for ``restore_echoes``."""
         turns, answers, messages = schema.turns, schema.answers, schema.messages
         question = (
-            select(turns.c.id, messages.c.body)
+            select(turns.c.id, messages)
             .join(answers, answers.c.turn_id == turns.c.id)
             .join(messages, messages.c.hash == answers.c.message)
             .where(turns.c.session_id == session.id, turns.c.caller == session.caller)
@@ -198,7 +199,9 @@ class Sessions:
         found: dict[str, Message] = {}
         try:
             async with patient_timeout(FIND_SECONDS):
-                found = {row.id: _decoder.decode(row.body) for row in reversed(await self._database.fetch(question))}
+                rows = await self._database.fetch(question)
+                bodies = await whole_bodies(self._database, {row.hash: row.body for row in rows})
+                found = {row.id: _decoder.decode(bodies[row.hash]) for row in reversed(rows) if row.hash in bodies}
         except (StoreUnavailable, TimeoutError):
             self.missed += 1
         found.update(self._recent.answers(session.id))
@@ -241,9 +244,10 @@ class Sessions:
 
     async def _answer(self, turn_id: str) -> bytes:
         answers, messages = schema.answers, schema.messages
-        question = select(messages.c.body).join(answers, answers.c.message == messages.c.hash)
+        question = select(messages).join(answers, answers.c.message == messages.c.hash)
         rows = await self._database.fetch(question.where(answers.c.turn_id == turn_id, answers.c.choice == 0))
-        return normal(_decoder.decode(rows[0].body).parts)[:ANSWER_BYTES] if rows else b""
+        bodies = await whole_bodies(self._database, {row.hash: row.body for row in rows})
+        return b"".join(normal(_decoder.decode(body).parts)[:ANSWER_BYTES] for body in bodies.values())
 
 
 def chat_session(caller: str, chat: str) -> str:

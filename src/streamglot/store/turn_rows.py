@@ -6,14 +6,17 @@ memory and are made faster.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..messages import Request, Response
+from ..json_types import JsonObject
+from ..messages import Request, Response, ResponseChoice, TokenCounts
 from .turn import Finished, Turn, given_id, title_of
+
+T = TypeVar("T", bound=Struct)
 
 MAX_TOKENS: Final = 2**31 - 1
 """The maximum of an integer column. A larger count of an upstream is not credible and not stored."""
@@ -40,7 +43,7 @@ class TurnRow(Struct, gc=False):
     stream: bool
     probe: bool
     title: str
-    request: str | None
+    settings: bytes | None
     node: bytes | None
     asked: bytes | None
     response_id: str
@@ -62,7 +65,7 @@ class EndingRow(Struct, gc=False):
     upstream: str
     upstream_dialect: str
     upstream_model: str
-    upstream_request: str | None
+    upstream_settings: bytes | None
     upstream_node: bytes | None
     input_tokens: int | None
     output_tokens: int | None
@@ -74,7 +77,7 @@ class EndingRow(Struct, gc=False):
 
 
 def turn_row(turn: Turn, process: str, request: Request, content: bool) -> TurnRow:
-    """The row of a turn that starts. ``content``: with its title and its request."""
+    """The row of a turn that starts. ``content``: with its title."""
     started, session = turn.started, turn.session
     return TurnRow(
         id=turn.id,
@@ -88,7 +91,7 @@ def turn_row(turn: Turn, process: str, request: Request, content: bool) -> TurnR
         stream=request.stream,
         probe=started.probe,
         title=clean(title_of(request)) if content and not started.probe else "",
-        request=_request(request) if content else None,
+        settings=None,
         node=turn.node,
         asked=session.conversation.asked if session.conversation is not None and not started.probe else None,
         response_id=_id(started.response_id),
@@ -98,14 +101,13 @@ def turn_row(turn: Turn, process: str, request: Request, content: bool) -> TurnR
 
 
 def ending_row(turn: Turn, finished: Finished, tip: bytes | None, content: bool) -> EndingRow:
-    """The row of a turn that has ended, without its cost. ``content``: with the response and the request to the upstream."""
+    """The row of a turn that has ended, without its cost. ``content``: with the response."""
     response = finished.response
     error = response.error if response is not None else None
     if error is not None and not content:  # upstreams quote the request in their errors
         error = replace(error, message=NO_MESSAGE, detail=None)
     usage = response.usage if response is not None else None
     counted = None if finished.more.get("cached") else usage  # an answer from the cache used nothing
-    asked = finished.upstream_request if content else None
     timings = {**finished.timings, "first_event": finished.first_event} if finished.first_event else finished.timings
     return EndingRow(
         turn_id=turn.id,
@@ -119,11 +121,11 @@ def ending_row(turn: Turn, finished: Finished, tip: bytes | None, content: bool)
         upstream=clean(finished.upstream),
         upstream_dialect=clean(finished.upstream_dialect),
         upstream_model=clean(finished.upstream_model),
-        upstream_request=_request(asked) if asked is not None else None,
+        upstream_settings=None,
         upstream_node=None,
         input_tokens=_tokens(counted.input_tokens) if counted is not None else None,
         output_tokens=_tokens(counted.output_tokens) if counted is not None else None,
-        usage=as_json(usage) if usage is not None else None,
+        usage=as_json(_given(usage, TokenCounts())) if usage is not None else None,
         cost=None,
         timings=as_json(timings),
         verdicts=as_json(finished.verdicts) if content and finished.verdicts else "[]",
@@ -131,15 +133,16 @@ def ending_row(turn: Turn, finished: Finished, tip: bytes | None, content: bool)
     )
 
 
-def _request(request: Request) -> str:
-    """The request without its messages, which are in the tree."""
-    return as_json(replace(request, messages=[]))
-
-
 def _response(response: Response) -> str:
-    """The response without its parts, which are stored as messages."""
-    choices = [replace(choice, parts=[]) for choice in response.choices]
-    return as_json(replace(response, choices=choices))
+    """The response without its parts, which are stored as messages, and without what the row has beside it."""
+    bare = Response(choices=response.choices, usage=response.usage, error=response.error)
+    choices = [_given(choice, ResponseChoice(-1, choice.parts)) for choice in response.choices]
+    return as_json({**_given(response, bare), "choices": choices})
+
+
+def _given(value: T, empty: T) -> JsonObject:
+    """The fields of a struct that differ from those of an empty one."""
+    return {name: found for name in value.__struct_fields__ if (found := getattr(value, name)) != getattr(empty, name)}
 
 
 def _tokens(count: int | None) -> int | None:

@@ -330,7 +330,7 @@ class Writer:
                 raise _GivenUp
             try:
                 if rows.generation != self._commit.generation:
-                    rows = await asyncio.to_thread(rows_of, batch, self._commit.generation)
+                    rows = await asyncio.to_thread(rows_of, batch, self._commit.generation, self._commit.known)
                 await self._attempt(rows)
             except Exception as error:
                 if not is_transient(error):

@@ -1,4 +1,4 @@
 """The schema versions, run by ``Database.open``. The database records its own version."""
 
-HEAD = "0008"
+HEAD = "0009"
 """The newest version."""
