@@ -11,9 +11,8 @@ from sqlalchemy import Connection, bindparam, case, delete, func, select
 
 from . import schema
 from .bulk import BulkStatement
-from .contents import Cut, cut
+from .contents import Cut, cut, piece_row
 from .database import Database, StoreUnavailable
-from .packing import packed
 from .processes import Process
 from .rows import Row, Rows
 
@@ -98,7 +97,7 @@ class Commit:
         of_requests = {mark: data for found in requests.values() for mark, data in found.pieces if mark not in self._known}
         pieces = of_requests | {mark: data for found in messages.values() for mark, data in found.pieces}
         contents = {mark: found.body.encode() for mark, found in requests.items()}
-        contents |= {mark: rows.packed.get(mark) or packed(data) for mark, data in pieces.items()}
+        contents |= {mark: rows.packed.get(mark) or piece_row(data) for mark, data in pieces.items()}
         nodes = [rows.nodes[mark] for mark in sorted(rows.nodes) if mark not in self._known]
         sessions = [rows.sessions[id] for id in sorted(rows.sessions) if id not in self._known]
         self._add(connection, "sessions", sessions)

@@ -20,10 +20,10 @@ from sqlalchemy import Connection, LargeBinary, and_, cast, literal, select, upd
 from ..events import StreamError
 from ..messages import Message
 from . import schema
-from .contents import piece_queries, with_pieces
 from .database import Database, StoreLocked, Watch
 from .rows import words
 from .sql_types import DatabaseRow, Query, UpsertStatement
+from .whole_bodies import piece_queries, with_pieces
 
 SEEN_SECONDS: Final = 10.0
 """Seconds between two heartbeats of a process. Each also looks for dead processes."""

@@ -15,13 +15,13 @@ from ..events import StreamError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response, TokenCounts
 from . import schema
-from .contents import whole_bodies
 from .database import Database
 from .query_results import Filter, RawFrame, RawFrames, SessionSummary, TurnDetail, TurnSummary
 from .search import Indexing, matches
 from .sql_types import DatabaseRow, Query, SqlValue
 from .titles import given_titles
 from .turn import BROKEN
+from .whole_bodies import whole_bodies
 
 MAX_ROWS: Final = 1_000
 """Rows per page."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..json_types import JsonObject
 from ..messages import Message, Part, Request, TextPart
-from .contents import Cut, Hashes, cut, cut_request, hashed
+from .contents import Cut, Hashes, cut, cut_request, hashed, piece_row
 from .echoes import carries_echo
 from .packing import packed
 from .shorten import bare_response, short_request, short_response
@@ -189,7 +189,7 @@ def rows_of(entries: Iterable[Entry], generation: int = 1, known: Container[Hash
             rows.unfit[entry.kind] = rows.unfit.get(entry.kind, 0) + 1
     rows.cuts = {mark: cut(body) for mark, body in rows.messages.items() if mark not in known}
     for found in (*rows.cuts.values(), *rows.requests.values()):
-        rows.packed |= {mark: packed(data) for mark, data in found.pieces if mark not in known and mark not in rows.packed}
+        rows.packed |= {mark: piece_row(data) for mark, data in found.pieces if mark not in known and mark not in rows.packed}
     rows.frames = [_frame_row(turn, found) for turn, found in frames.items()]
     rows.chunks = [row for stream, found in chunks.items() for row in _chunk_rows(stream, found)]
     return rows
@@ -234,7 +234,7 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: Hashes) -> None:
         turn.node = _history(rows, request.messages, hashes) if entry.content else None
         row = turn.row or turn_row(turn, entry.process, request, entry.content)
         if entry.content:
-            row.settings = _settings(rows, request, hashes)
+            row.settings = _settings(rows, turn, request)
         rows.turns[turn.id] = row
         if session.id not in rows.sessions:
             rows.sessions[session.id] = {
@@ -258,7 +258,7 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: Hashes) ->
     row.cost = finished.cost() if callable(finished.cost) else finished.cost
     if entry.content and finished.upstream_request is not None:
         row.upstream_node = _upstream_node(rows, turn, finished.upstream_request, hashes)
-        row.upstream_settings = _settings(rows, finished.upstream_request, hashes)
+        row.upstream_settings = _settings(rows, turn, finished.upstream_request)
     if entry.content and response is not None:
         parts: list[Part] = []
         for choice in response.choices:
@@ -284,9 +284,10 @@ def _history(rows: Rows, messages: Iterable[Message], hashes: Hashes) -> bytes |
     return node
 
 
-def _settings(rows: Rows, request: Request, hashes: Hashes) -> bytes:
-    """Adds a request without its messages, which are in the tree, and returns its hash."""
-    mark, found = cut_request(request, hashes)
+def _settings(rows: Rows, turn: Turn, request: Request) -> bytes:
+    """Adds a request without its messages, which are in the tree, and returns its hash. The request to the upstream usually has the
+    tools of the client's."""
+    mark, found = cut_request(request, turn.hashes)
     rows.requests[mark] = found
     return mark
 

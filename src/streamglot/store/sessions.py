@@ -25,13 +25,13 @@ from ..json_types import JsonValue
 from ..messages import Message, Request
 from ..tasks import patient_timeout
 from . import schema
-from .contents import whole_bodies
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import EDITED_DEPTH, Match, Recent, Seen
 from .responses import OTHER_PROCESS_SECONDS, POLL_SECONDS, RETRIEVABLE
 from .turn import Session, messages_weight, mint_id
 from .turn_rows import ID_CHARS, clean
+from .whole_bodies import whole_bodies
 
 PREFIX: Final = "ses_"
 HEADERS: Final = (

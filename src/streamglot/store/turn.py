@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ..events import Echo
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Part, Request, Response, TextPart
+from .contents import Hashes
 from .conversation import Conversation
 from .scaffolding import without_scaffolding
 from .shorten import encoded_size
@@ -110,7 +111,8 @@ class Turn:
     """A running turn. Its methods neither wait nor raise: data that cannot be stored is counted. The writer sets ``written``,
     the generation of the database that has the turn, and ``node``, the end of its history. ``kept``: the queue had room for it;
     there is room for its ending then, too. ``weight``: size of the request in bytes. ``remembered``: the process keeps it in memory
-    for requests that continue it at once. ``row``: its row, if contents are not stored."""
+    for requests that continue it at once. ``row``: its row, if contents are not stored. ``hashes`` has those of its tools and other
+    large fields."""
 
     def __init__(self, store: TurnSink, id: str, session: Session, started: Started, raw: bool, remembered: bool = True) -> None:
         self.id = id
@@ -124,6 +126,7 @@ class Turn:
         self.is_finished = False
         self.remembered = remembered
         self.row: TurnRow | None = None
+        self.hashes: Hashes = {}
         self._store = store
         self._raw = raw
 
@@ -142,6 +145,7 @@ class Turn:
         """Drops the request of an ended turn whose contents are not stored, so that it does not occupy memory until the ending
         is written."""
         request = self.started.request
+        self.hashes = {}
         bare = _NO_REQUEST
         if self.row is None:  # the row needs these
             bare = Request(model=request.model, stream=request.stream, dialect=request.dialect)

@@ -39,6 +39,8 @@ def upgrade() -> None:
         op.add_column(table, sa.Column(new, sa.LargeBinary))
         _move(op.get_bind(), table, id, old, new)
         op.drop_column(table, old)
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("ALTER INDEX texts_search SET (gin_pending_list_limit = 64)")
 
 
 def _move(connection: sa.Connection, table: str, id: str, old: str, new: str) -> None:
