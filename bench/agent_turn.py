@@ -27,7 +27,7 @@ TOOLS = 40
 TOOLS_BYTES = 25_000
 NEW_BYTES = 4_500
 """New text of a turn: the result of a tool, the answer, and the arguments of its call."""
-WARM_UP = 10
+WARM_UP = 20
 TURNS = 100
 MOST_BYTES = 15_000
 """The line for one turn."""

@@ -16,6 +16,7 @@ from streamglot.messages import Message, Request, Response, ResponseChoice, Text
 from streamglot.store import Filter, Finished, Session, SessionHints, Started, Store, StoreSettings
 from streamglot.store.conversation import hash_conversation
 
+from .agent_turn import print_growth
 from .candidates import Candidate, mock, streamglot
 from .gateway import Run
 from .programs import Missing, compile_tools, free_port, raise_file_limit
@@ -170,6 +171,7 @@ async def main() -> None:
             await finished_turns(url, apart=False)
             await finished_turns(url.replace("one.db", "two.db"), apart=True)
             await latency(url)
+            await asyncio.to_thread(print_growth, url if name == "given" else "")
         if "SQLite" in urls:
             size = sum(file.stat().st_size for file in Path(directory).iterdir())
             print(f"  {size / 2 / TURNS:.0f} bytes on disk a turn")

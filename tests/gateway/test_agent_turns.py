@@ -13,7 +13,8 @@ from streamglot.store import Database, schema
 from streamglot.store.search import Indexing
 from waiting import WAIT_SECONDS
 
-WARM_UP = 5
+WARM_UP = 20
+"""Turns until the search index has met most words."""
 TURNS = 60
 """Enough that the pages of all tables and indexes, which are not full, hardly count."""
 

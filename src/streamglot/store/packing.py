@@ -12,7 +12,7 @@ PACKED: Final = b"\x01"
 def packed(data: bytes) -> bytes:
     """Compresses with a small window and small tables, which need no setup time; similar data is close together. There is no
     checksum because the database detects damage."""
-    packer = zlib.compressobj(1, zlib.DEFLATED, -13, 4)
+    packer = zlib.compressobj(1, zlib.DEFLATED, -13, 6)
     return PACKED + packer.compress(data) + packer.flush()
 
 

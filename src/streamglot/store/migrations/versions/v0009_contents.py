@@ -40,6 +40,7 @@ def upgrade() -> None:
         _move(op.get_bind(), table, id, old, new)
         op.drop_column(table, old)
     if op.get_bind().dialect.name == "postgresql":
+        # the list of entries that are not in the index proper yet, in KB: the smallest
         op.execute("ALTER INDEX texts_search SET (gin_pending_list_limit = 64)")
 
 
