@@ -38,7 +38,8 @@ REMEMBERED: Final = 16
 """Large fields whose hash is remembered: those of the agents that work at the same time."""
 REMEMBERED_BYTES: Final = 2**17
 """Bytes of a field that is remembered, so that all together take 2 MB."""
-_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+"""A text of JSON. It never goes back, which would take memory for each escape."""
 _encoder = msgspec.json.Encoder()
 
 
