@@ -29,13 +29,15 @@ NEW_BYTES = 4_500
 """New text of a turn: the result of a tool, the answer, and the arguments of its call."""
 WARM_UP = 20
 TURNS = 100
-MOST_BYTES = 15_000
+MOST_BYTES = 15 * 1024
 """The line for one turn."""
 SETTLE_SECONDS = 1.0
 """Seconds until everything is written."""
 WORDS = 3_000
 """Different words of the texts, about as many as a project has. The search index grows with them."""
 ANSWER_BYTES, ARGUMENTS_BYTES = 1_300, 500
+QUESTION_BYTES = 200
+"""The question that the agent works on. It is not new, but each turn has it."""
 RESULT_BYTES = NEW_BYTES - ANSWER_BYTES - ARGUMENTS_BYTES
 DIALECTS = {"openai_chat": "/v1/chat/completions", "anthropic": "/v1/messages"}
 
@@ -84,7 +86,7 @@ class Agent:
         self._port, self._dialect = port, dialect
         self._tools = tools(dialect, self._writing)
         self._system = self._writing.text(6_000)
-        self._messages: list[dict[str, Any]] = [{"role": "user", "content": self._writing.text(500)}]
+        self._messages: list[dict[str, Any]] = [{"role": "user", "content": self._writing.text(QUESTION_BYTES)}]
 
     def ask(self) -> None:
         path, body = DIALECTS[self._dialect], getattr(self, f"_{self._dialect}")()

@@ -15,7 +15,7 @@ from waiting import WAIT_SECONDS
 
 WARM_UP = 20
 """Turns until the search index has met most words."""
-TURNS = 60
+TURNS = 100
 """Enough that the pages of all tables and indexes, which are not full, hardly count."""
 
 

@@ -28,8 +28,8 @@ Hashes: TypeAlias = dict[int, tuple[object, bytes]]
 """The hashes of objects by their identity. It holds the objects, so that no other gets the identity of one."""
 HOLE: Final = "\x1a"
 """Stands in a body for a piece. JSON has no control characters."""
-PIECE_CHARS: Final = 256
-"""Characters from which a text is a row of its own. The row costs about 150 bytes."""
+PIECE_CHARS: Final = 512
+"""Characters from which a text is a row of its own. The rows for a shorter one take more space than compressing it saves."""
 MAX_PIECES: Final = 64
 """Pieces of one body. If it has more long texts, the shorter ones stay in it."""
 LARGE_FIELDS: Final[Mapping[str, JsonValue]] = {"tools": [], "output": None, "extra": {}, "metadata": None}
