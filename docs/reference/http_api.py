@@ -15,7 +15,15 @@ HEADERS = {
         "request",
         "`strict`: write only the fields of the dialect's specification; `rich`: also those that many clients read.",
     ),
+    "x-streamglot-reasoning-field": (
+        "request",
+        "The field with the text of reasoning in chat answers: `reasoning`, `reasoning_content`, `reasoning_details` or `all`.",
+    ),
     "x-streamglot-tools": ("request", "Globs of the gateway's tools that the model may call; empty for none."),
+    "x-streamglot-activity": (
+        "request",
+        "How runs of tools are shown: `extensions` (AG-UI: activity events) or `reasoning`.",
+    ),
     "x-streamglot-key": ("request", "The key for the gateway, if the usual header has a key for the upstream."),
     "x-streamglot-directory": ("request", "The folder that a session belongs to."),
     "x-streamglot-upstream": ("response", "The upstream that answered."),
@@ -56,6 +64,12 @@ def http_api_page() -> str:
                 lines.append(f"| `{verb.upper()} {path}` | {cell(each['summary'])} | {query or '–'} |")
     lines += ["", "## Headers", "", "| header | in | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | {where} | {meaning} |" for name, (where, meaning) in HEADERS.items() if name in _names()]
+    lines += [
+        "",
+        "Clients that cannot set headers put the same options into their body, in every dialect: `\"streamglot\": {\"output\": \"strict\"}`, with",
+        "`tools`, `activity`, `output`, `reasoning_field`, `session`, `directory`, and the fields `keep`, `extensions` and `session_id`. AG-UI clients",
+        "may put the object into `forwardedProps`.",
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -67,7 +81,7 @@ def _names() -> set[str]:
     import streamglot
 
     folder = Path(streamglot.__file__).parent
-    return {name for path in folder.rglob("*.py") for name in re.findall(r"x-streamglot-[a-z]+", path.read_text())}
+    return {name for path in folder.rglob("*.py") for name in re.findall(r"x-streamglot-[a-z]+(?:-[a-z]+)*", path.read_text())}
 
 
 def undescribed() -> list[str]:

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from .config_checks import check_config
 from .errors import FOREIGN_ERRORS, ConfigError
 from .json_types import JsonObject, JsonValue
+from .messages import ReasoningField
 from .tools.settings import ToolsConfig
 from .upstream.routes import Route
 from .upstream.secrets import HIDDEN, shown_url
@@ -63,9 +64,14 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
       side requests of coding agents; ``auto`` takes the only model if just one is served, ``none`` refuses them.
     - ``output``: ``rich`` adds reasoning, extensions and other fields that many clients read to the dialect's specification;
       ``strict`` writes the specification's fields only. The header ``x-streamglot-output`` decides for one request.
+    - ``extensions``: give every answer that is not streamed its ``extensions``: the pieces of reasoning, and calls as start,
+      arguments and end. The field ``extensions`` of a request decides for that request.
     - ``reasoning``: send each piece of reasoning as it arrives, or hold it until its sentence is complete.
     - ``usage``: write the usage chunk of a chat stream if the client asked for it, or at the end of every stream. If no upstream
       reports the usage, ``always`` estimates it.
+    - ``reasoning_field``: the field in which chat clients get the text of reasoning. ``all`` is for several clients that read
+      different fields; a client that reads two of them shows each thought twice. The header ``x-streamglot-reasoning-field``
+      decides for one request. Opaque state is in ``reasoning_details`` with every value.
     - ``authentication``: ``auto`` requires keys if other machines can reach the gateway, and after the first key was made;
       ``required`` always does, ``none`` never does.
     """
@@ -93,8 +99,10 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     log_content: bool = False
     redact: list[str] = field(default_factory=list)
     output: Literal["rich", "strict"] = "rich"
+    extensions: bool = False
     reasoning: Literal["piece", "sentence"] = "piece"
     usage: Literal["asked", "always"] = "asked"
+    reasoning_field: ReasoningField = "reasoning_content"
     cache_bytes: int = 64 * 2**20
     batch_items: int = 1000
     batch_concurrent: int = 16

@@ -16,6 +16,8 @@ from .json_types import JsonObject
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
+ReasoningField: TypeAlias = Literal["reasoning", "reasoning_content", "reasoning_details", "all"]
+"""The field with the text of reasoning, in dialects whose servers invented several. Each client reads its own."""
 
 
 class _Part(Struct, omit_defaults=True, tag_field="type"):

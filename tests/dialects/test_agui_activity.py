@@ -17,12 +17,14 @@ def written(*chunks: dict[str, Any]) -> list[dict[str, Any]]:
     return [event for event in events if event["type"].startswith("ACTIVITY_")]
 
 
-def test_a_run_is_a_snapshot_and_a_patch() -> None:
+def test_a_run_is_a_snapshot_and_patches() -> None:
     start = {"type": "start", "tool_call_id": "c", "tool_name": "weather"}
-    other = {"type": "args", "tool_call_id": "c", "delta": "{}"}
+    args = {"type": "args", "tool_call_id": "c", "delta": "{}"}
+    end = {"type": "end", "tool_call_id": "c"}
     for failed, status in (({}, "done"), ({"is_error": True}, "failed")):
         result = {"type": "result", "tool_call_id": "c", "content": "x", **failed}
-        snapshot, delta = written(start, other, result)
+        snapshot, arguments, delta = written(start, args, end, result)
+        assert arguments["patch"] == [{"op": "add", "path": "/arguments", "value": "{}"}]
         assert (snapshot["type"], snapshot["content"]["status"]) == ("ACTIVITY_SNAPSHOT", "running")
         assert (delta["type"], delta["patch"][0]["value"]) == ("ACTIVITY_DELTA", status)
         assert snapshot["messageId"] == delta["messageId"] == "activity-c"

@@ -475,6 +475,9 @@ def test_a_response_is_written() -> None:
     message = body["choices"][0]["message"]
     assert message["content"] == "ab"
     assert message["refusal"] == "no"
+    assert (message["reasoning_content"], "reasoning" in message) == ("hmsumown", False)
+    assert [entry["type"] for entry in message["reasoning_details"]] == ["reasoning.text", "reasoning.encrypted"]
+    message = CHAT.build_response(response, reasoning_field="all")["choices"][0]["message"]
     assert message["reasoning_content"] == message["reasoning"] == "hmsumown"
     assert [entry["type"] for entry in message["reasoning_details"]] == [
         "reasoning.text",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamglot import Event, collect, reader, writer
+from streamglot import Event, accumulate_delta, collect, reader, writer
+from streamglot.dialects import DIALECTS
 from streamglot.dialects.echo import pack, unpack
 from streamglot.events import (
     BareEvent,
@@ -33,6 +34,7 @@ from streamglot.events import (
     ToolResult,
     Usage,
 )
+from streamglot.messages import ReasoningPart
 
 START, END = StreamStart("c1", "m", 7), StreamEnd("end", "stop")
 TEXT: list[BareEvent] = [TextStart(), TextDelta("Hi"), TextEnd()]
@@ -118,17 +120,74 @@ def test_refusal() -> None:
     assert deltas(TextStart(refusal=True), TextDelta("No."), TextEnd())[0] == {"role": "assistant", "refusal": "No."}
 
 
-def test_reasoning_in_the_three_fields_that_clients_read() -> None:
+def test_reasoning_in_the_field_that_the_client_reads() -> None:
     thought: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(Echo("openai_chat", {"field": "reasoning"}))]
-    detail = {"type": "reasoning.text", "text": "hm", "index": 0}
-    assert deltas(*thought)[0] == {
-        "role": "assistant",
-        "reasoning": "hm",
-        "reasoning_content": "hm",
-        "reasoning_details": [detail],
-    }
-    summary = deltas(ReasoningStart(summary=True), ReasoningDelta("s"), ReasoningEnd())[0]["reasoning_details"]
+    assert deltas(*thought)[0] == {"role": "assistant", "reasoning_content": "hm"}
+    plain = {"reasoning": "hm", "reasoning_content": "hm"}
+    details = {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "index": 0}]}
+    for field, fields in {**{name: {name: "hm"} for name in plain}, "reasoning_details": details, "all": plain | details}.items():
+        assert deltas(*thought, reasoning_field=field)[0] == {"role": "assistant", **fields}
+    short: list[Event] = [ReasoningStart(summary=True), ReasoningDelta("s"), ReasoningEnd()]
+    summary = deltas(*short, reasoning_field="reasoning_details")[0]["reasoning_details"]
     assert summary == [{"type": "reasoning.summary", "summary": "s", "index": 0}]
+
+
+THOUGHTS: list[BareEvent] = [
+    *(ReasoningStart(), ReasoningDelta("One, "), ReasoningDelta("two."), ReasoningEnd(Echo("maker", {"signature": "a"}))),
+    *(ReasoningStart(), ReasoningDelta("unsigned"), ReasoningEnd()),
+    *(ReasoningStart(summary=True), ReasoningDelta("three"), ReasoningEnd(Echo("maker", {"signature": "b"}))),
+    *(ReasoningStart(), ReasoningEnd(Echo("maker", {"data": "c"}), redacted=True)),
+]
+OWN = [
+    {"type": "reasoning.text", "text": "One, two.", "signature": "s", "format": "f", "index": 0},
+    {"type": "reasoning.summary", "summary": "three", "id": "q", "index": 1},
+    {"type": "reasoning.encrypted", "data": "d", "id": "r", "index": 2},
+]
+OWN_THOUGHT: list[BareEvent] = [
+    *(ReasoningStart(), ReasoningDelta("One, two."), ReasoningDelta("three")),
+    ReasoningEnd(Echo("openai_chat", {"reasoning_details": OWN})),
+]
+
+
+def returned(events: list[BareEvent], whole: bool, field: str) -> tuple[dict[str, Any], list[Any]]:
+    """The message that a client puts together, and the reasoning in it after it came back."""
+    answered = [START, *events, *TEXT, END]
+    if whole:
+        message = DIALECTS["openai_chat"].build_response(collect(answered), reasoning_field=field)["choices"][0]["message"]
+    else:
+        message = {}
+        for delta in deltas(*events, *TEXT, reasoning_field=field):
+            accumulate_delta(message, delta)
+    request = DIALECTS["openai_chat"].parse_request({"model": "m", "messages": [message]})
+    return message, [part for part in request.messages[0].parts if isinstance(part, ReasoningPart)]
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+def test_state_finds_its_text_in_the_field_of_the_client(whole: bool, field: str) -> None:
+    message, parts = returned(THOUGHTS, whole, field)
+    assert message[field] == "One, two.unsignedthree"
+    assert {"reasoning", "reasoning_content"} & message.keys() == {field}
+    assert not any(entry.get("text") or entry.get("summary") for entry in message["reasoning_details"])
+    assert [(part.text, part.echo.data) for part in parts] == [
+        ("One, two.", {"signature": "a"}),
+        ("three", {"signature": "b"}),
+        ("", {"data": "c"}),
+    ]
+    message, [own] = returned(OWN_THOUGHT, whole, field)
+    assert (own.text, own.echo.data) == ("One, two.three", {"reasoning_details": OWN})
+    changed = {**message, field: "cut"}
+    [plain, hidden] = DIALECTS["openai_chat"].parse_request({"model": "m", "messages": [changed]}).messages[0].parts[:2]
+    assert plain.text == "cut"
+    assert [entry["type"] for entry in hidden.echo.data["reasoning_details"]] == ["reasoning.encrypted"]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "streamed"])
+def test_details_have_their_text_where_the_client_reads_them(whole: bool) -> None:
+    message, parts = returned(THOUGHTS, whole, "reasoning_details")
+    assert {"reasoning", "reasoning_content"} & message.keys() == set()
+    assert "".join(entry.get("text") or entry.get("summary") or "" for entry in message["reasoning_details"])
+    assert [part.text for part in parts if part.echo is not None][:2] == ["One, two.", "three"]
 
 
 def test_strict_writes_the_specification_only() -> None:
@@ -166,7 +225,7 @@ def test_details_of_this_dialect_are_not_written_twice() -> None:
         ReasoningDelta("hm"),
         ReasoningEnd(Echo("openai_chat", {"reasoning_details": entries})),
     ]
-    assert [delta["reasoning_details"] for delta in deltas(*thought, *thought[:2])[:-1]] == [
+    assert [delta["reasoning_details"] for delta in deltas(*thought, *thought[:2], reasoning_field="all")[:-1]] == [
         [{"type": "reasoning.text", "text": "hm", "index": 0}],
         [{"type": "reasoning.text", "signature": "s", "format": "f", "index": 0}],
         [{"type": "reasoning.encrypted", "data": "d", "id": "r", "index": 1}],
@@ -186,7 +245,8 @@ def test_state_of_another_provider_is_packed_and_comes_back() -> None:
     shown: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(echo)]
     hidden: list[Event] = [ReasoningStart(), ReasoningEnd(echo, redacted=True)]
     signed: list[Event] = [TextStart(), TextDelta("a"), TextEnd(echo)]
-    details = [delta["reasoning_details"][0] for delta in deltas(*shown, *hidden, *signed) if "reasoning_details" in delta]
+    written = deltas(*shown, *hidden, *signed, reasoning_field="all")
+    details = [delta["reasoning_details"][0] for delta in written if "reasoning_details" in delta]
     assert details == [
         {"type": "reasoning.text", "text": "hm", "index": 0},
         {"type": "reasoning.text", "signature": pack(echo), "index": 0},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
@@ -14,7 +15,7 @@ from agents.turns import Turn
 from agents.wires import streamed as wire
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
-from gateway.running import Running, running
+from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, anthropic, block, called, calls, chunk, gemini, responses, stopped, text_chunk
 from gateway.upstream import HostileUpstream, sse, streamed
 from streamglot import Limits, StreamError
@@ -246,10 +247,53 @@ def test_strict_output_has_the_fields_of_the_specification_only(
     """bifrost#3138: strict clients break at fields that are in no specification. A setting or a header leaves them out."""
     upstream.scripts["rich"] = streamed(RICH)
     rich = _unknown_fields(gateway, {})
-    assert {"reasoning_content", "reasoning", "reasoning_details"} <= rich[0] & rich[1]
+    assert {"reasoning_content", "reasoning_details"} <= rich[0] & rich[1]
     assert _unknown_fields(gateway, {"x-streamglot-output": "strict"}) == (set(), set())
     assert _unknown_fields(strict_gateway, {}) == (set(), set())
     assert _unknown_fields(strict_gateway, {"x-streamglot-output": "rich"}) == rich
+
+
+FIELDS = {"reasoning", "reasoning_content", "reasoning_details"}
+
+
+def _thoughts(answer: Answer, stream: bool) -> tuple[dict[str, str], list[str]]:
+    """The text of the reasoning by its field, and the opaque state."""
+    found: dict[str, str] = {}
+    state: list[str] = []
+    frames = [frame.data for frame in Sse().feed(answer.body) if frame.kind == "data" and frame.data != b"[DONE]"]
+    for body in [msgspec.json.decode(frame) for frame in frames] if stream else [answer.json()]:
+        for choice in body["choices"]:
+            message = choice["delta"] if stream else choice["message"]
+            for field in FIELDS & message.keys():
+                entries = message[field] if field == "reasoning_details" else [{"text": message[field]}]
+                state += [entry["signature"] for entry in entries if "signature" in entry]
+                text = "".join(entry.get("text") or "" for entry in entries)
+                if text:
+                    found[field] = found.get(field, "") + text
+    return found, state
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [*((field, {field}) for field in sorted(FIELDS)), ("all", FIELDS), ("", {"reasoning_content"})],
+)
+def test_reasoning_is_in_the_field_that_the_client_reads(
+    upstream: HostileUpstream, field: str, fields: set[str], stream: bool
+) -> None:
+    """A client that reads two fields printed every thought twice. The state is there with every value."""
+    upstream.scripts["thinking"] = streamed(RICH)
+    asked_for = body_of("openai_chat", "openai_chat/thinking", stream, ("weather",))
+    server = {"reasoning_field": field} if field else {}
+    with (
+        running({"server": server, "upstreams": upstreams_at(upstream.url)}) as by_setting,
+        running({"upstreams": upstreams_at(upstream.url)}) as by_header,
+    ):
+        for gateway, headers in ((by_setting, {}), (by_header, {"x-streamglot-reasoning-field": field} if field else {})):
+            answer = gateway.ask("/v1/chat/completions", asked_for, headers)
+            assert _thoughts(answer, stream) == (dict.fromkeys(fields, "Hm."), ["c2ln"])
+        wrong = by_header.ask("/v1/chat/completions", asked_for, {"x-streamglot-reasoning-field": "thoughts"})
+        assert (wrong.status, "reasoning or reasoning_content or" in wrong.body.decode()) == (400, True)
 
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)

@@ -108,8 +108,8 @@ def test_blocking_mode_has_calls_and_results_in_its_extensions(gateway: Running)
         assert answer["choices"][0]["finish_reason"] == "stop"
 
 
-def streamed(gateway: Running, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    lines = gateway.ask(path, body).body.decode().splitlines()
+def streamed(gateway: Running, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    lines = gateway.ask(path, body, headers).body.decode().splitlines()
     return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
@@ -119,7 +119,11 @@ def test_tool_execution_results_are_streamed_to_chat_clients_that_ask(gateway: R
     assert not any("extensions" in chunk for chunk in plain)
     shown = streamed(gateway, "/v1/chat/completions", {**body, "streamglot": {"activity": "extensions"}})
     chunks = [entry for chunk in shown for entry in chunk.get("extensions", {}).get("tool_call_chunks", ())]
-    assert sorted(chunk["type"] for chunk in chunks) == ["result", "result", "start", "start"]
+    assert sorted(chunk["type"] for chunk in chunks) == sorted(["start", "args", "end", "result"] * 2)
+    assert [chunk["type"] for chunk in chunks if chunk["tool_call_id"] == "call_0"] == ["start", "args", "end", "result"]
+    assert [chunk["delta"] for chunk in chunks if chunk["type"] == "args"] == ['{"city":"Paris"}', '{"city":"Rome"}']
+    by_header = streamed(gateway, "/v1/chat/completions", body, {"x-streamglot-activity": "extensions"})
+    assert [entry for chunk in by_header for entry in chunk.get("extensions", {}).get("tool_call_chunks", ())][:3] == chunks[:3]
     assert {chunk["content"] for chunk in chunks if chunk["type"] == "result"} == {"sunny in Paris", "sunny in Rome"}
     events = streamed(gateway, "/v1/chat/completions", {**body, "streamglot": {"activity": "reasoning"}})
     words = "".join(chunk["choices"][0]["delta"].get("reasoning_content", "") for chunk in events if chunk["choices"])
@@ -133,12 +137,42 @@ def test_activity_events_for_agui_clients_that_ask(gateway: Running) -> None:
     kinds = [event["type"] for event in streamed(gateway, "/agui", body)]
     assert kinds.count("TOOL_CALL_RESULT") == 2
     assert "ACTIVITY_SNAPSHOT" not in kinds
-    events = streamed(gateway, "/agui", {**body, "streamglot": {"activity": "extensions"}})
-    activity = [event for event in events if event["type"].startswith("ACTIVITY_")]
-    assert sorted(event["type"] for event in activity) == ["ACTIVITY_DELTA"] * 2 + ["ACTIVITY_SNAPSHOT"] * 2
-    first = next(event for event in activity if event["type"] == "ACTIVITY_SNAPSHOT")
-    assert first["content"]["toolName"] == "weather"
-    assert {event["patch"][0]["value"] for event in activity if event["type"] == "ACTIVITY_DELTA"} == {"done"}
+    asked = {"activity": "extensions"}
+    ways: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({**body, "streamglot": asked}, {}),
+        ({**body, "forwardedProps": {"model": "m", "streamglot": asked}}, {}),
+        (body, {"x-streamglot-activity": "extensions"}),
+    ]
+    for given, headers in ways:
+        events = streamed(gateway, "/agui", given, headers)
+        activity = [event for event in events if event["type"].startswith("ACTIVITY_")]
+        assert sorted(event["type"] for event in activity) == ["ACTIVITY_DELTA"] * 4 + ["ACTIVITY_SNAPSHOT"] * 2
+        first = next(event for event in activity if event["type"] == "ACTIVITY_SNAPSHOT")
+        assert first["content"]["toolName"] == "weather"
+        values = [event["patch"][0]["value"] for event in activity if event["type"] == "ACTIVITY_DELTA"]
+        assert sorted(values) == ["done", "done", '{"city":"Paris"}', '{"city":"Rome"}']
+
+
+def test_forwarded_properties_say_what_a_field_or_a_header_says(gateway: Running) -> None:
+    run = {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "weather?"}], "tools": []}
+
+    def ask(**options: Any) -> Any:
+        body = {**run, "context": [], "state": {}, "forwardedProps": {"model": "m", "streamglot": options}}
+        return gateway.ask("/agui", body)
+
+    assert "TOOL_CALL_RESULT" not in ask(tools=[]).body.decode()
+    assert "TOOL_CALL_RESULT" in ask(tools=["weather"]).body.decode()
+    assert "Running weather" in ask(activity="reasoning").body.decode()
+    assert ask(keep=True, session="s", output="strict", extensions=True, reasoning_field="all", directory="d").status == 200
+    for wrong, words in (
+        ({"activity": "loud"}, "extensions or reasoning"),
+        ({"loud": 1}, "forwardedProps.streamglot must be an object with tools, activity"),
+        ({"keep": "yes"}, "forwardedProps.streamglot.keep must be true or false"),
+        ({"output": "thin"}, "must be rich or strict"),
+    ):
+        answer = ask(**wrong)
+        assert answer.status == 400
+        assert words in answer.body.decode()
 
 
 def test_other_dialects_show_runs_in_their_own_form_only(gateway: Running) -> None:

@@ -40,7 +40,7 @@ from .endpoints import ENDPOINTS, Endpoint, dialect_of
 from .handler import context_of
 from .http.call import json_object
 from .provider_pools import CapturingPool, ProvidedPool
-from .response_writer import STRICT
+from .request_options import lift_options, output_options, wants_extensions
 from .retention import RetentionOptions
 from .tool_options import hosted_tools, take_tool_options, tools_for
 
@@ -53,7 +53,7 @@ FORWARDED: Final = {"/v1/embeddings": "embeddings"}
 """Endpoints whose requests are forwarded unchanged, with the path at the upstream."""
 PATHS: Final = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/messages", *FORWARDED)
 """The endpoints that a batch may name."""
-_STREAMING: Final = ("stream", "stream_options", "background", "keep", "extensions", "session_id")
+_STREAMING: Final = ("stream", "stream_options", "background", "keep", "session_id")
 """Fields that say how an answer is delivered. They are removed: the answer of an item is always one whole body."""
 _TOO_MANY: Final = 429
 _session_id: Final = lru_cache(SESSIONS)(named)
@@ -110,7 +110,8 @@ class BatchRunner:
         pool = CapturingPool(self._gateway.pool, upstream)
         try:
             caller, body = self._caller_and_body(batch, item, record)
-            options, asked = take_tool_options(body, {})
+            options, asked = take_tool_options(*_own_options(endpoint, body))
+            asked.pop("extensions", None)
             request = endpoint.parse(asked, "")
             request.stream = False
             model = record.model = self._gateway.pool.routes.named(request.model)
@@ -168,7 +169,11 @@ class BatchRunner:
         paid: bool = False,
     ) -> Answer:
         gateway, pool = self._gateway, self._gateway.pool
-        options, asked = take_tool_options(body, {})
+        body, headers = _own_options(endpoint, body)
+        extensions = wants_extensions(body, gateway.server)
+        body.pop("extensions", None)
+        options, asked = take_tool_options(body, headers)
+        written = output_options(gateway.server, endpoint.dialect, headers)
         request = endpoint.parse(asked, "")
         request.stream = False
         model = record.model = pool.routes.named(request.model)
@@ -202,10 +207,11 @@ class BatchRunner:
             )
             pool.watch(exchange)
             await exchange.start()
-            collected = await exchange.collect()
+            collected = await exchange.collect(extensions=extensions)
             if collected.error is not None:
                 return self._failed(endpoint.dialect, record, collected.error, None, True)
-            answer = self._answered(exchange, endpoint, body, collected, response_id)
+            written |= endpoint.response(exchange.request, body)
+            answer = self._answered(exchange, endpoint, written, collected, response_id)
             exchange.finish()
             await exchange.drain()
             return answer
@@ -246,7 +252,7 @@ class BatchRunner:
         )
 
     def _answered(
-        self, exchange: Exchange, endpoint: Endpoint, body: JsonObject, collected: Response, response_id: str
+        self, exchange: Exchange, endpoint: Endpoint, options: JsonObject, collected: Response, response_id: str
     ) -> Answer:
         collected = msgspec.structs.replace(
             collected,
@@ -254,8 +260,7 @@ class BatchRunner:
             model=collected.model or exchange.request.model,
             created=collected.created or int(self._gateway.time()),
         )
-        build, strict = dialect(endpoint.dialect).build_response, self._gateway.server.output == STRICT
-        data = msgspec.json.encode(build(collected, strict=strict, **endpoint.response(exchange.request, body)))
+        data = msgspec.json.encode(dialect(endpoint.dialect).build_response(collected, **options))
         record, usage = exchange.record, collected.usage
         model = exchange.turn.model if exchange.turn is not None else record.model
         return Answer(
@@ -306,3 +311,9 @@ class BatchRunner:
             throttled=error.retryable and error.status == _TOO_MANY,
             attempts=record.attempts,
         )
+
+
+def _own_options(endpoint: Endpoint, body: JsonObject) -> tuple[JsonObject, dict[str, str]]:
+    """Returns the body without fields that say how an answer is delivered, and its options as headers."""
+    body, headers = lift_options(endpoint, body, {})
+    return {name: value for name, value in body.items() if name not in _STREAMING}, headers

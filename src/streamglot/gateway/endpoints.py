@@ -27,7 +27,7 @@ class Endpoint(Struct, frozen=True):
     stream writer and for the response builder that depend on the request. ``id_prefix`` begins the response ids that the gateway
     makes. ``passed`` are the client headers that are forwarded to an upstream of the same dialect. ``numbered`` says that clients
     accept event ids in frames; other clients fail on them or use ids for another purpose. ``chat`` is the field that names the
-    conversation of a web page.
+    conversation of a web page. ``options_in`` is the object of the body that may have the options for the gateway in it.
     """
 
     dialect: str
@@ -39,6 +39,7 @@ class Endpoint(Struct, frozen=True):
     passed: tuple[str, ...] = ()
     numbered: bool = False
     chat: str = ""
+    options_in: str = ""
     build: Callable[[Response, Body], Body] | None = None
     """Builds the whole answer, if its form differs from that of the dialect."""
     unknown_model_status: int = 404
@@ -152,7 +153,7 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
         writer=lambda request, body: {"generate": True},
         response=lambda request, body: {"generate": True},
     ),
-    "/agui": Endpoint("agui", _always_streams("agui"), "run_", _agui_writer, numbered=True),
+    "/agui": Endpoint("agui", _always_streams("agui"), "run_", _agui_writer, numbered=True, options_in="forwardedProps"),
     "/ui": Endpoint(
         "vercel_ui",
         _always_streams("vercel_ui"),

@@ -37,7 +37,8 @@ from .auth.budget_stage import budget_stage
 from .auth.budgets import Reservation, price_of
 from .endpoints import Endpoint
 from .http.call import Call, ClientDisconnected, json_object
-from .response_writer import ResponseWriter, strict_output
+from .request_options import lift_options, output_options, wants_extensions
+from .response_writer import ResponseWriter
 from .retention import RetentionOptions, retention_options
 from .suspended_calls import resumed_answer
 from .tool_options import hosted_tools, take_tool_options, tools_for
@@ -175,13 +176,13 @@ class RequestHandler:
     async def _path(self) -> None:
         gateway, response, call = self._gateway, self._response, self._response.call
         caller = self._caller = gateway.authenticator.admit(call.headers, call.query("key"))
-        body = self._body = json_object(
-            await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds))
-        )
+        body = json_object(await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds)))
+        body, call.headers = lift_options(self._endpoint, body, call.headers)
+        self._body = body
         self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
         options, asked = take_tool_options(asked, call.headers)
         self._activity = options.activity
-        response.strict = strict_output(gateway.server.output, call.headers)
+        response.options = output_options(gateway.server, self._endpoint.dialect, call.headers)
         answers: list[ApprovalAnswer] = []
         find_answers = self._dialect.approval_answers
         if find_answers is not None:
@@ -317,7 +318,9 @@ class RequestHandler:
 
     async def _whole(self, exchange: Exchange, response_id: str) -> None:
         """Answers with one body instead of a stream."""
-        collected = await exchange.collect(extensions=bool(self._body.get("extensions")) or self._activity == EXTENSIONS)
+        collected = await exchange.collect(
+            extensions=self._activity == EXTENSIONS or wants_extensions(self._body, self._gateway.server)
+        )
         if collected.error is not None:
             await self._fail(collected.error, None, has_context=True)
             return
@@ -331,8 +334,8 @@ class RequestHandler:
         if endpoint.build is not None:
             built = endpoint.build(collected, self._body)
         else:
-            options = endpoint.response(exchange.request, self._body)
-            built = self._dialect.build_response(collected, strict=self._response.strict, **options)
+            options = {**self._response.options, **endpoint.response(exchange.request, self._body)}
+            built = self._dialect.build_response(collected, **options)
         answer = msgspec.json.encode(built)
         await self._response.reply(200, answer)
 

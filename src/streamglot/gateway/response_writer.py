@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,9 +16,8 @@ import msgspec
 from ..dialects import dialect
 from ..dialects.writer import Writer
 from ..engine.record import ExchangeRecord
-from ..errors import RequestError, excerpt
 from ..events import KeepAlive, StreamError
-from ..json_types import JsonObject
+from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..stages.stage import ExchangeContext
 from .endpoints import Endpoint
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 LAST_WRITE_SECONDS: Final = 2.0
 """Seconds that the end of a stream may take to reach a client that has stopped reading."""
-OUTPUT_HEADER: Final = "x-streamglot-output"
-STRICT: Final = "strict"
-_OUTPUTS: Final = ("rich", STRICT)
 
 
 class ResponseWriter:
@@ -46,8 +43,8 @@ class ResponseWriter:
     writer: Writer = None  # type: ignore[assignment]  # ``begin`` sets it, before anything is written
     recorder: ServedTurnRecorder | None = None
     context: ExchangeContext | None = None
-    strict = False
-    """Whether only the fields of the dialect's specification are written."""
+    options: Mapping[str, JsonValue] = MappingProxyType({})
+    """The options of the writer that do not depend on the request, see ``output_options``."""
     model = ""
     """The model that is requested upstream, if the client named another one or none."""
     busy = 0
@@ -73,7 +70,7 @@ class ResponseWriter:
         """Prepares to answer with a stream."""
         options = self._endpoint.writer(request, body)
         self.writer = dialect(self._endpoint.dialect).writer(
-            id=minted, model=request.model, created=int(self._gateway.time()), strict=self.strict, **options
+            id=minted, model=request.model, created=int(self._gateway.time()), **{**self.options, **options}
         )
         if self.recorder is not None and self.recorder.options.keep:
             self._open(self._stream_headers())  # the client may reconnect before the first event
@@ -228,16 +225,3 @@ class ResponseWriter:
 
 def _stopped() -> None:
     """Does nothing: the exchange is over."""
-
-
-def strict_output(configured: str, headers: Mapping[str, str]) -> bool:
-    """Returns whether an answer has only the fields of its dialect's specification. The request's header goes before the
-    configuration."""
-    if OUTPUT_HEADER not in headers:
-        return configured == STRICT
-    asked = headers[OUTPUT_HEADER].strip().lower()
-    if asked not in _OUTPUTS:
-        raise RequestError(
-            f"the header {OUTPUT_HEADER} must be {' or '.join(_OUTPUTS)}, not {excerpt(asked)}", detail={"param": OUTPUT_HEADER}
-        )
-    return asked == STRICT

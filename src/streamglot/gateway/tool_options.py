@@ -13,11 +13,11 @@ from ..messages import Request
 from ..tool_names import matches_tool
 from ..tools.activity import KINDS
 from ..tools.hosted import tool_for
+from .request_options import FIELD, OF_TOOLS
 
-FIELD: Final = "streamglot"
-"""The body field for the gateway, in any dialect: ``"streamglot": {"tools": ["weather.*"]}``."""
 HEADER: Final = "x-streamglot-tools"
-"""The same as a header: globs separated by commas. An empty header selects no tools."""
+"""The tools as a header: globs separated by commas. An empty header selects no tools."""
+ACTIVITY_HEADER: Final = "x-streamglot-activity"
 MAX_PATTERNS: Final = 64
 """Globs in one request. Each is compared with every tool."""
 
@@ -36,20 +36,22 @@ class ToolOptions(Struct):
 def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[ToolOptions, JsonObject]:
     """Returns the tool options of a request, and the body without them."""
     asked: JsonValue = None
-    activity: JsonValue = ""
+    activity: JsonValue = headers.get(ACTIVITY_HEADER, "").strip().lower()
+    param = ACTIVITY_HEADER if activity else f"{FIELD}.activity"
     if FIELD in body:
         options = body[FIELD]
         body = {name: value for name, value in body.items() if name != FIELD}
-        unknown = set(options) - {"tools", "activity"} if isinstance(options, dict) else set()
+        unknown = set(options) - set(OF_TOOLS) if isinstance(options, dict) else set()
         if not isinstance(options, dict) or unknown:
             raise RequestError(
                 f'{FIELD} must be an object with "tools" and "activity", not {excerpt(options)}', detail={"param": FIELD}
             )
-        asked, activity = options.get("tools"), options.get("activity", "")
-        if activity not in ("", *KINDS):
-            raise RequestError(f"{FIELD}.activity must be {' or '.join(KINDS)}, not {excerpt(activity)}", detail={"param": FIELD})
+        asked, activity = options.get("tools"), options.get("activity", activity)
+        param = f"{FIELD}.activity" if "activity" in options else param
         if asked is not None and not (isinstance(asked, list) and all(isinstance(pattern, str) for pattern in asked)):
             raise RequestError(f"{FIELD}.tools must be a list of names and globs, not {excerpt(asked)}", detail={"param": FIELD})
+    if activity not in ("", *KINDS):
+        raise RequestError(f"{param} must be {' or '.join(KINDS)}, not {excerpt(activity)}", detail={"param": param})
     if asked is None and HEADER in headers:
         asked = [pattern.strip() for pattern in headers[HEADER].split(",") if pattern.strip()]
     if asked is not None and len(asked) > MAX_PATTERNS:

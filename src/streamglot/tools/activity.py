@@ -1,7 +1,7 @@
 """The runs of tools as activity, for a client that asked to see them and whose dialect has no form for them.
 
-"extensions" reports each start and each result in the field ``extensions`` of a chunk, as a whole answer does. "reasoning" writes
-them as reasoning text.
+"extensions" reports each call (start, arguments, end) and each result in the field ``extensions`` of a chunk, as a whole answer
+does. "reasoning" writes them as reasoning text.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Final
 
 from ..dialects import DIALECTS
 from ..events import Event, Extra, ReasoningDelta, ReasoningEnd, ReasoningStart, ToolResult
+from ..json_types import JsonObject
 from ..stages.collect import result_chunk
 from ..stages.stage import ExchangeContext
 from .questions import Call
@@ -33,7 +34,10 @@ class Activity:
 
     def started(self, call: Call) -> list[Event]:
         if self._kind == EXTENSIONS:
-            return [self._chunk({"type": "start", "tool_call_id": call.call_id, "tool_name": call.name})]
+            of_call = {"tool_call_id": call.call_id}
+            chunks: list[JsonObject] = [{"type": "start", **of_call, "tool_name": call.name}]
+            chunks += [{"type": "args", **of_call, "delta": call.arguments}, {"type": "end", **of_call}]
+            return [self._extra(chunks)]
         if self._kind == REASONING:
             return _words(f"Running {call.name}({_cut(call.arguments)})\n")
         return []
@@ -43,13 +47,13 @@ class Activity:
         if not call.began:
             return []
         if self._kind == EXTENSIONS:
-            return [self._chunk(result_chunk(ToolResult(call.call_id, output.text, output.is_error)))]
+            return [self._extra([result_chunk(ToolResult(call.call_id, output.text, output.is_error))])]
         if self._kind == REASONING:
             return _words(f"{call.name} {'failed' if output.is_error else 'answered'}: {_cut(output.text)}\n")
         return []
 
-    def _chunk(self, chunk: dict[str, object]) -> Event:
-        return Extra(self._dialect, {EXTENSIONS: {"tool_call_chunks": [chunk]}})
+    def _extra(self, chunks: list[JsonObject]) -> Event:
+        return Extra(self._dialect, {EXTENSIONS: {"tool_call_chunks": chunks}})
 
 
 def _words(text: str) -> list[Event]:

@@ -1,4 +1,4 @@
-"""The runs of tools as activity: a snapshot when a tool starts, and a patch when it has ended."""
+"""The runs of tools as activity: a snapshot when a tool starts, and patches for its arguments and for its end."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ def activity_events(extensions: JsonObject) -> list[JsonObject]:
         if chunk["type"] == "start":
             content = {"toolCallId": call_id, "toolName": chunk["tool_name"], "status": "running"}
             events.append({"type": "ACTIVITY_SNAPSHOT", **address, "content": content})
+        elif chunk["type"] == "args":
+            patch = [{"op": "add", "path": "/arguments", "value": chunk["delta"]}]
+            events.append({"type": "ACTIVITY_DELTA", **address, "patch": patch})
         elif chunk["type"] == "result":
             status = "failed" if chunk.get("is_error") else "done"
             patch = [{"op": "replace", "path": "/status", "value": status}]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from ...events import Echo
 from ...json_types import JsonObject, JsonValue
 from ..tally import json_size
 
 ENTRY_CHARS = 500
 """Characters that an entry counts without its fields: what its containers take in memory. A server can send millions of them."""
+SHOWN = ("reasoning.text", "reasoning.summary")
+"""The types of entries with visible text."""
+_PLACE = ("start_index", "end_index")
+"""The place of an entry's text in the plain field, in characters, as in a citation. Our own fields: no provider has them."""
 _TEXT_OF = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
 
 
@@ -16,6 +22,38 @@ def shown(entry: JsonObject) -> tuple[str, bool]:
     kind = entry.get("type")
     text = entry.get("summary") if kind == "reasoning.summary" else entry.get("text")
     return (text if isinstance(text, str) else ""), kind == "reasoning.summary"
+
+
+def without_text(entry: JsonObject, start: int, end: int) -> JsonObject:
+    """An entry for a client that has its text in a plain field, from ``start`` to ``end``: the entry's state, and that place."""
+    state = {name: value for name, value in entry.items() if name not in ("text", "summary")}
+    empty = {"summary": ""} if entry.get("type") == "reasoning.summary" else {}  # strict clients demand it
+    return {**state, **empty, "start_index": start, "end_index": end}
+
+
+def without_texts(entries: Iterable[JsonObject], start: int) -> Iterator[JsonObject]:
+    """A provider's own entries for such a client; their text begins at ``start``. Entries without state are left out."""
+    for entry in entries:
+        text, _ = shown(entry)
+        if not text:
+            yield entry
+            continue
+        end = start + len(text)
+        if any(value is not None for name, value in entry.items() if name not in ("type", "index", "text", "summary")):
+            yield without_text(entry, start, end)
+        start = end
+
+
+def with_text(entry: JsonObject, plain: str) -> JsonObject | None:
+    """The entry as it was before ``without_text``, from a client's plain field. None if the client changed that text: a state
+    with another text is refused by its provider."""
+    start, end = (entry.get(name) for name in _PLACE)
+    if not isinstance(start, int) or not isinstance(end, int):
+        return entry
+    if not 0 <= start <= end <= len(plain):
+        return None
+    rest = {name: value for name, value in entry.items() if name not in _PLACE}
+    return {**rest, _TEXT_OF[str(entry.get("type"))]: plain[start:end]} if entry.get("type") in SHOWN else rest
 
 
 class ReasoningDetails:

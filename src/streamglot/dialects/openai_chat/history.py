@@ -22,6 +22,7 @@ from ..echo import unpack
 from ..fields import Fields, named_part
 from ..media import data_url, media_from_url
 from ..tool_results import split_results
+from .details import with_text
 
 DIALECT = "openai_chat"
 _TEXT_ROLES = ("system", "developer", "user", "assistant")
@@ -110,8 +111,10 @@ def _parse_call(call: Fields) -> ToolCallPart:
 
 def _parse_reasoning(fields: Fields) -> list[Part]:
     """``reasoning_details`` if there are any, else the plain text. Clients return either, or both."""
-    details = fields.take("reasoning_details", list, [])
     plain = {field: fields.take(field, str) for field in ("reasoning_content", "reasoning")}
+    text = plain["reasoning_content"] or plain["reasoning"] or ""
+    given = fields.take("reasoning_details", list, [])
+    details = [entry for entry in (with_text(entry, text) if isinstance(entry, dict) else entry for entry in given) if entry]
     parts: list[Part] = []
     own: list[JsonObject] = []
     for entry in details:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from ...events import Extra
 from ...json_types import JsonObject, JsonValue
-from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
+from ...messages import MediaPart, ReasoningField, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import with_step_breaks
 from ..counts import completion_usage
 from ..echo import pack
+from .details import without_text, without_texts
 from .reader import ChatReader
 from .wire import FINISH_OF, error_body
 
 
-def build(response: Response, *, strict: bool = False, functions: bool = False) -> JsonObject:
-    """An incomplete call is left out, so that no client runs it."""
+def build(
+    response: Response,
+    *,
+    strict: bool = False,
+    functions: bool = False,
+    reasoning_field: ReasoningField = "reasoning_content",
+) -> JsonObject:
+    """An incomplete call is left out, so that no client runs it. The options are those of ``ChatWriter``."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     body: JsonObject = {
@@ -21,7 +28,7 @@ def build(response: Response, *, strict: bool = False, functions: bool = False) 
         "object": "chat.completion",
         "created": response.created,
         "model": response.model,
-        "choices": [_build_choice(choice, response.extras, strict, functions) for choice in response.choices],
+        "choices": [_build_choice(choice, response.extras, strict, functions, reasoning_field) for choice in response.choices],
     }
     usage = completion_usage(response.usage, strict)
     if usage is not None:
@@ -36,7 +43,9 @@ def build(response: Response, *, strict: bool = False, functions: bool = False) 
     return body
 
 
-def _build_choice(choice: ResponseChoice, extras: list[Extra], strict: bool, functions: bool) -> JsonObject:
+def _build_choice(
+    choice: ResponseChoice, extras: list[Extra], strict: bool, functions: bool, reasoning_field: ReasoningField
+) -> JsonObject:
     message: JsonObject = {"role": "assistant", "content": None, "refusal": None}
     calls: list[JsonObject] = []
     thoughts: list[ReasoningPart] = []
@@ -66,7 +75,7 @@ def _build_choice(choice: ResponseChoice, extras: list[Extra], strict: bool, fun
     if annotations:
         message["annotations"] = annotations
     if thoughts and not strict:
-        _add_reasoning(message, thoughts)
+        _add_reasoning(message, thoughts, reasoning_field)
     if calls and functions:
         message["function_call"] = calls[0]["function"]
     elif calls:
@@ -104,24 +113,29 @@ def _build_call(part: ToolCallPart, strict: bool) -> JsonObject:
     return call
 
 
-def _add_reasoning(message: JsonObject, thoughts: list[ReasoningPart]) -> None:
+def _add_reasoning(message: JsonObject, thoughts: list[ReasoningPart], field: ReasoningField) -> None:
     text = "".join(part.text for part in thoughts)
+    in_details = field in ("reasoning_details", "all")
     if text:
-        message["reasoning"] = message["reasoning_content"] = text
+        message.update(
+            dict.fromkeys(("reasoning", "reasoning_content") if field == "all" else () if in_details else (field,), text)
+        )
     details: list[JsonObject] = []
+    end = 0
     for part in thoughts:
         echo = part.echo
+        start, end = end, end + len(part.text)
         own = echo.data.get("reasoning_details") if echo is not None and echo.provider == ChatReader.dialect else None
         if isinstance(own, list):
-            details += own
+            details += own if in_details else without_texts(own, start)
             continue
-        entry: JsonObject = {"type": "reasoning.text", "text": part.text}
-        if part.summary:
-            entry = {"type": "reasoning.summary", "summary": part.text}
-        if echo is not None and "field" not in echo.data:
-            if part.text:
-                entry["signature"] = pack(echo)
-            else:
-                entry = {"type": "reasoning.encrypted", "data": pack(echo)}
-        details.append(entry)
-    message["reasoning_details"] = [{**entry, "index": index} for index, entry in enumerate(details)]
+        signature: JsonObject = {} if echo is None or "field" in echo.data else {"signature": pack(echo)}
+        kind, name = ("reasoning.summary", "summary") if part.summary else ("reasoning.text", "text")
+        if signature and not part.text:
+            details.append({"type": "reasoning.encrypted", "data": signature["signature"]})
+        elif in_details:
+            details.append({"type": kind, name: part.text, **signature})
+        elif signature:
+            details.append(without_text({"type": kind, **signature}, start, end))
+    if details:
+        message["reasoning_details"] = [{**entry, "index": index} for index, entry in enumerate(details)]

@@ -28,10 +28,12 @@ from ...events import (
 )
 from ...framing import sse
 from ...json_types import JsonObject
+from ...messages import ReasoningField
 from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
 from ..echo import pack
 from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
+from .details import SHOWN, without_text, without_texts
 from .wire import FINISH_OF, error_body
 
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
@@ -43,7 +45,8 @@ _NO_ID: Final = "chatcmpl-0"
 
 class ChatWriter(Writer):
     """``include_usage``: write the usage chunk. ``functions``: the client used the old ``functions`` field and expects its calls
-    as ``function_call``."""
+    as ``function_call``. ``reasoning_field``: the field with the text of the reasoning; its state is always in
+    ``reasoning_details``."""
 
     dialect = "openai_chat"
     folded = {
@@ -55,9 +58,17 @@ class ChatWriter(Writer):
         "StepEnd": "an empty line between the texts of two steps",
     }
 
-    def __init__(self, *, include_usage: bool = True, functions: bool = False, **more: Unpack[WriterOptions]) -> None:
+    def __init__(
+        self,
+        *,
+        include_usage: bool = True,
+        functions: bool = False,
+        reasoning_field: ReasoningField = "reasoning_content",
+        **more: Unpack[WriterOptions],
+    ) -> None:
         self._include_usage = include_usage
         self._functions = functions
+        self._reasoning_field = reasoning_field
         self._choices: list[_ChoiceWriter] = []
         self._head_extras: JsonObject = {}
         self._head = b""
@@ -162,6 +173,9 @@ class _ChoiceWriter:
         self._details = 0
         self._detail_open = False
         self._summary = False
+        self._plain = writer._reasoning_field.encode() if writer._reasoning_field in ("reasoning", "reasoning_content") else b""
+        self._reasoning_chars = 0
+        self._block_start = 0
         self._annotations: list[JsonObject] = []
         self._images = 0
         self._audio_id = ""
@@ -213,23 +227,26 @@ class _ChoiceWriter:
     def _text(self, event: TextDelta) -> None:
         self._write(b'"%b":%b' % (self._field, encode(event.text)))
 
-    # --- reasoning: the specification has no field for it, so strict mode omits it; otherwise all three fields in use are written
+    # --- reasoning: the specification has no field for it, so strict mode omits it; servers and clients use three
 
     def _reasoning_start(self, event: ReasoningStart) -> None:
         self._summary = event.summary
         self._detail_open = False
+        self._block_start = self._reasoning_chars
 
     def _reasoning(self, event: ReasoningDelta) -> None:
         if self._writer.strict:
             self._writer.lose(event)
             return
         piece = encode(event.text)
-        detail = b'"type":"reasoning.summary","summary":' if self._summary else b'"type":"reasoning.text","text":'
+        self._reasoning_chars += len(event.text)
+        if self._plain:
+            self._write(b'"%b":%b' % (self._plain, piece))
+            return
         self._detail_open = True
-        self._write(
-            b'"reasoning":%b,"reasoning_content":%b,"reasoning_details":[{%b%b,"index":%d}]'
-            % (piece, piece, detail, piece, self._details)
-        )
+        detail = b'"type":"reasoning.summary","summary":' if self._summary else b'"type":"reasoning.text","text":'
+        fields = b'"reasoning":%b,"reasoning_content":%b,' % (piece, piece) if self._writer._reasoning_field == "all" else b""
+        self._write(b'%b"reasoning_details":[{%b%b,"index":%d}]' % (fields, detail, piece, self._details))
 
     def _reasoning_end(self, event: ReasoningEnd) -> None:
         if event.echo is not None and not self._writer.strict:
@@ -240,15 +257,20 @@ class _ChoiceWriter:
                 self._echo(event.echo)
         elif event.redacted:
             self._writer.lose(event)
+        self._block_start = self._reasoning_chars
         if self._detail_open:
             self._details += 1
             self._detail_open = False
 
     def _own_details(self, entries: list[JsonObject]) -> None:
         """Writes the provider's own entries. Text that was streamed already is not repeated, only its state is written."""
+        if self._plain:
+            for placed in without_texts(entries, self._block_start):
+                self._detail(placed)
+            return
         for entry in entries:
             detail = dict(entry)
-            if entry.get("type") in ("reasoning.text", "reasoning.summary"):
+            if entry.get("type") in SHOWN:
                 detail = {name: value for name, value in detail.items() if name not in ("text", "summary")}
                 if set(detail) <= {"type", "index"}:
                     continue
@@ -257,20 +279,26 @@ class _ChoiceWriter:
                 self._detail_open = False
             detail["index"] = self._details
             self._write(b'"reasoning_details":' + encode([detail]))
-            if entry.get("type") not in ("reasoning.text", "reasoning.summary"):
+            if entry.get("type") not in SHOWN:
                 self._details += 1
+
+    def _detail(self, entry: JsonObject) -> None:
+        """Writes a whole entry."""
+        self._write(b'"reasoning_details":' + encode([{**entry, "index": self._details}]))
+        self._details += 1
 
     def _echo(self, echo: Echo | None) -> None:
         """Writes packed state of another provider. Clients that return ``reasoning_details`` return it too."""
         if echo is None or self._writer.strict:
             return
-        if self._detail_open:
-            entry = {"type": "reasoning.summary" if self._summary else "reasoning.text", "signature": pack(echo)}
+        kind = "reasoning.summary" if self._summary else "reasoning.text"
+        if self._detail_open:  # continues the entry of the text
+            entry = {"type": kind, "signature": pack(echo), "index": self._details}
+            self._write(b'"reasoning_details":' + encode([entry]))
+        elif self._reasoning_chars > self._block_start:
+            self._detail(without_text({"type": kind, "signature": pack(echo)}, self._block_start, self._reasoning_chars))
         else:
-            entry = {"type": "reasoning.encrypted", "data": pack(echo)}
-        self._write(b'"reasoning_details":' + encode([{**entry, "index": self._details}]))
-        if not self._detail_open:
-            self._details += 1
+            self._detail({"type": "reasoning.encrypted", "data": pack(echo)})
 
     # --- calls
 

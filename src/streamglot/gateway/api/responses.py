@@ -18,7 +18,7 @@ from ...messages import Request, Response
 from ...stages import replay
 from ..endpoints import REPEATED, RETRIEVABLE
 from ..event_ids import FRAMES
-from ..response_writer import strict_output
+from ..request_options import strict_output
 from .query_string import Parameters
 from .resume import ENDED_SECONDS, NO_SUCH_EVENT, NOT_FOUND, event_number, resumed, stopped
 from .store_view import id_in, json_reply, store_view_of
