@@ -5,7 +5,8 @@
 2. Policies on requests and answers (``[[policies]]``, or given to the client).
 3. The buffer that releases reasoning sentence by sentence (``server.reasoning``).
 4. Stages of the configuration (``engine.stages``).
-5. The tool loop, if the exchange may use the gateway's tools. It is the last stage: calls reach it only through the stages before
+5. The buffer that ends fragments of arguments at bounds of JSON (``server.tool_arguments``).
+6. The tool loop, if the exchange may use the gateway's tools. It is the last stage: calls reach it only through the stages before
    it, and these stages check each result (``tool_result``) before the client, the store or the model gets it.
 """
 
@@ -19,7 +20,7 @@ from ..errors import FOREIGN_ERRORS, ConfigError
 from ..events import Usage
 from ..messages import TokenCounts
 from ..plugins import load_object
-from ..stages import SentenceBuffer
+from ..stages import JsonFragments, SentenceBuffer
 from ..stages.stage import ExchangeContext, Stage, StageFactory
 from ..tools import ToolExecutor, ToolLoop
 from ..upstream.prices import price
@@ -41,6 +42,8 @@ def build_stages(config: Config, policies: Sequence[Policy] = (), tools: ToolExe
     if config.server.reasoning == "sentence":
         stages.append(lambda _context: SentenceBuffer())
     stages += [_factory(reference) for reference in config.engine.stages]
+    if config.server.tool_arguments == "json":
+        stages.append(lambda _context: JsonFragments())
     if tools is not None and tools.registry:
         stages.append(tool_loop(tools))
     return stages

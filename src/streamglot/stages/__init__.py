@@ -2,6 +2,7 @@
 
 from .call_ids import UniqueCallIds
 from .collect import Collect, collect
+from .json_fragments import JsonFragments
 from .per_choice import PerChoice
 from .replay import replay
 from .sentences import SentenceBuffer
@@ -12,6 +13,7 @@ from .steps import messages_of
 __all__ = [
     "ChoiceSnapshot",
     "Collect",
+    "JsonFragments",
     "PerChoice",
     "SentenceBuffer",
     "Snapshot",
