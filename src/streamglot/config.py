@@ -72,6 +72,9 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     - ``reasoning_field``: the field in which chat clients get the text of reasoning. ``all`` is for several clients that read
       different fields; a client that reads two of them shows each thought twice. The header ``x-streamglot-reasoning-field``
       decides for one request. Opaque state is in ``reasoning_details`` with every value.
+    - ``reasoning_key``: encrypts the reasoning and signatures that the gateway packs into opaque fields of clients, so that nobody
+      else reads them: 64 hexadecimal digits, or the name of a variable or the path of a file that has them. Of a list, the first
+      key seals and all open. State that does not open is dropped, and counted in ``x-streamglot-dropped``.
     - ``tool_arguments``: send the arguments of calls in pieces as the upstream has them, or in pieces that end at bounds of JSON
       (``json``): never in a key, an escape, a number or a word. The policy ``tool_arguments`` is something else: it checks values.
     - ``authentication``: ``auto`` requires keys if other machines can reach the gateway, and after the first key was made;
@@ -105,6 +108,7 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     reasoning: Literal["piece", "sentence"] = "piece"
     usage: Literal["asked", "always"] = "asked"
     reasoning_field: ReasoningField = "reasoning_content"
+    reasoning_key: str | list[str] = ""
     tool_arguments: Literal["piece", "json"] = "piece"
     cache_bytes: int = 64 * 2**20
     batch_items: int = 1000

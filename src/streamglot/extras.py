@@ -16,6 +16,7 @@ EXTRAS: Final = {
     "markdown_it": "cli",
     "prompt_toolkit": "cli",
     "rich": "cli",
+    "cryptography": "server",
     "prometheus_client": "server",
     "starlette": "server",
     "uvloop": "server",

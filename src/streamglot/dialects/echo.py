@@ -15,6 +15,9 @@ from ..events import Echo
 from ..json_types import JSON_ERRORS
 from ..messages import Message, Part, Request
 
+OURS = "streamglot"
+"""The provider of marks that are no provider's state."""
+UNREADABLE = "unreadable"
 _MARK = "sglot1."
 _decoder = msgspec.json.Decoder(Echo)
 
@@ -24,13 +27,14 @@ def pack(echo: Echo) -> str:
 
 
 def unpack(text: str) -> Echo | None:
-    """The echo that ``pack`` encoded, or None if the text is not one."""
+    """The echo that ``pack`` encoded, or None if the text is not one. A text that was changed is state of nobody, so that it is not
+    taken for state of the client's own format."""
     if not text.startswith(_MARK):
         return None
     try:
         return _decoder.decode(base64.urlsafe_b64decode(text[len(_MARK) :]))
     except JSON_ERRORS:
-        return None
+        return Echo(OURS, {UNREADABLE: True})
 
 
 def claimed(request: Request, dialect: str, provider: str) -> Request:

@@ -145,7 +145,7 @@ class Exchange:
             self._unreported += estimate(self._asked or request)  # a stage abandoned that turn before its usage was reported
         self._asked = request
         turn = self.turn = await self._pool.ask(request, self.record, self._conversation, self._passthrough)
-        self.record.upstream, self.record.dropped = turn.name, turn.dropped
+        self.record.upstream, self.record.dropped = turn.name, [*self.record.unopened, *turn.dropped]
         self.context.upstream, self.context.upstream_model = turn.name, turn.model
         return turn
 

@@ -99,6 +99,7 @@ class ExchangeRecord(Struct):
     cached: bool = False
     cache: str = ""
     dropped: list[str] = field(default_factory=list)
+    unopened: list[str] = field(default_factory=list)
     first_event: float = 0.0
     last_event: float = 0.0
     longest_gap: float = 0.0

@@ -43,6 +43,7 @@ from .observe.metrics import Metrics
 from .observe.observers import AccessLog, ContentLogger, MetricsObserver, UsageMeter
 from .observe.tracing import Tracing
 from .reloading import load_again
+from .sealing import sealer_for
 from .shared_approvals import SharedApprovals
 
 if TYPE_CHECKING:
@@ -108,11 +109,12 @@ class Gateway:
         authenticator = Authenticator(server, self.environment, self._stored, getattr(self, "authenticator", None), starting)
         tracing = (self.tracing or Tracing(self.environment, self.log)) if server.telemetry else None
         content_log = ContentLog(server.redact, self.pool.secrets) if server.log_content else None
+        sealer = sealer_for(server.reasoning_key, self.environment)
         cors, hosts = CORS(server.origins, lambda: authenticator.asks), AllowedHosts(server.allowed_hosts)
         self.pool.configure(loaded)
         self.pool.tracer = tracing
         authenticator.take_effect()
-        self._cors, self._hosts = cors, hosts
+        self._cors, self._hosts, self.sealer = cors, hosts, sealer
         self.loaded, self.server, self.authenticator, self.tracing = loaded, server, authenticator, tracing
         self.cache.resize(server.cache_bytes)
         self.caches = any(route.cache_seconds for route in loaded.config.routes)

@@ -112,8 +112,7 @@ class BatchRunner:
             caller, body = self._caller_and_body(batch, item, record)
             options, asked = take_tool_options(*_own_options(endpoint, body))
             asked.pop("extensions", None)
-            request = endpoint.parse(asked, "")
-            request.stream = False
+            request = self._parsed(endpoint, asked, record)
             model = record.model = self._gateway.pool.routes.named(request.model)
             if caller is not None:
                 caller.check(model, self._gateway.clock())
@@ -150,6 +149,13 @@ class BatchRunner:
         record.key = caller.name if caller is not None else ""
         return caller, {name: value for name, value in json_object(item.body).items() if name not in _STREAMING}
 
+    def _parsed(self, endpoint: Endpoint, body: JsonObject, record: ExchangeRecord) -> Request:
+        request = endpoint.parse(body, "")
+        request.stream = False
+        if self._gateway.sealer is not None:
+            record.unopened = self._gateway.sealer.open_request(request, endpoint.dialect)
+        return request
+
     def _tools(self, request: Request, patterns: list[str] | None, caller: Caller | None, model: str) -> list[str]:
         pool = self._gateway.pool
         of_key = caller.tools if caller is not None else None
@@ -174,8 +180,7 @@ class BatchRunner:
         body.pop("extensions", None)
         options, asked = take_tool_options(body, headers)
         written = output_options(gateway.server, endpoint.dialect, headers)
-        request = endpoint.parse(asked, "")
-        request.stream = False
+        request = self._parsed(endpoint, asked, record)
         model = record.model = pool.routes.named(request.model)
         if caller is not None and not paid:
             caller.check(model, gateway.clock())
@@ -260,6 +265,8 @@ class BatchRunner:
             model=collected.model or exchange.request.model,
             created=collected.created or int(self._gateway.time()),
         )
+        if self._gateway.sealer is not None:
+            collected = self._gateway.sealer.response(collected, endpoint.dialect)
         data = msgspec.json.encode(dialect(endpoint.dialect).build_response(collected, **options))
         record, usage = exchange.record, collected.usage
         model = exchange.turn.model if exchange.turn is not None else record.model

@@ -189,6 +189,8 @@ class RequestHandler:
             answers, asked = await self._approval_answers(find_answers, asked)
         request = self._endpoint.parse(asked, self._model_in_path)
         request.include_usage = request.include_usage or self._always_usage
+        if gateway.sealer is not None:
+            self.record.unopened = gateway.sealer.open_request(request, self._endpoint.dialect)
         model = self.record.model = gateway.pool.routes.named(request.model)
         self.record.stream = request.stream
         if model != request.model:
@@ -288,13 +290,16 @@ class RequestHandler:
         return self._endpoint.retrievable and (response.recorder is not None or response.call.remembers)
 
     async def _stream(self, exchange: Exchange, response_id: str) -> None:
-        response, writer, always_usage = self._response, self._response.writer, self._always_usage
+        response, writer, sealer = self._response, self._response.writer, self._gateway.sealer
+        always_usage = self._always_usage
         events = await exchange.read()
         if events is not None and self._gives_id:
             events = [msgspec.structs.replace(event, id=response_id) if type(event) is StreamStart else event for event in events]
         while events is not None:
             if always_usage and events and type(events[-1]) is StreamEnd:
                 events = self._with_usage(exchange, events)
+            if sealer is not None:
+                events = sealer.events(events, self._endpoint.dialect)
             data = writer.feed(events)
             if events and type(events[-1]) in ENDS:
                 await response.write(data + writer.close(), last=True)
@@ -330,7 +335,9 @@ class RequestHandler:
             model=collected.model or exchange.request.model,
             created=collected.created or int(self._gateway.time()),
         )
-        endpoint = self._endpoint
+        endpoint, sealer = self._endpoint, self._gateway.sealer
+        if sealer is not None:
+            collected = sealer.response(collected, endpoint.dialect)
         if endpoint.build is not None:
             built = endpoint.build(collected, self._body)
         else:

@@ -41,5 +41,5 @@ def read_signature(text: str, **place: object) -> Echo:
         content = base64.b64decode(standard + "=" * (-len(standard) % 4))
     except (ValueError, binascii.Error):
         return Echo(DIALECT, {FIELD: text, **place})
-    foreign = unpack(content.decode()) if content.startswith(_MARK) and content.isascii() else None
+    foreign = unpack(content.decode("ascii", "replace")) if content.startswith(_MARK) else None
     return foreign or Echo(DIALECT, {FIELD: standard, **place})

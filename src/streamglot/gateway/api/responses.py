@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response as HttpResponse
 from starlette.routing import Route
@@ -19,6 +20,7 @@ from ...stages import replay
 from ..endpoints import REPEATED, RETRIEVABLE
 from ..event_ids import FRAMES
 from ..request_options import strict_output
+from ..sealing import Sealer
 from .query_string import Parameters
 from .resume import ENDED_SECONDS, NO_SUCH_EVENT, NOT_FOUND, event_number, resumed, stopped
 from .store_view import id_in, json_reply, store_view_of
@@ -52,7 +54,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
         turn = await found(http)
         if parameters["stream"] == "true":
             return await streamed(http, turn, parameters["starting_after"])
-        return json_reply(restored(turn, is_strict(http)))
+        return json_reply(_restored(turn, is_strict(http), gateway.sealer))
 
     async def streamed(http: HttpRequest, turn: TurnDetail, given: str) -> HttpResponse:
         """Streams a response as it was streamed before. If that stream is no longer stored, builds it from the stored turn.
@@ -70,7 +72,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
                     raise
         if not turn.ending or (turn.stream and after):
             raise _no_stream(turn)
-        return _replayed(turn, after, is_strict(http))
+        return _replayed(turn, after, is_strict(http), gateway.sealer)
 
     async def cancel(http: HttpRequest) -> HttpResponse:
         """Cancels a response. The end of a stream on another worker is known before its turn's end is in the database."""
@@ -80,7 +82,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
             until = time.monotonic() + (ENDED_SECONDS if stop_result.ended else 0)
             while not (turn := await found(http)).ending and time.monotonic() < until:
                 await asyncio.sleep(POLL_SECONDS)
-        return json_reply(restored(turn, is_strict(http)))
+        return json_reply(_restored(turn, is_strict(http), gateway.sealer))
 
     async def withdraw(http: HttpRequest) -> HttpResponse:
         turn = await found(http)
@@ -92,7 +94,10 @@ def response_routes(gateway: Gateway) -> list[Route]:
         parameters = Parameters(http, "limit", "order", "after", "include", "include[]")
         order, limit = parameters.one_of("order", "desc", "asc"), parameters.limit(USUAL_ITEMS, MAX_ITEMS)
         turn = await found(http)
-        items = dialect(RETRIEVABLE).input_items(_request(turn), turn.response_id, _instructed(turn))
+        request = _request(turn)
+        if gateway.sealer is not None:
+            request = msgspec.structs.replace(request, messages=gateway.sealer.messages(request.messages, RETRIEVABLE))
+        items = dialect(RETRIEVABLE).input_items(request, turn.response_id, _instructed(turn))
         return json_reply(listed(items if order == "asc" else items[::-1], parameters["after"], limit))
 
     return [
@@ -122,32 +127,34 @@ def _instructed(turn: TurnDetail) -> bool:
     return bool(turn.client_options.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
 
 
-def _replayed(turn: TurnDetail, after: int, strict: bool) -> HttpResponse:
+def _replayed(turn: TurnDetail, after: int, strict: bool, sealer: Sealer | None) -> HttpResponse:
     """Returns the response as a stream. Its event numbers are the same each time."""
     writer = _writer(turn, strict)
-    data = writer.feed(_events(turn)) + writer.close()
+    data = writer.feed(_events(turn, sealer)) + writer.close()
     count = FRAMES.count(data)
     if after > count:
         raise _beyond(turn, after, count)
     return HttpResponse(FRAMES.rest(data, after), 200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
 
 
-def restored(turn: TurnDetail, strict: bool) -> JsonObject:
+def _restored(turn: TurnDetail, strict: bool, sealer: Sealer | None) -> JsonObject:
     """Returns the response object as its client received it, or as much of it as is stored."""
     writer = _writer(turn, strict)
-    writer.feed(_events(turn))
+    writer.feed(_events(turn, sealer))
     response: JsonObject = writer.response
     if response["status"] == "completed" and turn.duration is not None:
         response["completed_at"] = int(turn.started + turn.duration)
     return response
 
 
-def _events(turn: TurnDetail) -> list[Event]:
+def _events(turn: TurnDetail, sealer: Sealer | None) -> list[Event]:
     """Returns the events of a stored turn. A turn without an end counts as cancelled."""
     if not turn.ending:
         return [StreamStart(turn.response_id)]
     response = turn.client_response or Response()
     response.id = turn.response_id
+    if sealer is not None:
+        response = sealer.response(response, RETRIEVABLE)
     if turn.ending in _UNFINISHED:
         response.error = None
         return [*replay(response)[:-1], StreamEnd("cancelled")]
