@@ -66,9 +66,11 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
       ``strict`` writes the specification's fields only. The header ``x-streamglot-output`` decides for one request.
     - ``extensions``: give every answer that is not streamed its ``extensions``: the pieces of reasoning, and calls as start,
       arguments and end. The field ``extensions`` of a request decides for that request.
-    - ``reasoning``: send each piece of reasoning as it arrives, or hold it until its sentence is complete.
-    - ``usage``: write the usage chunk of a chat stream if the client asked for it, or at the end of every stream. If no upstream
-      reports the usage, ``always`` estimates it.
+    - ``reasoning``: send each piece of reasoning as it arrives, or hold it until its sentence is complete; ``summary`` sends
+      summaries in place of it, and needs ``reasoning_summary``.
+    - ``reasoning_summary``: a model that summarises the thoughts that no provider summarised, block by block while the answer
+      streams. The answer does not wait for it. Empty: none. Chat clients get the summaries in ``reasoning_details``, Responses and
+      AG-UI clients in their own form, whole answers also in ``extensions``.
     - ``reasoning_field``: the field in which chat clients get the text of reasoning. ``all`` is for several clients that read
       different fields; a client that reads two of them shows each thought twice. The header ``x-streamglot-reasoning-field``
       decides for one request. Opaque state is in ``reasoning_details`` with every value.
@@ -77,6 +79,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
       key seals and all open. State that does not open is dropped, and counted in ``x-streamglot-dropped``.
     - ``tool_arguments``: send the arguments of calls in pieces as the upstream has them, or in pieces that end at bounds of JSON
       (``json``): never in a key, an escape, a number or a word. The policy ``tool_arguments`` is something else: it checks values.
+    - ``usage``: write the usage chunk of a chat stream if the client asked for it, or at the end of every stream. If no upstream
+      reports the usage, ``always`` estimates it.
     - ``authentication``: ``auto`` requires keys if other machines can reach the gateway, and after the first key was made;
       ``required`` always does, ``none`` never does.
     """
@@ -105,11 +109,12 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     redact: list[str] = field(default_factory=list)
     output: Literal["rich", "strict"] = "rich"
     extensions: bool = False
-    reasoning: Literal["piece", "sentence"] = "piece"
-    usage: Literal["asked", "always"] = "asked"
+    reasoning: Literal["piece", "sentence", "summary"] = "piece"
+    reasoning_summary: str = ""
     reasoning_field: ReasoningField = "reasoning_content"
     reasoning_key: str | list[str] = ""
     tool_arguments: Literal["piece", "json"] = "piece"
+    usage: Literal["asked", "always"] = "asked"
     cache_bytes: int = 64 * 2**20
     batch_items: int = 1000
     batch_concurrent: int = 16

@@ -121,6 +121,8 @@ def _fault_of_address(address: str) -> str:
 def _check_server(server: ServerConfig) -> None:
     if server.port > LARGEST_PORT:
         raise ConfigError(f"server.port is {server.port}: it must be a number from 0 to {LARGEST_PORT}")
+    if server.reasoning == "summary" and not server.reasoning_summary:
+        raise ConfigError('server.reasoning is "summary" and no model makes summaries: name one in server.reasoning_summary')
     if server.authentication == "none" and server.keys:
         raise ConfigError(
             'server.authentication is "none" and there are server.keys, which would have no effect: remove one of the two'

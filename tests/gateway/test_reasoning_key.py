@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 
 from gateway.conftest import LONG_TIMEOUTS, PREFIX
 from gateway.dialect_clients import body_of, path_of
+from gateway.opaque import readable, strings
 from gateway.running import Answer, Running, running
 from gateway.scenarios import anthropic, block, gemini, stopped
 from gateway.upstream import HostileUpstream, sse, streamed
@@ -71,23 +70,6 @@ def sealing(upstream: HostileUpstream) -> Iterator[Running]:
 def frames(answer: Answer) -> list[Any]:
     found = [frame.data for frame in Sse().feed(answer.body) if frame.kind == "data" and frame.data != b"[DONE]"]
     return [msgspec.json.decode(frame) for frame in found]
-
-
-def strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from strings(inner)
-
-
-def readable(text: str, depth: int = 4) -> str:
-    """The text with everything in it that is plainly encoded."""
-    found = text
-    for run in re.findall(r"[A-Za-z0-9+/_-]{16,}=*", text) if depth else ():
-        standard = run.translate(str.maketrans("-_", "+/")).rstrip("=")
-        raw = base64.b64decode(standard[: len(standard) // 4 * 4 or len(standard)])
-        found += readable(raw.decode("utf-8", "replace"), depth - 1)
-    return found
 
 
 def turn(gateway: Running, client: str, model: str) -> tuple[Any, dict[str, Any]]:

@@ -45,6 +45,8 @@ class Dialect:
     """What becomes of a call in text that cannot be parsed, unless an upstream's ``bad_call`` says otherwise."""
     activity: ClassVar[bool] = False
     """Whether the writer shows runs of tools that an ``Extra`` reports."""
+    reasoning_summary: ClassVar[bool] = False
+    """Whether the writer shows summaries of reasoning that an ``Extra`` reports."""
     reasoning_field: ClassVar[bool] = False
     """Whether clients read reasoning in different fields: writer and response builder take ``reasoning_field``."""
 

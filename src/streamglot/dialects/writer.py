@@ -175,6 +175,11 @@ class Writer:
     def keep_usage(self, event: Usage) -> None:
         self.usage = event if self._usage_before is None else self._usage_before.plus(event)
 
+    def write_summary(self, text: str) -> None:
+        """Writes a summary of earlier reasoning as reasoning of its own."""
+        for event in (ReasoningStart(summary=True), ReasoningDelta(text), ReasoningEnd()):
+            self._rules[type(event)](event)
+
     def end_step(self, _event: StepEnd) -> None:
         """Ends a model turn: the usage of the next one is added to the sum."""
         self._usage_before = self.usage

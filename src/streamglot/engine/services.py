@@ -25,6 +25,7 @@ class Services:
         self._pool = pool
         self._context = context
         self.clock = pool.clock
+        self.log = pool.log
         self.tracer = pool.tracer
 
     @property

@@ -6,8 +6,9 @@
 3. The buffer that releases reasoning sentence by sentence (``server.reasoning``).
 4. Stages of the configuration (``engine.stages``).
 5. The buffer that ends fragments of arguments at bounds of JSON (``server.tool_arguments``).
-6. The tool loop, if the exchange may use the gateway's tools. It is the last stage: calls reach it only through the stages before
+6. The tool loop, if the exchange may use the gateway's tools. Calls reach it only through the stages before
    it, and these stages check each result (``tool_result``) before the client, the store or the model gets it.
+7. Summaries of thoughts (``server.reasoning_summary``), over all turns of the loop.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..stages.stage import ExchangeContext, Stage, StageFactory
 from ..tools import ToolExecutor, ToolLoop
 from ..upstream.prices import price
 from .observer import Observer
+from .summaries import ReasoningSummaries
 
 if TYPE_CHECKING:
     from ..policies import Policy
@@ -46,7 +48,13 @@ def build_stages(config: Config, policies: Sequence[Policy] = (), tools: ToolExe
         stages.append(lambda _context: JsonFragments())
     if tools is not None and tools.registry:
         stages.append(tool_loop(tools))
+    if config.server.reasoning_summary:
+        stages.append(_summaries(config.server.reasoning_summary, config.server.reasoning == "summary"))
     return stages
+
+
+def _summaries(model: str, replace: bool) -> StageFactory:
+    return lambda context: ReasoningSummaries(model, context, replace=replace)
 
 
 def tool_loop(tools: ToolExecutor) -> StageFactory:

@@ -138,7 +138,7 @@ class StageRunner:
         while not self._ready:
             if self._over:
                 return None
-            if self._next is not None and not self._asked:
+            if self._next is not None and all(question.background for _, question in self._asked.values()):
                 await self._open_next()
             elif self._asked:
                 await self._wait()
@@ -238,7 +238,9 @@ class StageRunner:
         if self._turns >= MAX_TURNS:
             self._pass_on(index, [StreamglotError(f"a stage requested more than {MAX_TURNS} model turns; correct it").as_event()])
             return
-        self.close()
+        self._stop_reading()
+        if self._turn is not None:
+            self._turn.close()
         for place in range(index):
             stage = self._factories[place](self._context)
             assert stage is not None, "a stage factory returned other stages for a later model turn of the same exchange"

@@ -22,6 +22,7 @@ from msgspec import structs
 
 from ..dialects import dialect
 from ..dialects.echo import OURS, UNREADABLE
+from ..engine.summaries import THOUGHT
 from ..errors import ConfigError
 from ..events import Choice, Echo, Event, ReasoningEnd, TextEnd, ToolCallEnd, ToolCallStart, ToolResult
 from ..extras import require
@@ -31,7 +32,7 @@ from ..messages import Message, Part, ReasoningPart, Request, Response
 DROPPED: Final = "reasoning_state"
 """The name under which ``x-streamglot-dropped`` counts state that did not open."""
 _FIELD: Final = "sealed"
-_OF_NOBODY: Final = (_FIELD, UNREADABLE)
+_OF_NOBODY: Final = (_FIELD, UNREADABLE, THOUGHT)
 """Fields of state that opens or is dropped. Other state of ours is a mark of a writer."""
 _PURPOSE: Final = b"streamglot reasoning 1"
 """Authenticated with the ciphertext, so that nothing else encrypted with the key is taken for state."""
@@ -108,7 +109,7 @@ class Sealer:
         return structs.replace(holder, **sealed) if sealed != found else holder
 
     def _echo(self, echo: Echo | None, client: str) -> Echo | None:
-        return echo if echo is None or _format_of(echo) in (client, OURS) else self.seal(echo)
+        return echo if echo is None or _format_of(echo) == client else self.seal(echo)
 
     # --- requests
 

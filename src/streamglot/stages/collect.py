@@ -32,6 +32,8 @@ from ..json_types import JsonObject, JsonValue
 from ..messages import MediaPart, Response, ResponseChoice, Step, TextPart, TokenCounts, ToolResultPart
 from .snapshot import BlockStart, ChoiceSnapshot, Medium, Snapshot, add_last_step, counts_of, finished_part
 
+REASONING_SUMMARY: Final = "reasoning_summary"
+"""The field of the extensions with the summaries that the gateway had made."""
 _Extensions = dict[str, list[JsonValue]]
 
 
@@ -44,6 +46,7 @@ class Collect:
         self._extensions: _Extensions | None = None
         if extensions:
             self._extensions = {"reasoning_chunks": [], "reasoning_summaries": [], "tool_call_chunks": []}
+        self._summaries: list[JsonValue] = []
         self._choices: dict[int, _ChoiceParts] = {}
         self._usage = Usage()
         """The usage of the current step."""
@@ -80,6 +83,8 @@ class Collect:
         response.choices = [self._choices[index].choice for index in sorted(self._choices)]
         response.usage = counts_of(self._usage_before.plus(self._usage))
         response.extensions = self._extensions
+        if self._summaries:
+            response.extensions = {**(self._extensions or {}), REASONING_SUMMARY: self._summaries}
         return [response]
 
     def snapshot(self) -> Snapshot:
@@ -131,6 +136,9 @@ class Collect:
 
     def _extra(self, event: Extra) -> None:
         self.response.extras.append(event)
+        extensions = event.data.get("extensions")
+        if isinstance(extensions, dict):
+            self._summaries += extensions.get(REASONING_SUMMARY) or ()
 
     def _error(self, event: StreamError) -> None:
         self.response.error = event

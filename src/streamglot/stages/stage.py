@@ -64,10 +64,12 @@ class Question:
     """A question of a stage that the engine answers. A subclass above the pure layers adds an asynchronous method
     ``resolve(self, engine)``.
 
-    ``seconds`` is the deadline; when it passes, the reply is a ``TimeoutError``. ``subject`` (judge, approval, tool) and
+    ``seconds`` is the deadline; when it passes, the reply is a ``TimeoutError``. The next model turn does not wait for a question in
+    the ``background``. ``subject`` (judge, approval, tool) and
     ``label`` are how the timeline of the turn shows the wait; a question without a subject is not shown."""
 
     seconds: float | None = None
+    background: bool = False
     subject: str = ""
     label: str = ""
 

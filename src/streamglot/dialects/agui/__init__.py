@@ -16,6 +16,7 @@ class AguiDialect(Dialect):
     name = "agui"
     title = "AG-UI 1.0"
     activity = True
+    reasoning_summary = True
 
     @cached_property
     def writer(self) -> Callable[..., Writer]:

@@ -331,8 +331,10 @@ class AguiWriter(Writer):
         if isinstance(interrupts, list):
             self._interrupts += [body for body in map(own_interrupt, interrupts) if body is not None]
             return
-        extensions = data.get("extensions")
+        extensions, summary = data.get("extensions"), data.get("reasoning_summary")
         own = own_event(data)
+        if isinstance(summary, str):
+            self.write_summary(summary)
         if isinstance(extensions, dict):
             self.ensure_started()
             for body in activity_events(extensions):

@@ -22,6 +22,7 @@ class ChatDialect(Dialect):
     title = "OpenAI chat completions"
     model_list_path = "models"
     activity = True
+    reasoning_summary = True
     reasoning_field = True
     abilities = structs.replace(PLAIN, developer_role=False, inner_system=False, user_chars=64, reasoning_object=False)
     """The parameters that every compatible server accepts. Many refuse custom tools, roles that their template lacks, system

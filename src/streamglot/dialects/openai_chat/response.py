@@ -30,12 +30,14 @@ def build(
         "model": response.model,
         "choices": [_build_choice(choice, response.extras, strict, functions, reasoning_field) for choice in response.choices],
     }
+    if not strict:
+        _add_summaries(body["choices"], response.extras)
     usage = completion_usage(response.usage, strict)
     if usage is not None:
         body["usage"] = usage
     for extra in response.extras:
         if extra.dialect == ChatReader.dialect and not strict:
-            body.update({name: value for name, value in extra.data.items() if name != "choice"})
+            body.update({name: value for name, value in extra.data.items() if name not in ("choice", "reasoning_summary")})
     if response.extensions is not None and not strict:
         body["extensions"] = response.extensions
     if response.error is not None:
@@ -111,6 +113,14 @@ def _build_call(part: ToolCallPart, strict: bool) -> JsonObject:
         own = part.echo.data.get("extra_content") if part.echo.provider == ChatReader.dialect else None
         call["extra_content"] = own if own is not None else {"streamglot": pack(part.echo)}
     return call
+
+
+def _add_summaries(choices: list[JsonObject], extras: list[Extra]) -> None:
+    """Adds the summaries that the gateway had made of the first choice's thoughts."""
+    texts = [text for extra in extras if isinstance(text := extra.data.get("reasoning_summary"), str)]
+    if texts and choices:
+        details = choices[0]["message"].setdefault("reasoning_details", [])
+        details += [{"type": "reasoning.summary", "summary": text, "index": len(details) + n} for n, text in enumerate(texts)]
 
 
 def _add_reasoning(message: JsonObject, thoughts: list[ReasoningPart], field: ReasoningField) -> None:

@@ -27,7 +27,7 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
-from ...json_types import JsonObject
+from ...json_types import JsonObject, JsonValue
 from ...messages import ReasoningField
 from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
@@ -140,8 +140,11 @@ class ChatWriter(Writer):
 
     def _extra(self, event: Extra, index: int) -> None:
         data = event.data if event.dialect == self.dialect else {}
-        choice = data.get("choice")
-        if isinstance(choice, dict):
+        choice, summary = data.get("choice"), data.get("reasoning_summary")
+        if isinstance(summary, str):
+            if not self.strict:
+                self._choices[index].write_summary(summary, data["extensions"])
+        elif isinstance(choice, dict):
             fields = {name: value for name, value in choice.items() if name == "logprobs" or not self.strict}
             if fields:
                 self._choices[index].ensure_role()
@@ -261,6 +264,14 @@ class _ChoiceWriter:
         if self._detail_open:
             self._details += 1
             self._detail_open = False
+
+    def write_summary(self, text: str, extensions: JsonValue) -> None:
+        """Writes a summary of thoughts that have left, in a chunk with a choice: clients skip other chunks."""
+        self.ensure_role()
+        detail = {"type": "reasoning.summary", "summary": text, "index": self._details}
+        self._details += 1
+        chunk = b'%b,"choices":[{"index":%d,"delta":{"reasoning_details":%b},"finish_reason":null}],"extensions":%b}\n\n'
+        self._writer.pieces.append(chunk % (self._writer._head, self.index, encode([detail]), encode(extensions)))
 
     def _own_details(self, entries: list[JsonObject]) -> None:
         """Writes the provider's own entries. Text that was streamed already is not repeated, only its state is written."""

@@ -20,6 +20,7 @@ from ..writer import Writer
 
 class ResponsesDialect(Dialect):
     name = "openai_responses"
+    reasoning_summary = True
     title = "OpenAI responses"
     model_list_path = "models"
     abilities = structs.replace(PLAIN, custom_tools=True, namespaces=True, user_chars=64, call_id_chars=64)

@@ -358,6 +358,10 @@ class ResponsesWriter(Writer):
             return
         data = event.data if event.dialect == self.dialect else {}
         response, item, logprobs, extra_event = (data.get(name) for name in ("response", "item", "logprobs", "event"))
+        summary = data.get("reasoning_summary")
+        if isinstance(summary, str):
+            self.write_summary(summary)
+            return
         if isinstance(response, dict):
             repeats = {name: value for name, value in response.items() if name not in LIFECYCLE}
             self._fields.update({**repeats, **self._asked})  # the upstream request may have had other values

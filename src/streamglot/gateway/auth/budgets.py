@@ -8,11 +8,12 @@ the budget. A running request is stopped when the budget is used up. All process
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from ...engine.tokens import BYTES_PER_TOKEN
 from ...events import Choice, Event, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from ...json_types import JsonObject
 from ...messages import TokenCounts
 from ...upstream.prices import price
 from ...upstream.routes import Candidate
@@ -179,8 +180,11 @@ class Reservation:
             self._account.add(HELD_COST, cost - self._held_cost)
             self._held_cost = cost
 
-    def settle(self, usage: TokenCounts | Usage | None, now: float) -> Callable[[], None] | None:
-        """Releases the reservation and counts the actual usage, once.
+    def settle(
+        self, usage: TokenCounts | Usage | None, now: float, calls: Sequence[JsonObject] = ()
+    ) -> Callable[[], None] | None:
+        """Releases the reservation and counts the actual usage, once. ``calls`` are those of other models for this request (judges,
+        summaries): their tokens count towards the limit of a minute, and their cost towards the budget.
 
         Returns a function that the recorder calls when the usage is in the database.
         """
@@ -189,11 +193,14 @@ class Reservation:
         self._settled = True
         given, taken = (_count_of(usage.input_tokens), _count_of(usage.output_tokens)) if usage is not None else (0, 0)
         tokens = given + taken
-        self._minute.spend(tokens - self._tokens, now)
+        of_calls = sum(_count_of(call.get("input_tokens")) + _count_of(call.get("output_tokens")) for call in calls)
+        self._minute.spend(tokens + of_calls - self._tokens, now)
         if not self._budget.limited:
             return None
         account = self._account
         cost = self._price(given, taken) if self._price is not None and tokens else 0.0
+        if self._price is not None:
+            cost += sum(call.get("cost") or 0.0 for call in calls)
         with account.locked():
             for field, amount in ((HELD_TOKENS, -self._held), (HELD_COST, -self._held_cost), (LIVE_TOKENS, -self._live)):
                 account.add(field, amount)

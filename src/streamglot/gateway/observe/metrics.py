@@ -20,6 +20,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.samples import Exemplar
 
 from ...engine.record import ExchangeRecord
+from ...json_types import JsonObject
 from .metrics_files import MetricsFiles
 
 if TYPE_CHECKING:
@@ -197,9 +198,7 @@ class Metrics:
 
     def note(self, record: ExchangeRecord, trace_id: str = "", time: float = 0.0) -> None:
         """Counts an exchange that has ended. ``trace_id`` becomes an exemplar of its times; ``time`` is in seconds since 1970."""
-        noted = self._numbers.upstreams.get(record.upstream)
-        if noted is None:
-            noted = self._numbers.upstreams[record.upstream] = UpstreamNumbers()
+        noted = self._of(record.upstream)
         kind = (record.dialect, record.ending or "error")
         noted.requests[kind] = noted.requests.get(kind, 0) + 1
         if record.error:
@@ -213,6 +212,18 @@ class Metrics:
         if record.usage is not None:
             noted.input += record.usage.input_tokens or 0
             noted.output += record.usage.output_tokens or 0
+
+    def note_call(self, call: JsonObject) -> None:
+        """Counts the tokens of a call that a stage made (a judge, a summary)."""
+        noted = self._of(call["upstream"])
+        noted.input += call["input_tokens"] or 0
+        noted.output += call["output_tokens"] or 0
+
+    def _of(self, upstream: str) -> UpstreamNumbers:
+        noted = self._numbers.upstreams.get(upstream)
+        if noted is None:
+            noted = self._numbers.upstreams[upstream] = UpstreamNumbers()
+        return noted
 
     def note_breakers(self, is_open: Mapping[str, bool]) -> None:
         self._numbers.live.breakers = dict(is_open)

@@ -6,6 +6,7 @@ import time
 
 from ...engine.content_log import ContentLog
 from ...engine.observer import ExchangeResult, Observer
+from ...engine.services import MODEL_CALLS
 from ...tasks import WriteLine
 from ..auth.budgets import Reservation
 from .metrics import Metrics, trace_id_of
@@ -41,6 +42,8 @@ class MetricsObserver(Observer):
 
     def finished(self, result: ExchangeResult) -> None:
         self._metrics.note(result.record, trace_id_of(result.context.trace), time.time())
+        for call in result.context.annotations.get(MODEL_CALLS, ()):
+            self._metrics.note_call(call)
 
 
 class UsageMeter(Observer):
@@ -54,4 +57,5 @@ class UsageMeter(Observer):
     def finished(self, result: ExchangeResult) -> None:
         record = result.record
         usage = None if record.cached else record.estimated or record.usage
-        result.stored = self._reservation.settle(usage, record.began + result.seconds)
+        calls = result.context.annotations.get(MODEL_CALLS, [])
+        result.stored = self._reservation.settle(usage, record.began + result.seconds, calls)
