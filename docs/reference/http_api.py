@@ -66,7 +66,7 @@ def http_api_page() -> str:
     lines += [f"| `{name}` | {where} | {meaning} |" for name, (where, meaning) in HEADERS.items() if name in _names()]
     lines += [
         "",
-        "Clients that cannot set headers put the same options into their body, in every dialect: `\"streamglot\": {\"output\": \"strict\"}`, with",
+        'Clients that cannot set headers put the same options into their body, in every dialect: `"streamglot": {"output": "strict"}`, with',
         "`tools`, `activity`, `output`, `reasoning_field`, `session`, `directory`, and the fields `keep`, `extensions` and `session_id`. AG-UI clients",
         "may put the object into `forwardedProps`.",
     ]
