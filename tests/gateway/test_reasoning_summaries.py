@@ -80,9 +80,8 @@ def test_a_chat_client_gets_the_summary_beside_the_thoughts(beside: Running, ups
     chunks = frames(ask(beside, "openai_chat", "openai_chat/thinks"))
     deltas = [each["choices"][0]["delta"] for each in chunks if each["choices"]]
     assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == SECRET
-    assert [entry for delta in deltas for entry in delta.get("reasoning_details", ())] == [
-        {"type": "reasoning.summary", "summary": SHORT, "index": 0}
-    ]
+    entry = {"type": "reasoning.summary", "summary": SHORT, "id": "sgsum_0", "index": 0}
+    assert [entry for delta in deltas for entry in delta.get("reasoning_details", ())] == [entry]
     assert [text for each in chunks for text in each.get("extensions", {}).get("reasoning_summary", ())] == [SHORT]
     assert all(each["choices"] for each in chunks if "extensions" in each)
     asked = upstream.requests("summariser")[-1].body
@@ -90,7 +89,7 @@ def test_a_chat_client_gets_the_summary_beside_the_thoughts(beside: Running, ups
     message = ask(beside, "openai_chat", "openai_chat/thinks", False).json()
     assert message["extensions"] == {"reasoning_summary": [SHORT]}
     assert message["choices"][0]["message"]["reasoning_content"] == SECRET
-    assert message["choices"][0]["message"]["reasoning_details"] == [{"type": "reasoning.summary", "summary": SHORT, "index": 0}]
+    assert message["choices"][0]["message"]["reasoning_details"] == [entry]
     assert "reasoning" not in str(gateway_answer_in_strict(beside))
 
 
@@ -170,6 +169,19 @@ def test_a_summary_that_fails_leaves_the_answer_as_it_is(beside: Running, upstre
     assert answer["choices"][0]["message"]["content"] == "Pears."
     assert "extensions" not in answer
     assert "no" in beside.log_line(lambda line: line.get("event") == "summary_failed")["message"]
+
+
+@pytest.mark.parametrize("mode", ["beside", "replacing"])
+def test_a_summary_does_not_go_back_to_the_upstream(request: pytest.FixtureRequest, upstream: HostileUpstream, mode: str) -> None:
+    """The upstream gets its own thoughts again, in the field in which it wrote them."""
+    gateway: Running = request.getfixturevalue(mode)
+    message = ask(gateway, "openai_chat", "openai_chat/thinks", False).json()["choices"][0]["message"]
+    assert SHORT in str(message)
+    first = body_of("openai_chat", "openai_chat/thinks", False)
+    again = {**first, "messages": [*first["messages"], message, {"role": "user", "content": "and?"}]}
+    assert gateway.ask("/v1/chat/completions", again).status == 200
+    returned = upstream.requests("thinks")[-1].body["messages"][1]
+    assert returned == {"role": "assistant", "content": "Pears.", "reasoning_content": SECRET}
 
 
 @pytest.mark.parametrize("key", ["", "ab" * 32], ids=["open", "sealed"])

@@ -207,13 +207,17 @@ class ReasoningSummaries(Stage):
 
 
 def _restored(message: Message) -> Message:
-    """The message with the thoughts that were replaced in an earlier answer."""
-    parts: list[Part] = [_thought(part) for part in message.parts]
-    return (
-        message
-        if all(new is old for new, old in zip(parts, message.parts, strict=True))
-        else structs.replace(message, parts=parts)
-    )
+    """The message with the thoughts that were replaced in an earlier answer, and without their summaries."""
+    parts = [_thought(part) for part in message.parts]
+    if all(new is old for new, old in zip(parts, message.parts, strict=True)):
+        return message
+    kept = [new for new, old in zip(parts, message.parts, strict=True) if new is not old or not _is_plain(old)]
+    return structs.replace(message, parts=kept)
+
+
+def _is_plain(part: Part) -> bool:
+    """Whether these are thoughts without state. ``field`` says only where a client had them."""
+    return isinstance(part, ReasoningPart) and (part.echo is None or part.echo.data.keys() == {"field"})
 
 
 def _thought(part: Part) -> Part:

@@ -12,6 +12,8 @@ ENTRY_CHARS = 500
 """Characters that an entry counts without its fields: what its containers take in memory. A server can send millions of them."""
 SHOWN = ("reasoning.text", "reasoning.summary")
 """The types of entries with visible text."""
+_OUR_SUMMARY = "sgsum_"
+"""How the id of a summary begins that the gateway had made: it does not go back to an upstream."""
 _PLACE = ("start_index", "end_index")
 """The place of an entry's text in the plain field, in characters, as in a citation. Our own fields: no provider has them."""
 _TEXT_OF = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
@@ -44,9 +46,16 @@ def without_texts(entries: Iterable[JsonObject], start: int) -> Iterator[JsonObj
         start = end
 
 
+def our_summary(text: str, index: int) -> JsonObject:
+    """An entry for a summary that the gateway had made."""
+    return {"type": "reasoning.summary", "summary": text, "id": f"{_OUR_SUMMARY}{index}", "index": index}
+
+
 def with_text(entry: JsonObject, plain: str) -> JsonObject | None:
-    """The entry as it was before ``without_text``, from a client's plain field. None if the client changed that text: a state
-    with another text is refused by its provider."""
+    """The entry as it was before ``without_text``, from a client's plain field. None if the client changed that text, because a
+    state with another text is refused by its provider, and None for a summary of ours."""
+    if str(entry.get("id")).startswith(_OUR_SUMMARY):
+        return None
     start, end = (entry.get(name) for name in _PLACE)
     if not isinstance(start, int) or not isinstance(end, int):
         return entry

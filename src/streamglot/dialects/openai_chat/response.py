@@ -8,7 +8,7 @@ from ...messages import MediaPart, ReasoningField, ReasoningPart, RefusalPart, R
 from ...stages.steps import with_step_breaks
 from ..counts import completion_usage
 from ..echo import pack
-from .details import without_text, without_texts
+from .details import our_summary, without_text, without_texts
 from .reader import ChatReader
 from .wire import FINISH_OF, error_body
 
@@ -120,7 +120,7 @@ def _add_summaries(choices: list[JsonObject], extras: list[Extra]) -> None:
     texts = [text for extra in extras if isinstance(text := extra.data.get("reasoning_summary"), str)]
     if texts and choices:
         details = choices[0]["message"].setdefault("reasoning_details", [])
-        details += [{"type": "reasoning.summary", "summary": text, "index": len(details) + n} for n, text in enumerate(texts)]
+        details += [our_summary(text, len(details) + number) for number, text in enumerate(texts)]
 
 
 def _add_reasoning(message: JsonObject, thoughts: list[ReasoningPart], field: ReasoningField) -> None:

@@ -33,7 +33,7 @@ from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
 from ..echo import pack
 from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
-from .details import SHOWN, without_text, without_texts
+from .details import SHOWN, our_summary, without_text, without_texts
 from .wire import FINISH_OF, error_body
 
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
@@ -268,7 +268,7 @@ class _ChoiceWriter:
     def write_summary(self, text: str, extensions: JsonValue) -> None:
         """Writes a summary of thoughts that have left, in a chunk with a choice: clients skip other chunks."""
         self.ensure_role()
-        detail = {"type": "reasoning.summary", "summary": text, "index": self._details}
+        detail = our_summary(text, self._details)
         self._details += 1
         chunk = b'%b,"choices":[{"index":%d,"delta":{"reasoning_details":%b},"finish_reason":null}],"extensions":%b}\n\n'
         self._writer.pieces.append(chunk % (self._writer._head, self.index, encode([detail]), encode(extensions)))
