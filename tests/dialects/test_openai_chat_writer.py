@@ -123,9 +123,10 @@ def test_refusal() -> None:
 def test_reasoning_in_the_field_that_the_client_reads() -> None:
     thought: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(Echo("openai_chat", {"field": "reasoning"}))]
     assert deltas(*thought)[0] == {"role": "assistant", "reasoning_content": "hm"}
-    plain = {"reasoning": "hm", "reasoning_content": "hm"}
-    details = {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "index": 0}]}
-    for field, fields in {**{name: {name: "hm"} for name in plain}, "reasoning_details": details, "all": plain | details}.items():
+    plain: dict[str, Any] = {"reasoning": "hm", "reasoning_content": "hm"}
+    details: dict[str, Any] = {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "index": 0}]}
+    each = {"reasoning_details": details, "all": plain | details, **{name: {name: "hm"} for name in plain}}
+    for field, fields in each.items():
         assert deltas(*thought, reasoning_field=field)[0] == {"role": "assistant", **fields}
     short: list[Event] = [ReasoningStart(summary=True), ReasoningDelta("s"), ReasoningEnd()]
     summary = deltas(*short, reasoning_field="reasoning_details")[0]["reasoning_details"]
@@ -149,6 +150,12 @@ OWN_THOUGHT: list[BareEvent] = [
 ]
 
 
+def reasoning_of(message: dict[str, Any]) -> list[Any]:
+    """The reasoning in a message that a client returns."""
+    request = DIALECTS["openai_chat"].parse_request({"model": "m", "messages": [message]})
+    return [part for part in request.messages[0].parts if isinstance(part, ReasoningPart)]
+
+
 def returned(events: list[BareEvent], whole: bool, field: str) -> tuple[dict[str, Any], list[Any]]:
     """The message that a client puts together, and the reasoning in it after it came back."""
     answered = [START, *events, *TEXT, END]
@@ -158,8 +165,7 @@ def returned(events: list[BareEvent], whole: bool, field: str) -> tuple[dict[str
         message = {}
         for delta in deltas(*events, *TEXT, reasoning_field=field):
             accumulate_delta(message, delta)
-    request = DIALECTS["openai_chat"].parse_request({"model": "m", "messages": [message]})
-    return message, [part for part in request.messages[0].parts if isinstance(part, ReasoningPart)]
+    return message, reasoning_of(message)
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
@@ -176,8 +182,7 @@ def test_state_finds_its_text_in_the_field_of_the_client(whole: bool, field: str
     ]
     message, [own] = returned(OWN_THOUGHT, whole, field)
     assert (own.text, own.echo.data) == ("One, two.three", {"reasoning_details": OWN})
-    changed = {**message, field: "cut"}
-    [plain, hidden] = DIALECTS["openai_chat"].parse_request({"model": "m", "messages": [changed]}).messages[0].parts[:2]
+    [plain, hidden] = reasoning_of({**message, field: "cut"})
     assert plain.text == "cut"
     assert [entry["type"] for entry in hidden.echo.data["reasoning_details"]] == ["reasoning.encrypted"]
 

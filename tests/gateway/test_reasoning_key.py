@@ -78,7 +78,7 @@ def turn(gateway: Running, client: str, model: str) -> tuple[Any, dict[str, Any]
     first = body_of(client, model, streams, ("weather",))
     answer = gateway.ask(path_of(client, model, streams), first)
     assert answer.status == 200, answer.body
-    body = frames(answer) if streams else answer.json()
+    body: Any = frames(answer) if streams else answer.json()
     match client:
         case "openai_chat":
             reply = body["choices"][0]["message"]
