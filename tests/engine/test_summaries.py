@@ -123,3 +123,22 @@ def test_nothing_is_asked_where_nobody_would_see_it() -> None:
     hidden: list[Event] = [ReasoningStart(), ReasoningEnd(Echo("c", {"data": "d"}), redacted=True)]
     given: list[Event] = [ReasoningStart(summary=True), ReasoningDelta("Given."), ReasoningEnd()]
     assert stage().feed([START, *hidden, *given, END]) == [START, *hidden, *given, END]
+
+
+def test_a_whole_answer_has_its_summaries_where_the_thoughts_were() -> None:
+    for reply, texts in (("One.", ["One.", "Two."]), ("", ["Two."])):
+        box = ReasoningSummaries("m", ExchangeContext(), replace=True)
+        box.request(Request(stream=False))
+        held, [first, second] = split(box.feed([START, *thought("one"), *TEXT, *thought("two"), *TEXT]))
+        assert held == [START]
+        assert split(box.feed([END]))[0] == []
+        assert box.answer(second, "Two.") == []
+        events, _ = split(box.answer(first, reply))
+        check([START, *events])
+        assert [event.text for event in events if isinstance(event, ReasoningDelta)] == texts
+        assert [type(event).__name__ for event in events][:1] == (["ReasoningStart"] if reply else ["TextStart"])
+    box = ReasoningSummaries("m", ExchangeContext(), replace=True)
+    box.request(Request(stream=False))
+    box.feed([START, *thought("one"), *TEXT])
+    _, [last] = split(box.feed([END]))
+    assert box.answer(last, None) == [*TEXT, END]

@@ -3,7 +3,8 @@
 Theory of operation. The stage is the last one, so it sees all model turns of an exchange. When a block of thoughts ends that no
 provider summarised, it asks a ``Summarise`` question, which is in the background: nothing waits for it but the end of the stream, and
 that for ``LAST_SECONDS`` at most. A summary leaves in the order of the blocks, between two blocks. It is an ``Extra`` that the client's
-writer writes beside the thoughts, or a block of reasoning in place of them.
+writer writes beside the thoughts, or a block of reasoning in place of them. Nobody reads a whole answer before its end, so there
+the block stands where the thoughts were.
 
 In place of them, the thoughts themselves do not leave. Opaque state that belongs to them needs their text when it comes back, so the
 two travel together as state of an empty block. ``request`` takes them apart again.
@@ -16,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from ..dialects import DIALECTS
 from ..dialects.echo import OURS
@@ -96,11 +97,12 @@ class LastMoment(Question):
 
 
 class _Summary(Struct):
-    """The summary of one block. ``text`` is None until it is known."""
+    """The summary of one block. ``text`` is None until it is known. ``behind`` are the events that follow it in a whole answer."""
 
     choice: int
     question: Summarise
     text: str | None = None
+    behind: list[Event] = field(default_factory=list)
 
 
 class ReasoningSummaries(Stage):
@@ -113,6 +115,7 @@ class ReasoningSummaries(Stage):
         self._shows = known is not None and known.reasoning_summary
         self._dialect = context.endpoint if self._shows else OURS
         self._wanted = True
+        self._ordered = False
         self._thoughts: dict[int, list[str]] = {}
         self._inside: set[int] = set()
         self._over: set[int] = set()
@@ -121,6 +124,7 @@ class ReasoningSummaries(Stage):
 
     def request(self, request: Request) -> Request:
         self._wanted = self._replace or self._shows or not request.stream
+        self._ordered = self._replace and not request.stream
         messages = [_restored(message) for message in request.messages]
         if all(new is old for new, old in zip(messages, request.messages, strict=True)):
             return request
@@ -137,16 +141,20 @@ class ReasoningSummaries(Stage):
                 out.append(LastMoment())
                 return out + self._ready()
             if isinstance(event, StreamError):
-                self._open.clear()
-            fed = self._feed(event, index)
-            out += [Choice(index, inner) if index and not isinstance(inner, Question) else inner for inner in fed]
+                out += self._without_open()
+            held = self._open[-1].behind if self._ordered and self._open else out
+            for inner in self._feed(event, index):
+                if isinstance(inner, Question):
+                    out.append(inner)
+                else:
+                    held.append(Choice(index, inner) if index else inner)
             if isinstance(event, _STARTS):
                 self._inside.add(index)
             elif isinstance(event, StreamEnd):
                 self._over.add(index)
             elif isinstance(event, _ENDS):
                 self._inside.discard(index)
-                out += [] if self._inside else self._ready()
+                out += self._ready()
         return out
 
     def _feed(self, event: BareEvent, choice: int) -> list[BareEvent | Question]:
@@ -175,19 +183,28 @@ class ReasoningSummaries(Stage):
 
     def answer(self, question: Question, reply: object) -> list[Output]:
         if isinstance(question, LastMoment):
-            self._open.clear()
+            return [*self._without_open(), *self._ready()]
         for summary in self._open:
             if summary.question is question:
                 summary.text = reply if isinstance(reply, str) else ""
-        return [] if self._inside else self._ready()
+        return self._ready()
+
+    def _without_open(self) -> list[Output]:
+        """Gives up the open summaries. Returns what was held behind them."""
+        out: list[Output] = [event for summary in self._open for event in summary.behind]
+        self._open.clear()
+        return out
 
     def _ready(self) -> list[Output]:
         """The summaries that are known, in the order of their blocks, and the end of the stream after the last one."""
         out: list[Output] = []
+        if self._inside and not self._ordered:
+            return out
         while self._open and self._open[0].text is not None:
             summary = self._open.popleft()
             if summary.text and summary.choice not in self._over:
                 out += [Choice(summary.choice, event) if summary.choice else event for event in self._written(summary.text)]
+            out += summary.behind
         if self._end is not None and not self._open:
             end, self._end = self._end, None
             out.append(end)
@@ -202,8 +219,7 @@ class ReasoningSummaries(Stage):
         return [beside]
 
     def close(self) -> list[Output]:
-        self._open.clear()
-        return self._ready()
+        return [*self._without_open(), *self._ready()]
 
 
 def _restored(message: Message) -> Message:

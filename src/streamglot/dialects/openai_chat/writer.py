@@ -39,6 +39,7 @@ from .wire import FINISH_OF, error_body
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
 _HEAD_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "provider"))
 """Fields that belong to every chunk. They are part of the head of all following chunks."""
+_WITH_CHOICE: Final = b'%b,"choices":[{"index":%d,"delta":{},"finish_reason":null}],%b\n\n'
 _NO_ID: Final = "chatcmpl-0"
 """The id if the answer has none. Clients ignore chunks without an id, and the usage with them."""
 
@@ -156,7 +157,9 @@ class ChatWriter(Writer):
             for name in [name for name in fields if name in _HEAD_EXTRAS]:
                 self._head_extras[name] = fields.pop(name)
                 self.write_start()
-            if fields:
+            if "extensions" in fields:  # clients skip a chunk without choices, or fail on it
+                self.pieces.append(_WITH_CHOICE % (self._head, index, encode(fields)[1:]))
+            elif fields:
                 self.pieces.append(b'%b,"choices":[],%b\n\n' % (self._head, encode(fields)[1:]))
         if not data:
             self.lose(event)
