@@ -162,10 +162,11 @@ def _key(text: str, environment: Mapping[str, str]) -> str:
             with path.open("rb") as file:
                 found, where = file.read(_KEY_FILE_BYTES).decode("ascii", "replace").strip(), "the file that it names"
         except (OSError, ValueError):
-            found, where = "", "it"
+            raise _no_key("the value is neither a key nor the name of a variable or of a file") from None
     if not _KEY.fullmatch(found):
-        raise ConfigError(
-            f"server.reasoning_key: {where} has no key; it must be 64 hexadecimal digits, or name a variable or a file that has "
-            "them; `openssl rand -hex 32` makes some"
-        )
+        raise _no_key(f"{where} has no key")
     return found
+
+
+def _no_key(why: str) -> ConfigError:
+    return ConfigError(f"server.reasoning_key: {why}; a key is 64 hexadecimal digits, for example of `openssl rand -hex 32`")
