@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from ...events import Echo
 from ...json_types import JsonObject, JsonValue
+from ..echo import pack
 from ..tally import json_size
 
 ENTRY_CHARS = 500
 """Characters that an entry counts without its fields: what its containers take in memory. A server can send millions of them."""
 SHOWN = ("reasoning.text", "reasoning.summary")
 """The types of entries with visible text."""
+_BARE = frozenset(("type", "text", "summary", "index"))
 _OUR_SUMMARY = "sgsum_"
 """How the id of a summary begins that the gateway had made: it does not go back to an upstream."""
-_PLACE = ("start_index", "end_index")
-"""The place of an entry's text in the plain field, in characters, as in a citation. Our own fields: no provider has them."""
 _TEXT_OF = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
 
 
@@ -26,24 +24,53 @@ def shown(entry: JsonObject) -> tuple[str, bool]:
     return (text if isinstance(text, str) else ""), kind == "reasoning.summary"
 
 
-def without_text(entry: JsonObject, start: int, end: int) -> JsonObject:
-    """An entry for a client that has its text in a plain field, from ``start`` to ``end``: the entry's state, and that place."""
+def with_text(echo: Echo, text: str) -> Echo:
+    """The state of reasoning together with its text, for a client that has the text in a plain field only: a provider refuses state
+    without the text that it belongs to, or with another one."""
+    return Echo(echo.provider, {"reasoning": text, "echo": echo.data})
+
+
+def apart(packed: Echo) -> tuple[Echo, str]:
+    """The state and the text that ``with_text`` joined; no text for any other state."""
+    match packed.data:
+        case {"reasoning": str(text), "echo": dict(data)}:
+            return Echo(packed.provider, data), text
+    return packed, ""
+
+
+def without_texts(entries: list[JsonObject], provider: str) -> list[JsonObject]:
+    """A provider's own entries for such a client, and one more that has their texts. None if they are nothing but texts."""
+    if all(value is None or name in _BARE for entry in entries for name, value in entry.items()):
+        return []
+    texts = [shown(entry)[0] for entry in entries]
+    if not any(texts):
+        return entries
+    bare = [_without_text(entry) if text else entry for entry, text in zip(entries, texts, strict=True)]
+    return [*bare, {"type": "reasoning.encrypted", "data": pack(Echo(provider, {"texts": texts}))}]
+
+
+def _without_text(entry: JsonObject) -> JsonObject:
     state = {name: value for name, value in entry.items() if name not in ("text", "summary")}
-    empty = {"summary": ""} if entry.get("type") == "reasoning.summary" else {}  # strict clients demand it
-    return {**state, **empty, "start_index": start, "end_index": end}
+    return {**state, "summary": ""} if entry.get("type") == "reasoning.summary" else state  # strict clients demand a summary
 
 
-def without_texts(entries: Iterable[JsonObject], start: int) -> Iterator[JsonObject]:
-    """A provider's own entries for such a client; their text begins at ``start``. Entries without state are left out."""
-    for entry in entries:
-        text, _ = shown(entry)
-        if not text:
-            yield entry
-            continue
-        end = start + len(text)
-        if any(value is not None for name, value in entry.items() if name not in ("type", "index", "text", "summary")):
-            yield without_text(entry, start, end)
-        start = end
+def with_texts(entries: list[JsonObject], state: JsonObject) -> list[JsonObject]:
+    """The provider's own entries as they were before ``without_texts``. ``state`` is that of the last one."""
+    texts = state.get("texts")
+    if not isinstance(texts, list) or len(texts) > len(entries):
+        return entries
+    begin = len(entries) - len(texts)
+    filled = zip(entries[begin:], texts, strict=True)
+    return [
+        *entries[:begin],
+        *({**entry, _TEXT_OF.get(str(entry.get("type")), "text"): text} if text else entry for entry, text in filled),
+    ]
+
+
+def signed(echo: Echo, text: str, summary: bool) -> JsonObject:
+    """An entry with the state of reasoning, for such a client."""
+    kind: JsonObject = {"type": "reasoning.summary", "summary": ""} if summary else {"type": "reasoning.text"}
+    return {**kind, "signature": pack(with_text(echo, text))}
 
 
 def our_summary(text: str, index: int) -> JsonObject:
@@ -51,18 +78,8 @@ def our_summary(text: str, index: int) -> JsonObject:
     return {"type": "reasoning.summary", "summary": text, "id": f"{_OUR_SUMMARY}{index}", "index": index}
 
 
-def with_text(entry: JsonObject, plain: str) -> JsonObject | None:
-    """The entry as it was before ``without_text``, from a client's plain field. None if the client changed that text, because a
-    state with another text is refused by its provider, and None for a summary of ours."""
-    if str(entry.get("id")).startswith(_OUR_SUMMARY):
-        return None
-    start, end = (entry.get(name) for name in _PLACE)
-    if not isinstance(start, int) or not isinstance(end, int):
-        return entry
-    if not 0 <= start <= end <= len(plain):
-        return None
-    rest = {name: value for name, value in entry.items() if name not in _PLACE}
-    return {**rest, _TEXT_OF[str(entry.get("type"))]: plain[start:end]} if entry.get("type") in SHOWN else rest
+def is_our_summary(entry: JsonObject) -> bool:
+    return str(entry.get("id")).startswith(_OUR_SUMMARY)
 
 
 class ReasoningDetails:

@@ -22,7 +22,7 @@ from ..echo import unpack
 from ..fields import Fields, named_part
 from ..media import data_url, media_from_url
 from ..tool_results import split_results
-from .details import with_text
+from .details import apart, is_our_summary, with_texts
 
 DIALECT = "openai_chat"
 _TEXT_ROLES = ("system", "developer", "user", "assistant")
@@ -111,21 +111,24 @@ def _parse_call(call: Fields) -> ToolCallPart:
 
 def _parse_reasoning(fields: Fields) -> list[Part]:
     """``reasoning_details`` if there are any, else the plain text. Clients return either, or both."""
+    details = fields.take("reasoning_details", list, [])
     plain = {field: fields.take(field, str) for field in ("reasoning_content", "reasoning")}
-    text = plain["reasoning_content"] or plain["reasoning"] or ""
-    given = fields.take("reasoning_details", list, [])
-    details = [entry for entry in (with_text(entry, text) if isinstance(entry, dict) else entry for entry in given) if entry]
     parts: list[Part] = []
     own: list[JsonObject] = []
     for entry in details:
-        if not isinstance(entry, dict):
+        if not isinstance(entry, dict) or is_our_summary(entry):
             continue
         packed = unpack(str(entry.get("signature") or entry.get("data") or ""))
         if packed is None:
             own.append(entry)
             continue
-        text = entry.get("text") or entry.get("summary") or ""
-        parts.append(ReasoningPart(text, "summary" in entry, entry.get("type") == "reasoning.encrypted", packed))
+        if "texts" in packed.data:
+            own = with_texts(own, packed.data)
+            continue
+        packed, beside = apart(packed)
+        text = entry.get("text") or entry.get("summary") or beside
+        summary, hidden = entry.get("type") == "reasoning.summary", entry.get("type") == "reasoning.encrypted"
+        parts.append(ReasoningPart(text, summary, hidden, packed))
     if own:
         text = "".join(str(entry.get("text") or entry.get("summary") or "") for entry in own)
         parts.append(ReasoningPart(text, redacted=not text, echo=Echo(DIALECT, {"reasoning_details": own})))

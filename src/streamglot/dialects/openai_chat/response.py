@@ -8,7 +8,7 @@ from ...messages import MediaPart, ReasoningField, ReasoningPart, RefusalPart, R
 from ...stages.steps import with_step_breaks
 from ..counts import completion_usage
 from ..echo import pack
-from .details import our_summary, without_text, without_texts
+from .details import our_summary, signed, without_texts
 from .reader import ChatReader
 from .wire import FINISH_OF, error_body
 
@@ -131,21 +131,20 @@ def _add_reasoning(message: JsonObject, thoughts: list[ReasoningPart], field: Re
             dict.fromkeys(("reasoning", "reasoning_content") if field == "all" else () if in_details else (field,), text)
         )
     details: list[JsonObject] = []
-    end = 0
     for part in thoughts:
         echo = part.echo
-        start, end = end, end + len(part.text)
         own = echo.data.get("reasoning_details") if echo is not None and echo.provider == ChatReader.dialect else None
-        if isinstance(own, list):
-            details += own if in_details else without_texts(own, start)
+        if echo is not None and isinstance(own, list):
+            details += own if in_details else without_texts(own, echo.provider)
             continue
-        signature: JsonObject = {} if echo is None or "field" in echo.data else {"signature": pack(echo)}
+        if echo is not None and "field" in echo.data:
+            echo = None
         kind, name = ("reasoning.summary", "summary") if part.summary else ("reasoning.text", "text")
-        if signature and not part.text:
-            details.append({"type": "reasoning.encrypted", "data": signature["signature"]})
+        if echo is not None and not part.text:
+            details.append({"type": "reasoning.encrypted", "data": pack(echo)})
         elif in_details:
-            details.append({"type": kind, name: part.text, **signature})
-        elif signature:
-            details.append(without_text({"type": kind, **signature}, start, end))
+            details.append({"type": kind, name: part.text, **({} if echo is None else {"signature": pack(echo)})})
+        elif echo is not None:
+            details.append(signed(echo, part.text, part.summary))
     if details:
         message["reasoning_details"] = [{**entry, "index": index} for index, entry in enumerate(details)]

@@ -33,7 +33,7 @@ from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
 from ..echo import pack
 from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
-from .details import SHOWN, our_summary, without_text, without_texts
+from .details import SHOWN, our_summary, signed, without_texts
 from .wire import FINISH_OF, error_body
 
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
@@ -180,8 +180,8 @@ class _ChoiceWriter:
         self._detail_open = False
         self._summary = False
         self._plain = writer._reasoning_field.encode() if writer._reasoning_field in ("reasoning", "reasoning_content") else b""
-        self._reasoning_chars = 0
-        self._block_start = 0
+        self._said: list[str] = []
+        """The reasoning of the open block, if the client gets it in a plain field."""
         self._annotations: list[JsonObject] = []
         self._images = 0
         self._audio_id = ""
@@ -238,15 +238,15 @@ class _ChoiceWriter:
     def _reasoning_start(self, event: ReasoningStart) -> None:
         self._summary = event.summary
         self._detail_open = False
-        self._block_start = self._reasoning_chars
+        self._said.clear()
 
     def _reasoning(self, event: ReasoningDelta) -> None:
         if self._writer.strict:
             self._writer.lose(event)
             return
         piece = encode(event.text)
-        self._reasoning_chars += len(event.text)
         if self._plain:
+            self._said.append(event.text)
             self._write(b'"%b":%b' % (self._plain, piece))
             return
         self._detail_open = True
@@ -263,7 +263,7 @@ class _ChoiceWriter:
                 self._echo(event.echo)
         elif event.redacted:
             self._writer.lose(event)
-        self._block_start = self._reasoning_chars
+        self._said.clear()
         if self._detail_open:
             self._details += 1
             self._detail_open = False
@@ -279,8 +279,8 @@ class _ChoiceWriter:
     def _own_details(self, entries: list[JsonObject]) -> None:
         """Writes the provider's own entries. Text that was streamed already is not repeated, only its state is written."""
         if self._plain:
-            for placed in without_texts(entries, self._block_start):
-                self._detail(placed)
+            for entry in without_texts(entries, self._writer.dialect):
+                self._detail(entry)
             return
         for entry in entries:
             detail = dict(entry)
@@ -309,8 +309,8 @@ class _ChoiceWriter:
         if self._detail_open:  # continues the entry of the text
             entry = {"type": kind, "signature": pack(echo), "index": self._details}
             self._write(b'"reasoning_details":' + encode([entry]))
-        elif self._reasoning_chars > self._block_start:
-            self._detail(without_text({"type": kind, "signature": pack(echo)}, self._block_start, self._reasoning_chars))
+        elif self._said:
+            self._detail(signed(echo, "".join(self._said), self._summary))
         else:
             self._detail({"type": "reasoning.encrypted", "data": pack(echo)})
 
