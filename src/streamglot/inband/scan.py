@@ -264,15 +264,15 @@ class Source:
                 return space, best
             yield
 
-    def ahead(self, words: Iterable[str]) -> Generator[None, None, bool]:
-        """Whether one of these words or the end of the text follows, after white space. Reads nothing."""
+    def ahead(self, words: Iterable[str], or_end: bool = True) -> Generator[None, None, bool]:
+        """Whether one of these words or (``or_end``) the end of the text follows, after white space. Reads nothing."""
         words = tuple(words)
         while True:
             start, undecided = self._blank()
             rest = self.text[start : start + NAME_CHARS]
             if start - self.at > MAX_SPACE_CHARS:
                 return False
-            if rest.startswith(words) or (not rest and self.closed):
+            if rest.startswith(words) or (or_end and not rest and self.closed):
                 return True
             if self.closed or (rest and not undecided and not any(word.startswith(rest) for word in words)):
                 return False

@@ -357,6 +357,8 @@ class Elements(Engine):
             writer = ValueWriter(reader.arguments, types, "string", False)
             yield from feeding(writer, self._value(reader, writer))
             count += 1
+        if (yield from source.ahead(())) and source.cut:
+            raise Cut("the text ended inside a section")
         if count:
             reader.arguments("}")
         reader.end()

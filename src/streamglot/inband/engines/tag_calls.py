@@ -120,6 +120,8 @@ class NestedTags(Engine):
             yield from self._element(reader, key, reader.declared.properties(name).get(key), root)
             reader.commit()
             count += 1
+        if (yield from source.ahead(())) and source.cut:
+            raise Cut("the text ended inside a section")
         if count:
             reader.arguments("}")
         reader.end()

@@ -7,7 +7,8 @@ The grammar, with the mistakes that models make::
     parameter = parameter_open name ">" value [parameter_close]
     pairs     = call_open name {key_open name key_close value_open value value_close} [call_close]
 
-``xml_values.py`` says where a value ends. A call without its end tag ends with its section, or where text follows its parameters.
+``xml_values.py`` says where a value ends. A call without its end tag ends with its section, or where the next call begins. At the
+end of the text at most one of the end tags of a call may be missing, and none if the model was stopped: its value may be cut.
 A parameter that is given twice breaks the call: the first value cannot be taken back, and nobody knows which one was meant.
 """
 
@@ -152,7 +153,8 @@ class XmlCalls(Engine):
             source.give_back(mark)
         count = 0
         while not ended:
-            space, escape = (yield from source.behind_space(("\\n",))) if self._pairs else ("", "")
+            if self._pairs:
+                yield from source.spaced(("\\n",))
             mark = yield from source.spaced(self._after_value)
             if mark in self._parameter:
                 gained = yield from self._parameter_of(reader, name, count, parameters)
@@ -163,15 +165,14 @@ class XmlCalls(Engine):
                 # The end tag is missing: the section ends, or the next call begins.
                 source.give_back(mark)
                 ended = True
-            elif (yield from source.ahead(())) and (source.cut or not count):
-                raise Cut("the text ended inside a call")
-            elif not count:
-                raise Malformed("text before the parameters")
-            else:
-                self._refuse_half_tag(source)
-                # The end tag was a stop sequence, or omitted: all parameters are complete, and what follows is text.
-                source.give_back(space + escape)
+            elif parameters.ended:
                 ended = True
+            elif (yield from source.ahead(())):
+                raise Cut("the text ended inside a call")
+            else:
+                raise Malformed("a call does not end" if count else "text before the parameters")
+        if not parameters.ended:
+            yield from self._refuse_cut(source, (mark not in self._call_end) + parameters.unended, inside)
         if count > 0:
             reader.arguments("}")
         elif not count and parameters.given:
@@ -260,12 +261,19 @@ class XmlCalls(Engine):
         yield from feeding(writer, self._values.read(source, writer.feed, parameters))
         return 1
 
-    def _refuse_half_tag(self, source: Source) -> None:
-        """Raises Cut if only the beginning of a tag that may follow a value remains of the text."""
-        rest = source.text[source.at :].strip()
-        if source.closed and rest and any(word.startswith(rest) for word in self._after_value):
-            source.skip(len(source.text))
-            raise Cut("the text ended inside a tag")
+    def _refuse_cut(self, source: Source, missing: int, inside: bool) -> Wait:
+        """Raises Cut if the text ends behind a call, and this end may be a part of a value that was cut: an end tag is missing. A
+        model that ended its answer itself may have omitted one. ``missing``: the end tags that the call lacks. ``inside``: that
+        of its section follows."""
+        space = word = ""
+        if missing:
+            space, word = yield from source.behind_space(self._section_end)
+        elif not inside or not (yield from source.ahead(())):
+            return
+        missing += inside and not word
+        if (yield from source.ahead(())) and (source.cut or missing > 1):
+            raise Cut("the text ended inside a call")
+        source.give_back(space + word)
 
     def _wrapped(self, reader: CallReader, key: str, untyped: str, parameters: Parameters) -> Generator[None, None, int]:
         """All arguments as JSON in one parameter that the tool does not have."""

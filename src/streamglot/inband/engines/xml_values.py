@@ -1,11 +1,13 @@
 """The values of parameters that are raw text between tags, and the parameters that may follow them.
 
 A closing tag counts only if something follows that may follow it, because values contain closing tags too. If text follows it, or
-the end of a call, that tag waits: a later closing tag that counts makes it a part of the value. If none comes, the value ended at
-the first tag that waited, and the text after it stands after the call.
+the end of a call, that tag waits: a later closing tag that counts makes it a part of the value. If the end of the call counts
+instead, the value ended at the first tag that waited, and the text after it stands after the call. If the text ends first, the
+value was cut.
 
 A value without its closing tag ends at the next parameter or at the end of the call. The next parameter is one that the tool has
-and that was not given yet. If the tool may have others, it is also one of any other name on a line of its own.
+and that was not given yet. If the tool may have others, it is also one of any other name on a line of its own. The end of the call
+is one only if something follows that may follow a call: at the end of the text it may be a part of a value that was cut.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ def head_of(header: str) -> tuple[str, str]:
 
 
 class Parameters:
-    """The parameters of one call. ``known``: those of the tool. ``closed``: it has no others. ``given``: those that were read."""
+    """The parameters of one call. ``known``: those of the tool. ``closed``: it has no others. ``given``: those that were read.
+    ``unended``: the value of the last one had no closing tag. ``ended``: it had one, and text stands between it and the end of
+    the call."""
 
-    __slots__ = ("closed", "given", "known")
+    __slots__ = ("closed", "ended", "given", "known", "unended")
 
     def __init__(self, declared: Declared, name: str) -> None:
         schema = declared.schemas.get(name) or {}
@@ -45,6 +49,7 @@ class Parameters:
         self.known = declared.properties(name)
         self.closed = bool(self.known) and others is not True and not isinstance(others, Mapping)
         self.given: set[str] = set()
+        self.unended = self.ended = False
 
     def give(self, key: str) -> None:
         """Notes that this parameter was given. It can be given once."""
@@ -84,6 +89,7 @@ class XmlValues:
     def read(self, source: Source, sink: Sink, parameters: Parameters) -> Generator[None, None, bool]:
         """Reads a value up to its end. Returns whether it had a closing tag."""
         last = ""
+        parameters.unended = False
         inner = 0  # tags of parameters inside the value that were not closed
         waiting: list[str] = []
         size = 0
@@ -110,6 +116,7 @@ class XmlValues:
         def end_at_first() -> bool:
             # The first tag that waited is the end of the value.
             closed = waiting[0] == self._closing
+            parameters.unended, parameters.ended = not closed, closed
             source.give_back("".join(waiting[closed:]))
             return closed
 
@@ -122,8 +129,6 @@ class XmlValues:
         while True:
             mark = yield from source.stream(self._markers, note)
             if not mark:
-                if waiting and not source.cut:
-                    return end_at_first()
                 release()
                 raise Cut("the text ended inside a value")
             if mark in self._parameter:
@@ -142,7 +147,7 @@ class XmlValues:
                     release()
                     return True
                 inner -= inner > 0
-            elif (yield from source.ahead(self._after_call)):
+            elif (yield from source.ahead(self._after_call, or_end=False)):
                 waiting.append(mark)
                 return end_at_first()
             if waiting:
