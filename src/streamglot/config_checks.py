@@ -88,6 +88,12 @@ def _check_upstream(name: str, upstream: Upstream) -> None:
     if upstream.ca_file:
         _check_certificates(f"upstreams.{name}.ca_file", upstream.ca_file)
     find_format(upstream.inband)
+    for setting in ("thinking", "calls"):
+        for pair in getattr(upstream.markers, setting):
+            if not all(word.strip() for word in pair) or pair[0] == pair[1]:
+                raise ConfigError(
+                    f"upstreams.{name}.markers.{setting} has {excerpt(pair)}: write two different markers, what stands before and after"
+                )
 
 
 def _check_certificates(setting: str, file: str) -> None:

@@ -65,7 +65,7 @@ def put_together(events: Iterable[BareEvent]) -> dict[str, Any]:
     return found
 
 
-def read(pieces: str | list[str], format: str, tools: Any = (WEATHER,), **more: Any) -> dict[str, Any]:
+def read(pieces: str | list[str], format: Any, tools: Any = (WEATHER,), **more: Any) -> dict[str, Any]:
     events = parse_text(pieces, format, tools, **more)
     check(events)
     return put_together(events)
@@ -81,11 +81,19 @@ def cut(text: str, seed: int) -> list[str]:
     return pieces
 
 
-def read_all_ways(text: str, format: str, tools: Any = (WEATHER,), **more: Any) -> dict[str, Any]:
+def read_all_ways(text: str, format: Any, tools: Any = (WEATHER,), **more: Any) -> dict[str, Any]:
     """The reading, which must be the same whole, character by character and in random splits."""
     whole = read(text, format, tools, **more)
     for pieces in (list(text), cut(text, 1), cut(text, 2)):
         assert read(pieces, format, tools, **more) == whole
+    return whole
+
+
+def at_every_place(text: str, format: Any, tools: Any = (WEATHER,)) -> dict[str, Any]:
+    """The reading, which must be the same wherever the text is cut in two, and character by character."""
+    whole = read_all_ways(text, format, tools)
+    for place in range(1, len(text)):
+        assert read([text[:place], text[place:]], format, tools) == whole, place
     return whole
 
 

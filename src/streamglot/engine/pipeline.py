@@ -12,12 +12,12 @@ from ..dialects import dialect
 from ..dialects.custom_tools import CustomCalls, as_function, with_functions_only
 from ..errors import Unsupported
 from ..events import Event
-from ..inband import Format, as_prompt, find_format, inband
+from ..inband import FORMATS, Format, OwnMarkers, as_prompt, find_format, format_for_model, inband, with_markers
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..stages import PerChoice, UniqueCallIds
 from ..upstream import Upstream
-from ..upstream.providers import abilities_of
+from ..upstream.providers import abilities_of, is_at_provider
 from .kept import KeptState
 
 MODELS = 1024
@@ -28,16 +28,20 @@ TAGS_ALONE = "think_generic"
 
 
 @lru_cache(MODELS)
-def format_of(name: str, model: str) -> Format | None:
-    """Returns the notation to look for in a model's text; None if there is none."""
+def format_of(name: str, model: str, own: OwnMarkers = OwnMarkers(), tools: bool = False) -> Format | None:
+    """Returns the notation to look for in a model's text; None if there is none. For an unknown model that has ``tools`` these are
+    the common ones."""
     found = find_format(name, model)
-    return None if found is find_format("none") else found
+    if tools and name == "auto" and format_for_model(model) is None:
+        found = FORMATS["any"]
+    return with_markers(None if found is FORMATS["none"] else found, own)
 
 
-def notation_of(upstream: Upstream, model: str) -> Format | None:
+def notation_of(upstream: Upstream, model: str, tools: bool = False) -> Format | None:
     """Returns the notation to look for in the text of an upstream's model: the configured one, else that of its dialect, else that
     of the model."""
-    return format_of((dialect(upstream.dialect).calls_in_text if upstream.inband == "auto" else "") or upstream.inband, model)
+    own = dialect(upstream.dialect).calls_in_text if upstream.inband == "auto" else ""
+    return format_of(own or upstream.inband, model, upstream.markers, tools)
 
 
 def gets_tools_as_text(upstream: Upstream) -> bool:
@@ -77,6 +81,8 @@ def _enables_thinking(flag: JsonValue) -> bool:
 class Pipeline:
     """The reader, the in-band parser, and unique call ids. ``call_prefix`` is unique to this exchange.
 
+    ``notation`` is the name of the notation that is looked for in the text.
+
     With ``inband = "auto"`` a server that reports that it has parsed its text is trusted: reasoning then starts only at its
     opening tag, and calls are looked for only if tools were declared. A format that the configuration names is always applied.
     """
@@ -87,9 +93,11 @@ class Pipeline:
         self._reader.comments = False  # no policy sees a comment, and an upstream may repeat its key in one
         self._boxes: list[PerChoice] = []
         emulated = emulated_tools(upstream, request)
-        found, guessed = notation_of(upstream, model), upstream.inband == "auto"
+        unparsed = bool(request.tools) and not is_at_provider(upstream.base_url)
+        found, guessed = notation_of(upstream, model, unparsed), upstream.inband == "auto"
         if found is None and guessed and _enables_thinking(_thinking_flag(request, upstream.dialect)):
             found = format_of(TAGS_ALONE, "")
+        self.notation = found.name if found is not None else ""
         calls = bool(request.tools) or not guessed
         ids = UniqueCallIds(call_prefix)
         ids.request(request)

@@ -38,7 +38,7 @@ from ..upstream.secrets import HIDDEN, SecretMask, shown_url
 from .conversation import ConversationState, SentRequest
 from .exchange import Passthrough
 from .limiter import ConcurrencyLimit
-from .pipeline import Pipeline, notation_of, with_tools_as_text
+from .pipeline import Pipeline, with_tools_as_text
 from .record import ExchangeRecord, UpstreamWait
 from .trace import AttemptTrace
 from .upstream_stream import ErrorContext, UpstreamStream
@@ -235,7 +235,7 @@ class UpstreamRequest:
             last_text = outgoing.messages[-1].text if outgoing.messages else ""
             if self._conversation is not None and self._conversation.sent is not None:
                 place_of_file = upstream.base_url or f"{SCHEME}scripted"
-                self._conversation.sent(sent_request(candidate, place_of_file, {}, b"null", [], ()))
+                self._conversation.sent(sent_request(candidate, place_of_file, {}, b"null", [], (), pipeline.notation))
             return open_replay(upstream, candidate.model, last_text), pipeline, []
         wire = dialect(upstream.dialect)
         if wire.keeps_conversation:
@@ -265,7 +265,8 @@ class UpstreamRequest:
         }
         if self._conversation is not None and self._conversation.sent is not None:
             secrets = ErrorContext(candidate, self._record.request_id, key).secrets()
-            self._conversation.sent(sent_request(candidate, place.url, headers, body, built.dropped, secrets))
+            notation = pipeline.notation
+            self._conversation.sent(sent_request(candidate, place.url, headers, body, built.dropped, secrets, notation))
         whole_post = self._pool.whole_post
         if whole_post is not None and not outgoing.stream and whole_post.merges(upstream):
             answer = await whole_post(upstream, place.url, headers, built.body, self._record.key or self._passthrough.key)
@@ -355,12 +356,17 @@ class WholePost(Protocol):
 
 
 def sent_request(
-    candidate: Candidate, url: str, headers: Mapping[str, str], body: bytes, dropped: list[str], secrets: Iterable[str]
+    candidate: Candidate,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    dropped: list[str],
+    secrets: Iterable[str],
+    notation: str,
 ) -> SentRequest:
     """Returns the request as it may be recorded: without header values that may be secret, and without known secrets."""
     upstream, mask = candidate.upstream, SecretMask(secrets)
     shown = {name: value if name.lower().endswith(SHOWN_HEADERS) else HIDDEN for name, value in headers.items()}
-    found = notation_of(upstream, candidate.model)
     return SentRequest(
         upstream=upstream.name,
         dialect=upstream.dialect,
@@ -368,7 +374,7 @@ def sent_request(
         url=shown_url(url),
         headers=shown,
         body=msgspec.Raw(mask.feed(body) + mask.close()),
-        inband=found.name if found is not None else "",
+        inband=notation,
         dropped=dropped,
     )
 

@@ -14,7 +14,7 @@ from .box import InBand, Tools
 from .emitter import DEFAULT_BUFFERING, Buffering
 from .format import Format
 from .formats import FORMATS
-from .profiles import PROFILES, find_format, format_for_model
+from .profiles import PROFILES, OwnMarkers, find_format, format_for_model, with_markers
 from .prompt import as_prompt
 
 __all__ = [
@@ -24,11 +24,13 @@ __all__ = [
     "Buffering",
     "Format",
     "InBand",
+    "OwnMarkers",
     "as_prompt",
     "find_format",
     "format_for_model",
     "inband",
     "parse_text",
+    "with_markers",
 ]
 
 

@@ -78,7 +78,7 @@ class Emitter:
         self._thinking = False
         """``space`` belongs to the reasoning and ``_other_space`` to the text, or the other way round."""
         self._other_space = ""
-        self._any_text = False
+        self.any_text = False
         self._any_thought = False
         self._after_thought = False
         """Reasoning has ended, and no text has begun since."""
@@ -89,7 +89,7 @@ class Emitter:
         if self.open != "text":
             if self._thinking:
                 self.end_reasoning()
-            if self._after_thought and not self._any_text:
+            if self._after_thought and not self.any_text:
                 piece = (self.space + piece).lstrip("\r\n")
                 self.space = ""
             if not piece:
@@ -103,14 +103,14 @@ class Emitter:
         if self.open != "text":
             self.out.append(TextStart())
             self.open = "text"
-            self._any_text = True
+            self.any_text = True
             self._after_thought = False
         self._put("text", self.space + kept if self.space else kept)
         self.space = piece[len(kept) :]
 
     def skip_lead(self) -> None:
         """Handles a closing tag without its reasoning: white space around it is not text if no text came before."""
-        if not self._any_text:
+        if not self.any_text:
             self.space = ""
             self._after_thought = True
 
@@ -121,7 +121,7 @@ class Emitter:
             self._put("text", self.space)
             self.space = ""
         self.end_text()
-        if not self._any_text:
+        if not self.any_text:
             self.space = ""
         self.space, self._other_space = self._other_space, self.space
         self._thinking = True
@@ -214,7 +214,7 @@ class Emitter:
             self._put("text", self.space)
         self._end_with(echo, complete)
         self.space = self._other_space = ""
-        self._any_text = self._any_thought = self._after_thought = False
+        self.any_text = self._any_thought = self._after_thought = False
 
     def _end_with(self, echo: Echo | None, complete: bool) -> None:
         if echo is not None and self.open != "text":

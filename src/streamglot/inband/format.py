@@ -13,7 +13,7 @@ class Format(Struct, frozen=True):
 
     ``untouched``: the text is passed on unchanged. ``any_name``: undeclared tools may be called too, because the tokens of the
     notation cannot mean anything else: the code that runs the tools can tell the model that there is no such tool, a reader of
-    leaked tokens cannot.
+    leaked tokens cannot. ``only_declared``: without declared tools nothing is a call.
     """
 
     name: str
@@ -23,6 +23,7 @@ class Format(Struct, frozen=True):
     drop: tuple[str, ...] = ()
     untouched: bool = False
     any_name: bool = False
+    only_declared: bool = False
 
     def write(self, calls: list[Call]) -> str:
         """The calls in this notation, as the model itself would write them."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .engines.channels import SkipTo
-from .engines.json_calls import JsonCalls
+from .engines.json_calls import FencedJson, JsonCalls, WholeJson
 from .engines.named_json import LineNamed, PrefixedJson, SectionCalls, TaggedJson
 from .engines.python_calls import DottedCalls, PythonCalls
 from .format import Format
 from .tagged_formats import TAGGED_ROWS, pairs
-from .think import HYBRID, PREFILLED, Think
+from .think import COMMON, HYBRID, PREFILLED, Think
 
 _TOOL_CALL = JsonCalls("<tool_call>", end=("</tool_call>",))
 _TOOL_CALLS = JsonCalls("<tool_calls>", end=("</tool_calls>",), array=True)
@@ -176,6 +176,13 @@ _ROWS = (
     Format("xlam", f"[{_CALL}]", (_BARE_ARRAY, _FENCED, JsonCalls("[TOOL_CALLS]"), _TOOL_CALL)),
     Format("json_array", f"[{_CALL}]", (_BARE_ARRAY, _BARE)),
     Format("generic_json", _CALL, (_BARE, _BARE_ARRAY, _FENCED)),
+    Format(
+        "any",
+        f"<tool_call>{_CALL}</tool_call>",
+        (_TOOL_CALL, _FUNCTION_TAG, _PREFIXED, WholeJson(), FencedJson()),
+        COMMON,
+        only_declared=True,
+    ),
     # a header with the name, followed by JSON
     Format(
         "mistral",

@@ -97,6 +97,7 @@ GRAMMARS: dict[str, str] = {
     "hermes": _TOOL_CALL,
     "hermes_loose": "calls = { call / ( ws | ws ';' ws ) } ;" + _JSON_CALL,
     "granite4": _TOOL_CALL,
+    "any": _TOOL_CALL,
     "reka_edge": _TOOL_CALL,
     "ernie45": _TOOL_CALL,
     "longcat": _marked("'<longcat_tool_call>'", "~'</longcat_tool_call>'"),

@@ -7,18 +7,32 @@ models writes the opening tag of the reasoning, if that differs from the format'
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from msgspec import Struct, structs
 
 from ..errors import ConfigError, excerpt
+from .engines.json_calls import JsonCalls
 from .format import Format
 from .formats import FORMATS
+from .think import COMMON, Think
 
 
 class Profile(Struct, frozen=True):
+    """``tags``: these models also write the other common tags of reasoning."""
+
     pattern: str
     format: str
     starts: bool | None = None
+    tags: bool = False
+
+
+class OwnMarkers(Struct, frozen=True, forbid_unknown_fields=True):
+    """Markers of your own model, as pairs of what stands before and after: ``thinking`` around its reasoning, ``calls`` around a
+    tool call in JSON. They count in addition to those of its notation."""
+
+    thinking: tuple[tuple[str, str], ...] = ()
+    calls: tuple[tuple[str, str], ...] = ()
 
 
 PROFILES = tuple(
@@ -27,12 +41,10 @@ PROFILES = tuple(
         ("*deepseek*v4*", "deepseek_v4"),
         ("*deepseek*v3.2*", "deepseek_v32"),
         ("*deepseek*v3.1*", "deepseek_v31"),
-        ("*deepseek-r1*distill*", "deepseek_r1_tools"),
-        ("deepseek-r1*", "deepseek_r1_tools"),
-        ("*deepseek-r1*", "deepseek_r1_tools"),
+        ("*deepseek-r1*", "deepseek_r1_tools", True, True),
         ("*deepseek*v3*", "deepseek_v3"),
         ("*deepseek*", "deepseek_v31", False),
-        ("qwq-*", "hermes", True),
+        ("*qwq*", "hermes", True, True),
         ("*qwen2.5-coder*", "hermes_loose"),
         ("*qwen3*coder*", "qwen3_coder", False),
         ("*qwen3.5*", "qwen3_coder"),
@@ -124,11 +136,29 @@ def format_for_model(model: str) -> Format | None:
     name = model.lower().rsplit("/", 1)[-1].split("@", 1)[0]
     for profile in PROFILES:
         if fnmatchcase(name, profile.pattern):
-            row = FORMATS[profile.format]
-            if profile.starts is None or profile.starts == row.think.starts:
-                return row
-            return structs.replace(row, think=structs.replace(row.think, starts=profile.starts))
+            return _row(profile)
     return None
+
+
+@lru_cache(len(PROFILES))
+def _row(profile: Profile) -> Format:
+    row = FORMATS[profile.format]
+    think = row.think if not profile.tags else structs.replace(COMMON, prefilled=row.think.prefilled)
+    if profile.starts is not None:
+        think = structs.replace(think, starts=profile.starts)
+    return row if think == row.think else structs.replace(row, think=think)
+
+
+def with_markers(row: Format | None, own: OwnMarkers) -> Format | None:
+    """The row with these markers. None stands for a model without a notation."""
+    if own == OwnMarkers():
+        return row
+    base = row or Format("own", "", (), Think((), ()))
+    before, behind = tuple(pair[0] for pair in own.thinking), tuple(pair[1] for pair in own.thinking)
+    think = structs.replace(base.think, openers=(*base.think.openers, *before), closers=(*base.think.closers, *behind))
+    return structs.replace(
+        base, engines=(*base.engines, *(JsonCalls(opener, end=(closer,)) for opener, closer in own.calls)), think=think
+    )
 
 
 def find_format(format: str | Format, model: str = "") -> Format:

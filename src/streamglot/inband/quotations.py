@@ -36,9 +36,11 @@ _BEFORE_STRINGS = ("{", "[", "=")
 class Mode:
     """The markers that apply while the text is of one kind. ``droppable``: those that are dropped at the end of the answer."""
 
-    def __init__(self, engines: dict[str, Engine], words: tuple[str, ...], droppable: tuple[str, ...]) -> None:
+    def __init__(
+        self, engines: dict[str, Engine], words: tuple[str, ...], droppable: tuple[str, ...], folded: tuple[str, ...] = ()
+    ) -> None:
         self.engines = engines
-        self.markers = markers_of((*engines, *words))
+        self.markers = markers_of((*engines, *words), folded)
         self.droppable = droppable
 
 

@@ -62,6 +62,11 @@ class CallReader:
         """Whether no text stands on the current line: text that passed by, not text that the current engine has read."""
         return self._emitter.open != "text" or "\n" in self._emitter.space
 
+    @property
+    def nothing_before(self) -> bool:
+        """Whether the answer has neither text nor calls so far."""
+        return not (self._emitter.any_text or self._emitter.found)
+
     def name(self, written: str) -> str:
         """The declared tool of this name. Raises Malformed if there is none, unless the format allows any name."""
         name = self.declared.resolve(written)

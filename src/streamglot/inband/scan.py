@@ -53,14 +53,17 @@ class Unrelated(Malformed):
 
 
 class Markers:
-    """A set of markers: finds the next one, and whether the end of the text may be the beginning of one."""
+    """A set of markers: finds the next one, and whether the end of the text may be the beginning of one. ``folded``: those of them
+    that count in any case; they are in lower case and begin with a bracket."""
 
-    __slots__ = ("first", "longest", "pattern", "words")
+    __slots__ = ("first", "folded", "longest", "pattern", "words")
 
-    def __init__(self, words: Iterable[str]) -> None:
+    def __init__(self, words: Iterable[str], folded: Iterable[str] = ()) -> None:
         self.words = tuple(sorted(set(words), key=lambda word: (-len(word), word)))
+        self.folded = tuple(folded)
         self.longest = max(map(len, self.words), default=0)
-        self.pattern = re.compile("|".join(map(re.escape, self.words)) or r"(?!)")
+        forms = (f"(?i:{re.escape(word)})" if word in self.folded else re.escape(word) for word in self.words)
+        self.pattern = re.compile("|".join(forms) or r"(?!)")
         heads = "".join(sorted({re.escape(word[0]) for word in self.words}))
         self.first = re.compile(f"[{heads}]" if heads else r"(?!)")
 
@@ -72,6 +75,8 @@ class Markers:
             for word in self.words:
                 if word.startswith(rest):
                     return found.start()
+            if self.folded and any(word.startswith(rest.lower()) for word in self.folded):
+                return found.start()
         return size
 
     def undecided(self, text: str, position: int) -> bool:
@@ -84,9 +89,9 @@ class Markers:
 
 
 @lru_cache(maxsize=1024)
-def markers_of(words: tuple[str, ...]) -> Markers:
+def markers_of(words: tuple[str, ...], folded: tuple[str, ...] = ()) -> Markers:
     """The set of these markers. Streams with the same format and tools share it."""
-    return Markers(words)
+    return Markers(words, folded)
 
 
 class Source:

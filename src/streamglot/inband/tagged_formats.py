@@ -238,6 +238,7 @@ TAGGED_ROWS = (
             ("<think>", "<thinking>", "<reasoning>", "<thought>", "<reason>"),
             ("</think>", "</thinking>", "</reasoning>", "</thought>", "</reason>"),
             prefilled=True,
+            any_case=True,
         ),
     ),
     Format("kimi_vl_think", "◁think▷I think.◁/think▷It is sunny.", (), Think(("◁think▷",), ("◁/think▷",))),

@@ -32,6 +32,15 @@ MAX_PIECE_CHARS = 65_536
 _Read = Callable[[CallReader, str], Wait]
 
 
+class _AnyCase(frozenset[str]):
+    """Words in lower case that count in any case."""
+
+    __slots__ = ()
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and super().__contains__(word.lower())
+
+
 class TextParser:
     """The parser of one text. ``whole_calls``: no call starts before its end is read. ``failed`` is called for markup that is
     not a call: with the reason, what was read of it, and whether it is an incomplete call (it has started, or the text ended
@@ -51,13 +60,13 @@ class TextParser:
     ) -> None:
         self.source = Source()
         self.reader = CallReader(self.source, emitter, declared)
-        self.reader.calls = calls
         self.reader.whole_calls = whole_calls
         self.idle = False
         """Waiting in prose or reasoning, not inside a call."""
         self._emitter = emitter
         self._format = format
         self._declared = declared
+        calls = self.reader.calls = calls and (not format.only_declared or bool(declared.schemas))
         self._calls = calls
         self._reasoning = reasoning
         self._failed = failed
@@ -70,8 +79,10 @@ class TextParser:
         """The server passes on special tokens: the answer began with one."""
         self._begins = begins_in_reasoning and reasoning
         think = format.think
-        self._openers = frozenset(think.openers) if reasoning else frozenset()
-        self._closers = frozenset(think.closers) if reasoning else frozenset()
+        words = _AnyCase if think.any_case else frozenset
+        self._openers = words(think.openers) if reasoning else frozenset()
+        self._closers = words(think.closers) if reasoning else frozenset()
+        self._restarts = calls and any(engine.restarts for engine in format.engines)
         self._drop = frozenset() if format.untouched else frozenset((*format.drop, *SPECIAL_TOKENS))
         self._labels = tuple(word + end for word in think.label for end in ("\n", "\r\n", *think.closers))
         openers = {word: engine for engine in format.engines for word in engine.openers_for(declared)}
@@ -80,6 +91,7 @@ class TextParser:
         self._span_words = frozenset(engine.span for engine in format.engines if engine.span)
         self._closers_of = closers_of((*self._drop, *self._stray))
         tags = (*self._openers, *self._closers)
+        folded = tags if think.any_case else ()
         droppable = tuple(self._drop - self._span_words)
         closers = tuple(word for word in self._closers if not is_phrase(word))
         self._modes = {
@@ -87,11 +99,13 @@ class TextParser:
                 openers if calls else structure,
                 (*tags, *self._drop, *self._stray, *self._closers_of, *FENCES),
                 (*droppable, *self._stray, *closers),
+                folded,
             ),
             "reasoning": Mode(
                 {word: engine for word, engine in openers.items() if engine.in_reasoning != "no"},
                 (*tags, *self._drop),
                 droppable,
+                folded,
             ),
         }
         self._quotations = Quotations(self.source, self.prose, self.reader, emitter, self._modes)
@@ -176,6 +190,7 @@ class TextParser:
         elif marker in self._closers and inside:
             self._emitter.end_reasoning()
             self.reader.mode = "text"
+            self.reader.at_start = self._restarts
             self.prose.interrupted()
         elif marker in self._openers:
             yield from self._thought_begins(marker)

@@ -19,7 +19,7 @@ class Think(Struct, frozen=True):
     stands on a line of its own or alone; if the opening tag was dropped, the label opens the reasoning at the beginning of the
     answer. ``stray``: what to do with a closing tag in the text: drop it where a template may have written it, drop it at the
     beginning only, or keep it. A tag of plain words opens the reasoning at the beginning of the answer only.
-    ``prepend``: the reasoning stays in the text, with this tag before it."""
+    ``prepend``: the reasoning stays in the text, with this tag before it. ``any_case``: the tags count in capitals too."""
 
     openers: tuple[str, ...] = ("<think>",)
     closers: tuple[str, ...] = ("</think>",)
@@ -28,6 +28,7 @@ class Think(Struct, frozen=True):
     label: tuple[str, ...] = ()
     stray: Literal["drop", "start", "keep"] = "drop"
     prepend: str = ""
+    any_case: bool = False
 
     def begins(self, starts_in_reasoning: bool | None, thinking: bool | None) -> bool:
         """Whether the answer begins inside the reasoning."""
@@ -39,6 +40,7 @@ class Think(Struct, frozen=True):
 
 
 NO_THINKING = Think((), ())
+COMMON = Think(("<think>", "<reasoning>", "<thought>"), ("</think>", "</reasoning>", "</thought>"), prefilled=True, any_case=True)
 TAGS = Think()
 PREFILLED = Think(starts=True, prefilled=True)
 HYBRID = Think(prefilled=True)

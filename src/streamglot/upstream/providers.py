@@ -186,6 +186,12 @@ def abilities_of(upstream: Upstream) -> Abilities:
     return _known(upstream.base_url, upstream.abilities)
 
 
+@lru_cache(1024)
+def is_at_provider(base_url: str) -> bool:
+    """Whether this is the address of a provider with keys, which parses the text of its models itself."""
+    return _host(base_url) in _BY_HOST
+
+
 _CONVENTION_BY_HOST: Final = {
     _host(provider.base_url): provider.convention or provider.name for provider in PROVIDERS if provider.key_env
 }

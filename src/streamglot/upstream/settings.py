@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from ..dialects.abilities import UNSPECIFIED, Abilities
 from ..errors import BadCall
+from ..inband import OwnMarkers
 from ..json_types import JsonObject
 from .secrets import has_form_of_key, is_unmistakable, looks_random, secrets_in_url, shown_url
 
@@ -41,6 +42,11 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     - ``models``: patterns of model names, or a table from our names to the upstream's. A name in the table may be a pattern too;
       exact names come first.
     - ``stream``: request a stream if the client did, always, or never.
+    - ``inband``: the notation of calls and reasoning in the model's text: a name of docs/formats.md, ``none``, ``any`` (the common
+      notations together) or ``auto``: by the model's name, and ``any`` for an unknown name if the request has
+      tools (not at a provider of the table).
+    - ``markers``: your own markers in addition: ``thinking`` and ``calls`` are lists of pairs, of what stands before and after
+      (``markers = {thinking = [["<plan>", "</plan>"]], calls = [["<call>", "</call>"]]}``). Between those of a call is its JSON.
     - ``bad_call``: what to do with a tool call in text that cannot be parsed. Without it a call that broke off is marked as
       ``incomplete``; for an upstream of the dialect ``qwen_web`` it is ``text``.
     - ``tools``: send tools natively, or describe them in the prompt for a model without tool support. A dialect without a field
@@ -64,6 +70,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     key_env: str = ""
     models: list[str] | dict[str, str] = field(default_factory=lambda: ["*"])
     inband: str = "auto"
+    markers: OwnMarkers = OwnMarkers()
     bad_call: BadCall | None = None
     tools: Literal["native", "prompt"] = "native"
     headers: dict[str, str] = field(default_factory=dict)

@@ -39,7 +39,7 @@ class Engine:
     opener begins ends it). ``weak``: prose may contain the opener. ``special``: the opener is a special token; at the beginning of
     the answer it is dropped even if no call follows. ``start_openers`` count only at the beginning of the answer; "" means that the
     prompt itself ends with the opener. ``structure``: the engine separates text and reasoning, so it works even if calls are
-    switched off. ``ends``: openers that end a message. ``span``: the drop word that must stand before the opener, as its opening
+    switched off. ``restarts``: the ``start_openers`` count again behind the reasoning. ``ends``: openers that end a message. ``span``: the drop word that must stand before the opener, as its opening
     tag.
     """
 
@@ -50,6 +50,7 @@ class Engine:
     special: bool = False
     structure: bool = False
     start_openers: tuple[str, ...] = ()
+    restarts: bool = False
     ends: tuple[str, ...] = ()
     span: str = ""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Literal
 
+from ..emitter import Emitter
 from ..json_scan import decoded_string, value
 from ..json_strings import JSON, escaped, quoted, string
 from ..reader import CallReader
-from ..scan import Cut, Malformed, Markers, Wait
+from ..scan import MAX_HELD_CHARS, MAX_TRAIL_CHARS, Cut, Malformed, Markers, Wait
 from .engine import Call, Engine
 
 NAMES = frozenset(("name", "tool_name", "function_name", "function", "tool"))
@@ -263,6 +264,70 @@ class JsonCalls(Engine):
         name, arguments, *rest = self._keys
         head = "".join(f"{quoted(key)}: {quoted(call.call_id)}, " for key in rest)
         return f"{{{head}{quoted(name)}: {quoted(call.name)}, {quoted(arguments)}: {call.arguments or '{}'}}}"
+
+
+class _Held(JsonCalls):
+    """Bare JSON that is a call only with what stands behind it. It is read once without an emission and then again, so that text
+    that turns out to be no call is unchanged."""
+
+    _fences: tuple[str, ...] = ()
+
+    def __init__(self, *openers: str) -> None:
+        super().__init__(*openers, between=(",", ";", "{"), weak=True)
+
+    def read(self, reader: CallReader, opener: str) -> Wait:
+        source = reader.source
+        source.trail_limit = MAX_HELD_CHARS  # what is read here is not final
+        silent = Emitter()
+        probe = CallReader(source, silent, reader.declared)
+        probe.whole_calls = True
+        yield from self._whole(probe, opener)
+        if not silent.found:
+            raise Malformed("no call follows")
+        text = "".join(source.trail or ())[len(opener) :]
+        source.give_back(text)
+        source.trail_limit = MAX_TRAIL_CHARS
+        yield from self._whole(reader, opener)
+
+    def _whole(self, reader: CallReader, opener: str) -> Wait:
+        raise NotImplementedError
+
+
+class WholeJson(_Held):
+    """JSON that is the whole answer."""
+
+    restarts = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start_openers = ("{", "[{", "[ ", "[\n")
+
+    def begin(self, reader: CallReader, opener: str) -> Wait:
+        if not reader.nothing_before:
+            raise Malformed("the answer has more")
+        yield from self.read(reader, opener)
+
+    def _whole(self, reader: CallReader, opener: str) -> Wait:
+        source = reader.source
+        source.give_back(opener)
+        yield from self.calls(reader)
+        if not (yield from source.ahead(())):
+            raise Malformed("text follows")
+
+    def write(self, calls: list[Call]) -> None:  # noqa: ARG002  # it only reads
+        return None
+
+
+class FencedJson(_Held):
+    """JSON that is the whole content of a code fence."""
+
+    def __init__(self) -> None:
+        super().__init__("```json\n", "```JSON\n", "```tool_call\n", "```\n")
+
+    def _whole(self, reader: CallReader, opener: str) -> Wait:
+        yield from self.calls(reader)
+        if not (yield from reader.source.spaced(("```",))):
+            raise Malformed("the code fence has something else")
 
 
 def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
