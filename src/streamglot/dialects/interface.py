@@ -43,6 +43,8 @@ class Dialect:
     ``inband`` names another."""
     bad_call: ClassVar[BadCall] = "incomplete"
     """What becomes of a call in text that cannot be parsed, unless an upstream's ``bad_call`` says otherwise."""
+    plain_reasoning: ClassVar[bool] = False
+    """Whether servers of this dialect pass on reasoning as the model wrote it, so that its tags may be in it."""
     activity: ClassVar[bool] = False
     """Whether the writer shows runs of tools that an ``Extra`` reports."""
     reasoning_summary: ClassVar[bool] = False

@@ -12,7 +12,8 @@ from ..dialects import dialect
 from ..dialects.custom_tools import CustomCalls, as_function, with_functions_only
 from ..errors import Unsupported
 from ..events import Event
-from ..inband import FORMATS, Format, OwnMarkers, as_prompt, find_format, format_for_model, inband, with_markers
+from ..inband import FORMATS, Format, InBand, OwnMarkers, as_prompt, find_format, format_for_model, with_markers
+from ..inband.leaks import Leaks
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..stages import PerChoice, UniqueCallIds
@@ -103,11 +104,14 @@ class Pipeline:
         ids.request(request)
         # Any: a stage may put questions among its events, but this one asks none.
         self._stages: list[Callable[[list[Event]], list[Any]]] = [ids.feed] if calls or ids.taken else []
+        tokens, tags = found is None and guessed, wire.plain_reasoning and not is_at_provider(upstream.base_url)
+        if tokens or tags:
+            self._boxes.append(PerChoice(lambda: Leaks(tokens, tags)))
         if found is not None:
             tools = [as_function(tool) if tool.name in emulated else tool for tool in request.tools]
             self._boxes.append(
                 PerChoice(
-                    lambda: inband(
+                    lambda: InBand(
                         found,
                         tools=tools or None,
                         starts_in_reasoning=False if guessed else None,
@@ -115,6 +119,7 @@ class Pipeline:
                         calls=calls,
                         bad_call=upstream.bad_call or wire.bad_call,
                         call_prefix=call_prefix,
+                        leave_out=True,
                     )
                 )
             )

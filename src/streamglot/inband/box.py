@@ -7,7 +7,8 @@ An incomplete call never ends as a success. ``bad_call`` says what to do with a 
 
 - ``"incomplete"``: a call that has started ends with ``complete=False``. The rest of its markup is text, and the stream ends with
   the error ``tool_call_parse_error`` instead of its own end. The same error follows a text that ends inside a call: after the
-  name of a declared tool, or inside JSON. Other markup that never became a call is text, and not an error.
+  name of a declared tool, or inside JSON. Other markup that never became a call is text, and not an error. With ``leave_out`` the
+  markup of a call with this error is no text: it is left out up to its closing marker or the next call.
 - ``"text"``: every call is held until it is complete, so a call that breaks is text, as the model wrote it.
 - ``"error"``: the first markup that is not a call ends the stream with ``tool_call_parse_error`` at once.
 
@@ -77,6 +78,7 @@ class InBand:
         reasoning: bool = True,
         buffering: Buffering = DEFAULT_BUFFERING,
         call_prefix: str = "call",
+        leave_out: bool = False,
     ) -> None:
         if bad_call not in get_args(BadCall):
             raise ConfigError(f"bad_call must be one of {', '.join(get_args(BadCall))}, not {excerpt(bad_call)}")
@@ -85,6 +87,7 @@ class InBand:
         self._emitter = Emitter(buffering, call_prefix, keep_space=format.untouched)
         self._starts = self._begins = format.think.begins(starts_in_reasoning, thinking)
         self._bad_call = bad_call
+        self._leave_out = leave_out
         self._calls = calls
         self._reasoning = reasoning
         self._direct = buffering.text == "piece" and buffering.reasoning == "piece"
@@ -211,9 +214,10 @@ class InBand:
         finish(echo, complete)
         return self._take()
 
-    def _judge(self, reason: Malformed, trail: str, half: bool) -> None:
+    def _judge(self, reason: Malformed, trail: str, half: bool) -> bool:
+        """Whether the markup is left out. Raises if the stream ends at once."""
         if self._bad_call == "text" or (self._bad_call == "incomplete" and (not half or self._cut)):
-            return
+            return False
         where = f"near {excerpt(trail[:120])}" if trail.strip() else f"in the call of {self._emitter.call!r}"
         error = ToolCallParseError(
             f"Tool call parsing failed: {reason} (format {self.format.name}, {where}); "
@@ -222,6 +226,7 @@ class InBand:
         if self._bad_call == "error":
             raise _Failed(error)
         self._broken = self._broken or error
+        return self._leave_out
 
     def _fail(self, error: ToolCallParseError) -> list[BareEvent]:
         self._ended = True

@@ -32,6 +32,9 @@ SPECIAL_TOKENS = (
 """Tokens that a server should have removed. Inside a notation they count as white space; in the text they are dropped where
 they can be structure."""
 
+END_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|eom|>", "<|endoftext|>", "</s>", "<end_of_turn>")
+"""Tokens that end an answer. At its end they are removed for every model."""
+
 _TOKENS = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
 _LONGEST_TOKEN = max(map(len, SPECIAL_TOKENS))
 _SPACE = re.compile(r"\s*")

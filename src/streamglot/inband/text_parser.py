@@ -21,7 +21,7 @@ from .probe import call_begins
 from .prose import FENCES, Prose
 from .quotations import Mode, Quotations
 from .reader import CallReader
-from .scan import MAX_SPACE_CHARS, SPECIAL_TOKENS, Cut, Malformed, Source, Unrelated, Wait
+from .scan import END_TOKENS, MAX_SPACE_CHARS, SPECIAL_TOKENS, Cut, Malformed, Source, Unrelated, Wait, markers_of
 
 REREAD_CHARS = 2048
 """Characters after a failed opener that are searched for calls once more."""
@@ -30,6 +30,10 @@ MAX_PIECE_CHARS = 65_536
 """Characters that are read at once. A longer piece is divided: whether a value is too long must not depend on the split."""
 
 _Read = Callable[[CallReader, str], Wait]
+
+
+def _nowhere(_: str) -> None:
+    return None
 
 
 class _AnyCase(frozenset[str]):
@@ -44,7 +48,7 @@ class _AnyCase(frozenset[str]):
 class TextParser:
     """The parser of one text. ``whole_calls``: no call starts before its end is read. ``failed`` is called for markup that is
     not a call: with the reason, what was read of it, and whether it is an incomplete call (it has started, or the text ended
-    inside it). It raises, or returns to treat it as text."""
+    inside it). It raises, or returns whether an error is reported: then the markup is left out. Otherwise it is text."""
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class TextParser:
         calls: bool,
         reasoning: bool,
         whole_calls: bool,
-        failed: Callable[[Malformed, str, bool], None],
+        failed: Callable[[Malformed, str, bool], bool],
     ) -> None:
         self.source = Source()
         self.reader = CallReader(self.source, emitter, declared)
@@ -84,6 +88,7 @@ class TextParser:
         self._closers = words(think.closers) if reasoning else frozenset()
         self._restarts = calls and any(engine.restarts for engine in format.engines)
         self._drop = frozenset() if format.untouched else frozenset((*format.drop, *SPECIAL_TOKENS))
+        self._last = frozenset(END_TOKENS) - self._drop
         self._labels = tuple(word + end for word in think.label for end in ("\n", "\r\n", *think.closers))
         openers = {word: engine for engine in format.engines for word in engine.openers_for(declared)}
         structure = {word: engine for word, engine in openers.items() if engine.structure}
@@ -92,18 +97,19 @@ class TextParser:
         self._closers_of = closers_of((*self._drop, *self._stray))
         tags = (*self._openers, *self._closers)
         folded = tags if think.any_case else ()
-        droppable = tuple(self._drop - self._span_words)
+        droppable = (*(self._drop - self._span_words), *self._last)
+        self._inner = frozenset(engine.inner for engine in format.engines if engine.inner) if calls else frozenset()
         closers = tuple(word for word in self._closers if not is_phrase(word))
         self._modes = {
             "text": Mode(
                 openers if calls else structure,
-                (*tags, *self._drop, *self._stray, *self._closers_of, *FENCES),
+                (*tags, *self._drop, *self._last, *self._inner, *self._stray, *self._closers_of, *FENCES),
                 (*droppable, *self._stray, *closers),
                 folded,
             ),
             "reasoning": Mode(
                 {word: engine for word, engine in openers.items() if engine.in_reasoning != "no"},
-                (*tags, *self._drop),
+                (*tags, *self._drop, *self._last),
                 droppable,
                 folded,
             ),
@@ -207,6 +213,11 @@ class TextParser:
                 yield from self._drop_at_end(marker, mode)
         elif marker in self._drop:
             yield from self._drop_word(marker, mode)
+        elif marker in self._last:
+            yield from self._drop_at_end(marker, mode)
+        elif marker in self._inner:
+            if self.prose.place != "structure" or not self._emitter.found:
+                self.prose.put(marker)
         elif marker in self._closers_of:
             self.prose.text(marker)
             self.prose.owe(self._closers_of[marker])
@@ -348,8 +359,9 @@ class TextParser:
             reader.abandon()
             if lead and not started and self._emitter.found == before:
                 self.prose.put(lead)
-            self._malformed(reason, engine, opener, started, self._emitter.found > before)
-            if opener.startswith("```") and self._emitter.found == before:
+            if self._malformed(reason, engine, opener, started, self._emitter.found > before):
+                yield from self._leave_out(engine)
+            elif opener.startswith("```") and self._emitter.found == before:
                 yield from self.prose.fence_body(source, "```", 3)
         else:
             trail = source.rewind()
@@ -363,7 +375,8 @@ class TextParser:
         if self._emitter.found > before and reader.mode == "reasoning":
             reader.mode = "text"
 
-    def _malformed(self, reason: Malformed, engine: Engine, opener: str, started: bool, any_call: bool) -> None:
+    def _malformed(self, reason: Malformed, engine: Engine, opener: str, started: bool, any_call: bool) -> bool:
+        """Returns whether the rest of the markup must be left out, because an error is reported for it."""
         source = self.source
         trail = source.rewind()
         rest = trail[len(opener) :] if trail.startswith(opener) else trail
@@ -371,14 +384,20 @@ class TextParser:
         doubtful = engine.weak or opener in engine.start_openers or isinstance(reason, Unrelated)
         half = started or (at_end and (any_call or is_half_call(rest, self._declared)))
         if started or (not doubtful and (half or not (engine.structure or self.reader.mode == "reasoning"))):
-            self._failed(reason, trail, half)
+            if self._failed(reason, trail, half) and half:
+                self.prose.interrupted()
+                self.reader.mode = "text"
+                rest = trail if started and reason.rest is None else (reason.rest or "")
+                if len(rest) <= REREAD_CHARS and not at_end:
+                    source.give_back(rest)
+                return True
         if started or any_call:
             # The part that was delivered belongs to the call; the rest of what was read, and what follows, is text.
             self._due.update(engine.closers if started else ())
             self.prose.interrupted()
             self.reader.mode = "text"
             self._put_back(trail if reason.rest is None or not started else reason.rest)
-            return
+            return False
         if at_end and self._ends_thought(engine, rest):
             self.reader.mode = "text"
         if not engine.special or self.prose.place == "text" or self.reader.whole_calls:
@@ -387,6 +406,18 @@ class TextParser:
             if opener:
                 self.prose.put(opener)
         self._put_back(rest)
+        return False
+
+    def _leave_out(self, engine: Engine) -> Wait:
+        """Leaves out the rest of a call that broke: up to its closing markers, or the next call."""
+        calls = [word for word, other in self._modes["text"].engines.items() if not other.weak]
+        markers = markers_of((*engine.closers, *calls))
+        mark = yield from self.source.stream(markers, _nowhere)
+        if mark in engine.closers:
+            while (yield from self.source.spaced((*engine.closers, engine.inner) if engine.inner else engine.closers)):
+                pass
+        elif mark:
+            self.source.give_back(mark)
 
     def _ends_thought(self, engine: Engine, rest: str) -> bool:
         """Whether an opener without a call has ended the reasoning: the answer ends with it, and the reasoning was not closed."""

@@ -18,6 +18,7 @@ class OllamaDialect(Dialect):
     name = "ollama"
     title = "Ollama"
     model_list_path = "api/tags"
+    plain_reasoning = True
     media_type = "application/x-ndjson"
 
     @cached_property

@@ -21,6 +21,7 @@ class ChatDialect(Dialect):
     name = "openai_chat"
     title = "OpenAI chat completions"
     model_list_path = "models"
+    plain_reasoning = True
     activity = True
     reasoning_summary = True
     reasoning_field = True

@@ -33,7 +33,7 @@ def dumped(item: object) -> str:
 
 
 class Engine:
-    """``openers`` begin a call in the text; ``closers`` are dropped directly after a call, and at the end of the answer.
+    """``openers`` begin a call in the text; ``closers`` are dropped directly after a call, and at the end of the answer; ``inner``, which closes a part of a call, only directly after one.
 
     ``in_reasoning``: "no" (markup in the reasoning is not a call), "call" (a call ends the reasoning) or "marker" (what the
     opener begins ends it). ``weak``: prose may contain the opener. ``special``: the opener is a special token; at the beginning of
@@ -45,6 +45,7 @@ class Engine:
 
     openers: tuple[str, ...] = ()
     closers: tuple[str, ...] = ()
+    inner: str = ""
     in_reasoning: Literal["no", "call", "marker"] = "no"
     weak: bool = False
     special: bool = False

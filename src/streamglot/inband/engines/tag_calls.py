@@ -19,7 +19,8 @@ _TAG_END = Markers((">",))
 
 
 class ToolTags(Engine):
-    """``<read><filePath>a</filePath></read>``: only the tags of declared tools open a call."""
+    """``<read><filePath>a</filePath></read>``: only the tags of declared tools open a call. A value of several lines has a line
+    end on each side that does not belong to it."""
 
     weak = True
 
@@ -42,7 +43,7 @@ class ToolTags(Engine):
             if not _NAME.fullmatch(key):
                 raise Malformed(f"{key[:40]!r} is not a parameter")
             reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
-            writer = ValueWriter(reader.arguments, reader.declared.types(name, key), "string", False)
+            writer = ValueWriter(reader.arguments, reader.declared.types(name, key), "string", True)
             yield from feeding(writer, self._value(reader, writer, f"</{key}>", end))
             count += 1
             reader.commit()
@@ -69,9 +70,15 @@ class ToolTags(Engine):
     def write(self, calls: list[Call]) -> str:
         written = []
         for call in calls:
-            lines = [f"<{key}>{item if isinstance(item, str) else dumped(item)}</{key}>" for key, item in call.members().items()]
+            lines = [f"<{key}>{_on_lines(item)}</{key}>" for key, item in call.members().items()]
             written.append("\n".join([f"<{call.name}>", *lines, f"</{call.name}>"]))
         return "\n".join(written)
+
+
+def _on_lines(item: object) -> str:
+    """A value, with a line end on each side if it has several lines."""
+    text = item if isinstance(item, str) else dumped(item)
+    return f"\n{text}\n" if "\n" in text or "\r" in text else text
 
 
 class NestedTags(Engine):

@@ -67,6 +67,7 @@ class XmlCalls(Engine):
     ) -> None:
         self.openers = (*section, *call) if loose else section
         self.closers = (*section_end, *call_end) if loose else section_end
+        self.inner = parameter_end
         self.in_reasoning = in_reasoning
         self._section = section
         self._section_end = section_end
