@@ -215,6 +215,11 @@ class Writer:
 
         return {**rules, **dict.fromkeys(ends, end)}
 
+    def write_broken_ends(self) -> None:
+        """Writes the ends of incomplete blocks before an error that says that they are incomplete."""
+        self.pieces += self._ends_of_broken_blocks
+        self._ends_of_broken_blocks.clear()
+
     def _taken(self) -> bytes:
         taken = b"".join(self.pieces)
         self.pieces.clear()

@@ -24,10 +24,10 @@ from ..engine.resumed import ResumedPool
 from ..engine.tokens import estimate, estimated_usage
 from ..engine.upstream_request import retry_after_of
 from ..engine.upstream_stream import ENDS
-from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError
+from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError, ToolCallParseError
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..json_types import JsonObject
-from ..messages import Request, Response
+from ..messages import ReasoningPart, Request, Response, TextPart
 from ..stages.stage import ExchangeContext, StageFactory
 from ..tools.activity import EXTENSIONS
 from ..upstream.routes import MODEL_NOT_FOUND, Candidate
@@ -326,9 +326,12 @@ class RequestHandler:
         collected = await exchange.collect(
             extensions=self._activity == EXTENSIONS or wants_extensions(self._body, self._gateway.server)
         )
-        if collected.error is not None:
-            await self._fail(collected.error, None, has_context=True)
+        error = collected.error
+        if error is not None and error.code != ToolCallParseError.code:
+            await self._fail(error, None, has_context=True)
             return
+        if error is not None:
+            collected = _without_calls(collected)
         collected = msgspec.structs.replace(
             collected,
             id=response_id if self._gives_id else collected.id or response_id,
@@ -343,6 +346,10 @@ class RequestHandler:
         else:
             options = {**self._response.options, **endpoint.response(exchange.request, self._body)}
             built = self._dialect.build_response(collected, **options)
+        if error is not None:
+            # The text before a call that cannot be parsed is not lost.
+            await self._fail(error, None, has_context=True, partial=built)
+            return
         answer = msgspec.json.encode(built)
         await self._response.reply(200, answer)
 
@@ -365,17 +372,19 @@ class RequestHandler:
         events = nothing if self._exchange is None else self._exchange.end_now()
         await self._response.end(self._response.writer.feed(events))
 
-    async def _fail(self, error: StreamError, retry_after: float | None, has_context: bool = False) -> None:
+    async def _fail(
+        self, error: StreamError, retry_after: float | None, has_context: bool = False, partial: JsonObject | None = None
+    ) -> None:
         """Reports an error.
 
-        ``has_context``: the message already names the upstream and the request id and contains no secrets.
+        ``partial`` is the answer up to it, if its body contains that too. ``has_context``: the message already names the upstream and the request id and contains no secrets.
         """
         if not has_context:
             message = hide(error.message, self._gateway.pool.secrets())
             error = msgspec.structs.replace(error, message=f"{message} (request id {self.record.request_id})")
         self.record.failed(error)
         self._error = error
-        await self._response.fail(error, retry_after)
+        await self._response.fail(error, retry_after, partial)
 
     def _budget_exceeded(self) -> bool:
         """Ends the exchange if other requests of its key have used up the budget. Returns whether it did."""
@@ -416,3 +425,14 @@ def context_of(
     known = TRACE_HEADERS[0] in headers
     trace = {name: headers[name] for name in TRACE_HEADERS if name in headers} if known else {}
     return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tools, activity=activity)
+
+
+def _without_calls(response: Response) -> Response:
+    """The answer without calls: one that cannot be parsed makes it an error, and no client may run the others."""
+    choices = [
+        msgspec.structs.replace(
+            choice, parts=[part for part in choice.parts if isinstance(part, (TextPart, ReasoningPart))], steps=[]
+        )
+        for choice in response.choices
+    ]
+    return msgspec.structs.replace(response, choices=choices)

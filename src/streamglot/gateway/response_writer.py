@@ -171,8 +171,9 @@ class ResponseWriter:
         finally:
             self.busy -= 1
 
-    async def fail(self, error: StreamError, retry_after: float | None) -> None:
-        """Reports an error: as an HTTP status before the first byte, as the dialect's error event after it."""
+    async def fail(self, error: StreamError, retry_after: float | None, partial: JsonObject | None = None) -> None:
+        """Reports an error: as an HTTP status before the first byte, as the dialect's error event after it. ``partial``: the
+        answer before it, to which a body with the status is added."""
         if self.call.ended:
             return
         if self.streaming and self.writer is not None:
@@ -182,11 +183,11 @@ class ResponseWriter:
             self._stream.wrote(self.writer.feed([error]) + self.writer.close())
         try:
             with self._gateway.within(LAST_WRITE_SECONDS):
-                await self._refuse(error, retry_after)
+                await self._refuse(error, retry_after, partial)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()
 
-    async def _refuse(self, error: StreamError, retry_after: float | None) -> None:
+    async def _refuse(self, error: StreamError, retry_after: float | None, partial: JsonObject | None = None) -> None:
         headers: dict[str, str] = {}
         if retry_after is not None:
             headers["retry-after"] = retry_after_value(retry_after)
@@ -195,7 +196,8 @@ class ResponseWriter:
         if error.status == 408:
             headers["connection"] = "close"
         status = error.status if 400 <= error.status < 600 else 500
-        await self.reply(status, msgspec.json.encode(dialect(self._endpoint.dialect).error_body(error)), **headers)
+        body = {**(partial or {}), **dialect(self._endpoint.dialect).error_body(error)}
+        await self.reply(status, msgspec.json.encode(body), **headers)
 
     # --- headers
 

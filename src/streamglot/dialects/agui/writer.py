@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
+from ...errors import ToolCallParseError
 from ...events import (
     Citation,
     Echo,
@@ -143,8 +144,11 @@ class AguiWriter(Writer):
 
     def write_error(self, event: StreamError) -> None:
         """Open messages stay open before RUN_ERROR, which the protocol allows: an end would tell the client that the text, the
-        reasoning or the arguments are complete, and it would run the call."""
+        reasoning or the arguments are complete, and it would run the call. A call that cannot be parsed ends with the mark that it
+        is not complete."""
         self._write_text_end({})
+        if event.code == ToolCallParseError.code:  # its end says that the call is not complete
+            self.write_broken_ends()
         fields: JsonObject = {"message": event.message or event.code, "code": error_code(event)}
         if self.usage is not None:
             fields["usage"] = [write_usage(self.usage, self.model)]
