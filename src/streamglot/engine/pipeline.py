@@ -13,6 +13,7 @@ from ..dialects.custom_tools import CustomCalls, as_function, with_functions_onl
 from ..errors import Unsupported
 from ..events import Event
 from ..inband import FORMATS, Format, InBand, OwnMarkers, as_prompt, find_format, format_for_model, with_markers
+from ..inband.box import Begins
 from ..inband.leaks import Leaks
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request
@@ -24,12 +25,13 @@ from .kept import KeptState
 MODELS = 1024
 """Models whose format is cached, because finding it compares the name with every pattern."""
 
+NO_MARKERS = OwnMarkers()
 TAGS_ALONE = "think_generic"
 """The notation for an unknown model whose client enables thinking: reasoning between tags, and no calls."""
 
 
 @lru_cache(MODELS)
-def format_of(name: str, model: str, own: OwnMarkers = OwnMarkers(), tools: bool = False) -> Format | None:
+def format_of(name: str, model: str, own: OwnMarkers = NO_MARKERS, tools: bool = False) -> Format | None:
     """Returns the notation to look for in a model's text; None if there is none. For an unknown model that has ``tools`` these are
     the common ones."""
     found = find_format(name, model)
@@ -79,16 +81,42 @@ def _enables_thinking(flag: JsonValue) -> bool:
     return flag is True or (isinstance(flag, dict) and flag.get("type") == "enabled")
 
 
+class ThoughtMemory:
+    """For each upstream and model, whether its last answer closed a thought that it had not opened.
+
+    A notation may say that answers begin inside the reasoning, and the configuration may name it for a server that separates
+    reasoning itself, or for a model that does not think. The last answer shows it.
+    """
+
+    def __init__(self) -> None:
+        self._closed: dict[tuple[str, str], bool] = {}
+
+    def begins(self, upstream: str, model: str) -> Begins:
+        """Returns how the next answer begins."""
+        closed = self._closed.get((upstream, model))
+        return "unknown" if closed is None else "reasoning" if closed else "text"
+
+    def ended(self, upstream: str, model: str, closed: bool) -> None:
+        self._closed.pop((upstream, model), None)
+        self._closed[upstream, model] = closed
+        if len(self._closed) > MODELS:
+            del self._closed[next(iter(self._closed))]
+
+
 class Pipeline:
     """The reader, the in-band parser, and unique call ids. ``call_prefix`` is unique to this exchange.
 
-    ``notation`` is the name of the notation that is looked for in the text.
+    ``notation`` is the name of the notation that is looked for in the text. ``thoughts`` is what earlier answers have shown; a
+    whole answer needs none. ``dropped`` gets what is removed from the answer.
 
     With ``inband = "auto"`` a server that reports that it has parsed its text is trusted: reasoning then starts only at its
     opening tag, and calls are looked for only if tools were declared. A format that the configuration names is always applied.
     """
 
-    def __init__(self, upstream: Upstream, model: str, request: Request, call_prefix: str = "call") -> None:
+    def __init__(
+        self, upstream: Upstream, model: str, request: Request, call_prefix: str = "call", thoughts: ThoughtMemory | None = None
+    ) -> None:
+        self.dropped: list[str] = []
         wire = dialect(upstream.dialect)
         self._reader = wire.reader(provider=upstream.name, call_prefix=call_prefix)
         self._reader.comments = False  # no policy sees a comment, and an upstream may repeat its key in one
@@ -109,17 +137,31 @@ class Pipeline:
             self._boxes.append(PerChoice(lambda: Leaks(tokens, tags)))
         if found is not None:
             tools = [as_function(tool) if tool.name in emulated else tool for tool in request.tools]
+            thinking = thinking_of(request, upstream.dialect)
+            begins: Begins = "unknown"
+            if thinking:
+                begins = "reasoning"
+            elif thoughts is not None and request.stream:
+                begins = thoughts.begins(upstream.name, model)
+
+            def ended(closed: bool, late: int) -> None:
+                self.dropped += ["late end of the reasoning"] * late
+                if thoughts is not None and thinking is None:
+                    thoughts.ended(upstream.name, model, closed)
+
             self._boxes.append(
                 PerChoice(
                     lambda: InBand(
                         found,
                         tools=tools or None,
                         starts_in_reasoning=False if guessed else None,
-                        thinking=thinking_of(request, upstream.dialect),
+                        thinking=thinking,
                         calls=calls,
                         bad_call=upstream.bad_call or wire.bad_call,
                         call_prefix=call_prefix,
                         leave_out=True,
+                        begins=begins,
+                        ended=ended,
                     )
                 )
             )

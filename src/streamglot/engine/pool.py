@@ -34,6 +34,7 @@ from .exchange import Exchange, Passthrough
 from .kept import KeptConversations
 from .limiter import ConcurrencyLimit
 from .observer import Observer
+from .pipeline import ThoughtMemory
 from .record import ExchangeRecord
 from .services import Services
 from .stage_list import build_observers, build_stages
@@ -96,6 +97,7 @@ class UpstreamPool:
         self.connections = ConnectionPool()
         self.model_lists = ModelLists(self.connections, model_lists)
         self._models: tuple[int, list[tuple[str, str]]] | None = None
+        self.thoughts = ThoughtMemory()
         self.whole_post: WholePost | None = None
         self.found: list[Found] = []
         self.routes = Routes([], [])

@@ -230,7 +230,7 @@ class UpstreamRequest:
         if self._conversation is not None:
             outgoing = self._conversation.prepare(outgoing, upstream)
         prefix = f"call_{self._pool.new_id()[:CALL_PREFIX_CHARS]}"
-        pipeline = Pipeline(upstream, candidate.model, outgoing, prefix)
+        pipeline = Pipeline(upstream, candidate.model, outgoing, prefix, self._pool.thoughts)
         if upstream.base_url.startswith(SCHEME) or not upstream.base_url:
             last_text = outgoing.messages[-1].text if outgoing.messages else ""
             if self._conversation is not None and self._conversation.sent is not None:
@@ -274,6 +274,7 @@ class UpstreamRequest:
             answer = await self._pool.connections.post(upstream, place.url, headers, body)
         if self._traffic is not None:
             self._traffic.answered(upstream, answer.status, answer.headers)
+        pipeline.dropped = built.dropped
         return answer, pipeline, built.dropped
 
     # --- upstreams that keep the conversation

@@ -18,7 +18,7 @@ A stream that reports its own truncation (``length``, ``cancelled``, ``content_f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import get_args
+from typing import Literal, TypeAlias, get_args
 
 from ..errors import BadCall, ConfigError, ToolCallParseError, excerpt
 from ..events import (
@@ -44,14 +44,28 @@ from ..messages import ToolSpec
 from .declared import Declared
 from .emitter import DEFAULT_BUFFERING, Buffering, Emitter
 from .format import Format
-from .scan import Malformed
+from .scan import Malformed, Markers, markers_of
 from .text_parser import TextParser
 
 Tools = Iterable[ToolSpec | Mapping[str, JsonValue]]
 
+Begins: TypeAlias = Literal["row", "unknown", "text", "reasoning"]
+
+MAX_UNDECIDED_CHARS = 2**20
+"""Characters that wait for the first mark of an answer, or are kept in case that its reasoning was the answer. A longer text is an
+unusual answer: it flows, and is not repeated."""
+
 _LOOSE = (Usage, KeepAlive, Extra)
 _ENDED = ("end", "stop_sequence", "other")
 _CUT = ("length", "cancelled", "content_filter")
+
+
+def _marks(format: Format) -> tuple[Markers, tuple[str, ...]]:
+    """The marks that show where an answer began, and those of them that show that it began in the reasoning."""
+    think = format.think
+    engines = (word for engine in format.engines if not engine.weak for word in engine.openers)
+    folded = (*think.openers, *think.closers) if think.any_case else ()
+    return markers_of((*think.openers, *think.closers, *engines), folded), tuple(word.lower() for word in think.closers)
 
 
 class _Failed(Exception):
@@ -64,7 +78,18 @@ class _Failed(Exception):
 
 class InBand:
     """The in-band parser of one choice. ``tools``: if there are none, every well-formed name may be called. ``calls`` and
-    ``reasoning`` switch the detection of either off."""
+    ``reasoning`` switch the detection of either off.
+
+    ``begins`` is for a row whose answers begin inside the reasoning, on a server that perhaps separates it, or for a model that
+    perhaps does not think:
+
+    - ``"row"``: they begin there.
+    - ``"unknown"``: the text waits for the first mark, which shows it. Without one it is the answer.
+    - ``"text"``: the text flows as the answer. If a closing mark comes after all, it is removed and counted by ``late``.
+    - ``"reasoning"``: the text flows as reasoning. If the answer ends properly without a mark and without a call, it is repeated
+      as text: an answer is never reasoning alone.
+
+    ``ended`` is called at the end of each answer with whether it closed its reasoning, if that is known."""
 
     def __init__(
         self,
@@ -79,6 +104,8 @@ class InBand:
         buffering: Buffering = DEFAULT_BUFFERING,
         call_prefix: str = "call",
         leave_out: bool = False,
+        begins: Begins = "row",
+        ended: Callable[[bool, int], None] | None = None,
     ) -> None:
         if bad_call not in get_args(BadCall):
             raise ConfigError(f"bad_call must be one of {', '.join(get_args(BadCall))}, not {excerpt(bad_call)}")
@@ -86,6 +113,17 @@ class InBand:
         self._declared = Declared(tools, format.any_name)
         self._emitter = Emitter(buffering, call_prefix, keep_space=format.untouched)
         self._starts = self._begins = format.think.begins(starts_in_reasoning, thinking)
+        self._how: Begins = begins if self._begins and reasoning else "row"
+        self._tell = ended
+        self._closed = False
+        """The answer had a mark that closed its reasoning."""
+        self._late = 0
+        self._any_text = False
+        self._undecided: list[str] | None = [] if self._how == "unknown" else None
+        self._undecided_size = 0
+        self._thought: list[str] | None = [] if self._how == "reasoning" else None
+        self._thought_size = 0
+        self._marks, self._closing = _marks(format) if self._undecided is not None else (Markers(()), ())
         self._bad_call = bad_call
         self._leave_out = leave_out
         self._calls = calls
@@ -103,7 +141,9 @@ class InBand:
 
     def feed(self, event: BareEvent) -> list[BareEvent]:
         if type(event) is TextDelta and not self._refusal and not self._ended:
-            return self._piece(event)
+            if self._how == "row":
+                return self._piece(event)
+            return self._unsure(event)
         if self._ended:
             return []
         if isinstance(event, _LOOSE):
@@ -129,6 +169,7 @@ class InBand:
             return [event]
         if isinstance(event, StreamError):
             before = self._end_answer(cut=True)
+            self._report(proper=False)
             if self._ended:
                 return before
             self._ended = True
@@ -137,6 +178,8 @@ class InBand:
             before = self._end_answer(cut=event.reason in _CUT)
             if self._ended:
                 return before
+            before += self._repeated(event)
+            self._report(proper=event.reason not in _CUT)
             self._ended = True
             return [*before, self._end(event)]
         if isinstance(event, StepEnd):
@@ -174,8 +217,64 @@ class InBand:
             return self._fail(failure.error)
         return self._take()
 
+    # --- answers of which nobody knows whether they begin in the reasoning
+
+    def _unsure(self, event: TextDelta) -> list[BareEvent]:
+        self._any_text = True
+        if self._undecided is None:
+            out = self._piece(event)
+            if self._thought is not None:
+                self._keep(out)
+            return out
+        before = "".join(self._undecided[-self._marks.longest :])[-self._marks.longest :]
+        self._undecided.append(event.text)
+        self._undecided_size += len(event.text)
+        if self._native:
+            return self._decided(False)
+        found = self._marks.pattern.search(before + event.text)
+        if found is not None:
+            return self._decided(found[0].lower() in self._closing)
+        return self._decided(False) if self._undecided_size > MAX_UNDECIDED_CHARS else []
+
+    def _decided(self, in_reasoning: bool) -> list[BareEvent]:
+        """Reads what has waited."""
+        text, self._undecided = "".join(self._undecided or ()), None
+        self._begins = in_reasoning
+        if not text:
+            return []
+        if in_reasoning:
+            self._thought = []
+        out = self._piece(TextDelta(text))
+        if in_reasoning:
+            self._keep(out)
+        return out
+
+    def _keep(self, events: list[BareEvent]) -> None:
+        """Keeps reasoning that may turn out to be the answer."""
+        assert self._thought is not None
+        if self._parser is not None and self._parser.closed:
+            self._thought = None
+            return
+        for event in events:
+            if type(event) is ReasoningDelta:
+                self._thought.append(event.text)
+                self._thought_size += len(event.text)
+        if self._thought_size > MAX_UNDECIDED_CHARS:
+            self._thought = None
+
+    def _repeated(self, event: StreamEnd) -> list[BareEvent]:
+        """The answer that was taken for reasoning."""
+        kept, self._thought = self._thought, None
+        if not kept or self._closed or self._emitter.found or self._native or event.reason in _CUT:
+            return []
+        return [TextStart(), TextDelta("".join(kept)), TextEnd()]
+
+    def _report(self, proper: bool) -> None:
+        if self._tell is not None and self._how != "row" and self._any_text and (proper or self._closed):
+            self._tell(self._closed, self._late)
+
     def _begin(self) -> TextParser:
-        begins = self._begins and not self._native
+        begins = self._begins and not self._native and self._how != "text"
         self._begins = False
         return TextParser(
             self.format,
@@ -186,6 +285,7 @@ class InBand:
             reasoning=self._reasoning,
             whole_calls=self._bad_call == "text",
             failed=self._judge,
+            late_closer=self._how == "text",
         )
 
     def _take(self) -> list[BareEvent]:
@@ -201,6 +301,9 @@ class InBand:
         return self._close_text(cut, self._emitter.finish)
 
     def _close_text(self, cut: bool, finish: Callable[[Echo | None, bool], None]) -> list[BareEvent]:
+        before = self._decided(False) if self._undecided else []
+        if before:
+            return [*before, *self._close_text(cut, finish)]
         parser, self._parser = self._parser, None
         if parser is not None:
             self._cut = cut
@@ -209,6 +312,10 @@ class InBand:
             except _Failed as failure:
                 return self._fail(failure.error)
             self._cut = False
+            self._closed = self._closed or parser.closed
+            self._late += parser.late
+            if self._thought is not None:
+                self._keep(self._emitter.out)
         echo, self._echo = self._echo, None
         complete, self._text_complete = self._text_complete, True
         finish(echo, complete)

@@ -20,12 +20,13 @@ MAX_TOKENS = 16
 MAX_WAITING_CHARS = 512
 """Characters that may wait for the end of the answer: these tokens, with white space between them."""
 
-_HEADS = "|".join(sorted({re.escape(token[:size]) for token in END_TOKENS for size in range(1, len(token))}, key=len, reverse=True))
+_HEADS = "|".join(
+    sorted({re.escape(token[:size]) for token in END_TOKENS for size in range(1, len(token))}, key=len, reverse=True)
+)
 _TOKEN = f"(?:{'|'.join(map(re.escape, END_TOKENS))})"
 _MAY_END = re.compile(rf"(?=<)(?:{_TOKEN}\s*){{0,{MAX_TOKENS}}}(?:{_HEADS})?\Z")
 _ENDS = re.compile(rf"(?:{_TOKEN}\s*){{1,{MAX_TOKENS}}}\Z")
 _TAGS = Markers(("<think>", "</think>"))
-_LOOSE = (Usage, KeepAlive)
 
 
 class Leaks:
@@ -42,20 +43,19 @@ class Leaks:
         self._last = ""
 
     def feed(self, event: BareEvent) -> list[BareEvent]:
-        kind = type(event)
-        if kind is TextDelta:
+        if isinstance(event, TextDelta):
             return self._text(event) if self._tokens else [event]
-        if kind is ReasoningDelta:
+        if isinstance(event, ReasoningDelta):
             return self._reasoning(event.text) if self._tags else [event]
-        if kind is ReasoningEnd:
+        if isinstance(event, ReasoningEnd):
             left = self._marked("", True)
             return [*left, *self._release(event)]
         if not self._held:
             return [event]
-        if kind is TextEnd or isinstance(event, _LOOSE):
+        if isinstance(event, (TextEnd, Usage, KeepAlive)):
             self._after.append(event)
             return []
-        if kind is StreamEnd or kind is StepEnd:
+        if isinstance(event, (StreamEnd, StepEnd)):
             self._held = _ENDS.sub("", self._held)
         return self._release(event)
 

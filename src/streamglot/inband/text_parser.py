@@ -46,7 +46,8 @@ class _AnyCase(frozenset[str]):
 
 
 class TextParser:
-    """The parser of one text. ``whole_calls``: no call starts before its end is read. ``failed`` is called for markup that is
+    """The parser of one text. ``whole_calls``: no call starts before its end is read. ``late_closer``: the answer may have begun in
+    the reasoning. ``failed`` is called for markup that is
     not a call: with the reason, what was read of it, and whether it is an incomplete call (it has started, or the text ended
     inside it). It raises, or returns whether an error is reported: then the markup is left out. Otherwise it is text."""
 
@@ -61,12 +62,19 @@ class TextParser:
         reasoning: bool,
         whole_calls: bool,
         failed: Callable[[Malformed, str, bool], bool],
+        late_closer: bool = False,
     ) -> None:
         self.source = Source()
         self.reader = CallReader(self.source, emitter, declared)
         self.reader.whole_calls = whole_calls
         self.idle = False
         """Waiting in prose or reasoning, not inside a call."""
+        self.closed = False
+        """A mark has closed the reasoning in which the answer began."""
+        self.late = 0
+        """Those marks that came although the answer was taken for text."""
+        self._opened = not (begins_in_reasoning or late_closer)
+        self._late_closer = late_closer
         self._emitter = emitter
         self._format = format
         self._declared = declared
@@ -194,6 +202,7 @@ class TextParser:
             else:
                 yield from self._engine(engine, marker)
         elif marker in self._closers and inside:
+            self.closed = self.closed or not self._opened
             self._emitter.end_reasoning()
             self.reader.mode = "text"
             self.reader.at_start = self._restarts
@@ -265,6 +274,7 @@ class TextParser:
             self.prose.owe(*self._closers)
             return
         else:
+            self._opened = True
             self._emitter.start_reasoning()
             self.reader.mode = "reasoning"
             self.prose.interrupted()
@@ -281,6 +291,12 @@ class TextParser:
         stray = self._format.think.stray
         if stray == "keep" or self.prose.is_owed(marker):
             self.prose.text(marker)
+        elif self._late_closer and not self._opened and not is_mention(self.prose.last, (yield from self.source.peek())):
+            self._late_closer, self.closed = False, True
+            self.late += 1
+            if self.prose.place != "text":
+                self._emitter.skip_lead()
+                self.prose.interrupted()
         elif self.prose.place != "text":
             self._emitter.skip_lead()
             self.prose.interrupted()
@@ -383,14 +399,14 @@ class TextParser:
         at_end = source.at_end or isinstance(reason, Cut)
         doubtful = engine.weak or opener in engine.start_openers or isinstance(reason, Unrelated)
         half = started or (at_end and (any_call or is_half_call(rest, self._declared)))
-        if started or (not doubtful and (half or not (engine.structure or self.reader.mode == "reasoning"))):
-            if self._failed(reason, trail, half) and half:
-                self.prose.interrupted()
-                self.reader.mode = "text"
-                rest = trail if started and reason.rest is None else (reason.rest or "")
-                if len(rest) <= REREAD_CHARS and not at_end:
-                    source.give_back(rest)
-                return True
+        counts = started or (not doubtful and (half or not (engine.structure or self.reader.mode == "reasoning")))
+        if counts and self._failed(reason, trail, half) and half:
+            self.prose.interrupted()
+            self.reader.mode = "text"
+            rest = trail if started and reason.rest is None else (reason.rest or "")
+            if len(rest) <= REREAD_CHARS and not at_end:
+                source.give_back(rest)
+            return True
         if started or any_call:
             # The part that was delivered belongs to the call; the rest of what was read, and what follows, is text.
             self._due.update(engine.closers if started else ())

@@ -314,9 +314,6 @@ class WholeJson(_Held):
         if not (yield from source.ahead(())):
             raise Malformed("text follows")
 
-    def write(self, calls: list[Call]) -> None:  # noqa: ARG002  # it only reads
-        return None
-
 
 class FencedJson(_Held):
     """JSON that is the whole content of a code fence."""
