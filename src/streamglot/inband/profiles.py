@@ -28,8 +28,11 @@ class Profile(Struct, frozen=True):
 
 
 class OwnMarkers(Struct, frozen=True, forbid_unknown_fields=True):
-    """Markers of your own model, as pairs of what stands before and after: ``thinking`` around its reasoning, ``calls`` around a
-    tool call in JSON. They count in addition to those of its notation."""
+    """Markers of your own model, as pairs of what stands before and after. They count in addition to those of its notation.
+
+    - ``thinking``: what stands around its reasoning.
+    - ``calls``: what stands around the JSON of a tool call.
+    """
 
     thinking: tuple[tuple[str, str], ...] = ()
     calls: tuple[tuple[str, str], ...] = ()
