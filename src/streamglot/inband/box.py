@@ -128,7 +128,7 @@ class InBand:
         self._leave_out = leave_out
         self._calls = calls
         self._reasoning = reasoning
-        self._direct = buffering.text == "piece" and buffering.reasoning == "piece"
+        self._direct = buffering.text == "piece" and buffering.reasoning == "piece" and self._how == "row"
         self._parser: TextParser | None = None
         self._echo: Echo | None = None
         self._text_complete = True
@@ -141,9 +141,7 @@ class InBand:
 
     def feed(self, event: BareEvent) -> list[BareEvent]:
         if type(event) is TextDelta and not self._refusal and not self._ended:
-            if self._how == "row":
-                return self._piece(event)
-            return self._unsure(event)
+            return self._piece(event)
         if self._ended:
             return []
         if isinstance(event, _LOOSE):
@@ -196,10 +194,9 @@ class InBand:
         text = event.text
         parser = self._parser
         emitter = self._emitter
-        if parser is None:
-            parser = self._parser = self._begin()
-        elif (
-            self._direct
+        if (
+            parser is not None
+            and self._direct
             and parser.idle
             and emitter.open == parser.reader.mode
             and not emitter.space
@@ -211,6 +208,12 @@ class InBand:
             # Prose without anything that could begin a marker: the common case, and the fast one.
             parser.prose.went_by(text)
             return [event] if emitter.open == "text" else [ReasoningDelta(text)]
+        return self._parsed(text) if self._how == "row" else self._unsure(text)
+
+    def _parsed(self, text: str) -> list[BareEvent]:
+        parser = self._parser
+        if parser is None:
+            parser = self._parser = self._begin()
         try:
             parser.push(text)
         except _Failed as failure:
@@ -219,19 +222,19 @@ class InBand:
 
     # --- answers of which nobody knows whether they begin in the reasoning
 
-    def _unsure(self, event: TextDelta) -> list[BareEvent]:
+    def _unsure(self, text: str) -> list[BareEvent]:
         self._any_text = True
         if self._undecided is None:
-            out = self._piece(event)
+            out = self._parsed(text)
             if self._thought is not None:
                 self._keep(out)
             return out
         before = "".join(self._undecided[-self._marks.longest :])[-self._marks.longest :]
-        self._undecided.append(event.text)
-        self._undecided_size += len(event.text)
+        self._undecided.append(text)
+        self._undecided_size += len(text)
         if self._native:
             return self._decided(False)
-        found = self._marks.pattern.search(before + event.text)
+        found = self._marks.pattern.search(before + text)
         if found is not None:
             return self._decided(found[0].lower() in self._closing)
         return self._decided(False) if self._undecided_size > MAX_UNDECIDED_CHARS else []
@@ -244,7 +247,7 @@ class InBand:
             return []
         if in_reasoning:
             self._thought = []
-        out = self._piece(TextDelta(text))
+        out = self._parsed(text)
         if in_reasoning:
             self._keep(out)
         return out
@@ -312,8 +315,8 @@ class InBand:
             except _Failed as failure:
                 return self._fail(failure.error)
             self._cut = False
-            self._closed = self._closed or parser.closed
-            self._late += parser.late
+            self._closed = self._closed or parser.closed != ""
+            self._late += parser.closed == "late"
             if self._thought is not None:
                 self._keep(self._emitter.out)
         echo, self._echo = self._echo, None

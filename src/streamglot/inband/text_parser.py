@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Generator
+from typing import Literal
 
 from .declared import Declared
 from .emitter import Emitter
@@ -69,12 +70,12 @@ class TextParser:
         self.reader.whole_calls = whole_calls
         self.idle = False
         """Waiting in prose or reasoning, not inside a call."""
-        self.closed = False
-        """A mark has closed the reasoning in which the answer began."""
-        self.late = 0
-        """Those marks that came although the answer was taken for text."""
-        self._opened = not (begins_in_reasoning or late_closer)
-        self._late_closer = late_closer
+        self.closed: Literal["", "mark", "late"] = ""
+        """A mark has closed the reasoning in which the answer began: "late" if the answer had been taken for text."""
+        self._origin: Literal["known", "reasoning", "text"] = "text" if late_closer else "known"
+        """What the answer was taken for before its first mark."""
+        if begins_in_reasoning and reasoning:
+            self._origin = "reasoning"
         self._emitter = emitter
         self._format = format
         self._declared = declared
@@ -89,7 +90,6 @@ class TextParser:
         """The closers of calls that broke: as many of each belong to these calls."""
         self._leaks = False
         """The server passes on special tokens: the answer began with one."""
-        self._begins = begins_in_reasoning and reasoning
         think = format.think
         words = _AnyCase if think.any_case else frozenset
         self._openers = words(think.openers) if reasoning else frozenset()
@@ -148,7 +148,7 @@ class TextParser:
         think = self._format.think
         if think.prepend and self._reasoning:
             self._emitter.text(think.prepend)
-        if self._begins:
+        if self._origin == "reasoning":
             self.reader.mode = "reasoning"
             yield from self._label()
         else:
@@ -202,7 +202,8 @@ class TextParser:
             else:
                 yield from self._engine(engine, marker)
         elif marker in self._closers and inside:
-            self.closed = self.closed or not self._opened
+            if self._origin == "reasoning":
+                self._origin, self.closed = "known", "mark"
             self._emitter.end_reasoning()
             self.reader.mode = "text"
             self.reader.at_start = self._restarts
@@ -274,7 +275,7 @@ class TextParser:
             self.prose.owe(*self._closers)
             return
         else:
-            self._opened = True
+            self._origin = "known"
             self._emitter.start_reasoning()
             self.reader.mode = "reasoning"
             self.prose.interrupted()
@@ -291,9 +292,8 @@ class TextParser:
         stray = self._format.think.stray
         if stray == "keep" or self.prose.is_owed(marker):
             self.prose.text(marker)
-        elif self._late_closer and not self._opened and not is_mention(self.prose.last, (yield from self.source.peek())):
-            self._late_closer, self.closed = False, True
-            self.late += 1
+        elif self._origin == "text" and not is_mention(self.prose.last, (yield from self.source.peek())):
+            self._origin, self.closed = "known", "late"
             if self.prose.place != "text":
                 self._emitter.skip_lead()
                 self.prose.interrupted()
