@@ -135,7 +135,7 @@ def formats_page() -> str:
         "`any` reads the notations that are common to many models together: `<tool_call>{…}</tool_call>`, `<function=f>{…}</function>`,",
         "`[TOOL_CALLS]`, and JSON that is the whole answer or a whole fenced block; thinking between `<think>`, `<reasoning>` or",
         "`<thought>` tags in any case. A text is a call only if its name is one of the request's tools. An upstream with",
-        "`inband = \"auto\"` uses it for a model that no pattern below knows, if the request has tools, unless the upstream is a",
+        '`inband = "auto"` uses it for a model that no pattern below knows, if the request has tools, unless the upstream is a',
         "provider that parses the text itself. Without tools, JSON in an answer is text.",
         "",
         "`markers` of an upstream adds your own, as pairs of what stands before and after; between those of a call is its JSON:",
