@@ -49,7 +49,7 @@ def asked(gateway: Running, model: str, tools: bool = True) -> tuple[str, str, l
     calls = [call["function"] for delta in deltas for call in delta.get("tool_calls") or ()]
     joined = [call["name"] for call in calls if call.get("name")] + ["".join(call["arguments"] for call in calls)] * bool(calls)
     text = "".join(delta.get("content") or "" for delta in deltas)
-    return "".join(delta.get("reasoning") or "" for delta in deltas), text, joined, chunks[-1]
+    return "".join(delta.get("reasoning_content") or delta.get("reasoning") or "" for delta in deltas), text, joined, chunks[-1]
 
 
 def test_an_unknown_model_may_call_the_tools_of_the_request(workshop: Running) -> None:
