@@ -90,6 +90,7 @@ coverage: $(READY) ## branch coverage of the pure half
 conformance: $(READY) ## readers and parsers against the corpus in CORPUS=
 	$(BIN)/python -m conformance.streams $(CORPUS)
 	$(BIN)/python -m conformance.inband $(CORPUS)
+	$(BIN)/python -m conformance.state $(CORPUS)
 	$(BIN)/python -m conformance.matrix $(CORPUS)
 
 matrix: $(READY) $(NODE_READY) ## every reader, writer and client over the corpus in CORPUS=; writes docs/conformance.md

@@ -31,7 +31,11 @@ HEADERS = {
     "x-streamglot-turn": ("response", "The id of the stored turn."),
     "x-streamglot-stream": ("response", "The id under which the stream can be resumed."),
     "x-streamglot-after": ("response", "The event after which a resumed stream begins."),
-    "x-streamglot-dropped": ("response", "Parameters that the upstream cannot express, and that were left out or converted."),
+    "x-streamglot-dropped": (
+        "response",
+        "What the upstream cannot express, and was left out or converted: parameters, and state in the history that is not the "
+        "upstream's own (`messages.reasoning`).",
+    ),
     "x-streamglot-policy": ("response", "What policies decided before the first byte."),
     "x-streamglot-cache": ("response", "`hit` or `miss`, on routes with `cache_seconds`."),
 }

@@ -117,8 +117,9 @@ def test_a_choice_that_demands_what_is_missing_is_refused(choice: ToolChoice, to
 
 def test_results_of_calls_that_a_provider_ran_are_known_as_such() -> None:
     parts: list[Part] = [ToolCallPart("s", "web_search", "{}", "server"), ToolResultPart("s", [TextPart("found")])]
-    request, _ = adapted(Request("m", [Message("assistant", parts)]))
-    assert request.messages[0].parts[1] == ToolResultPart("s", [TextPart("found")], kind="server")
+    request, dropped = adapted(Request("m", [Message("assistant", parts)]))
+    assert dropped == ["messages.web_search"]
+    assert request.messages[0].parts == [ToolResultPart("s", [TextPart("found")], kind="server")]
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "bedrock_converse", "cohere", "gemini", "ollama", "openai_chat"])
@@ -241,7 +242,7 @@ def test_ids_of_calls_that_are_too_long() -> None:
     parts: list[Part] = [
         ToolCallPart(long, "f", "{}"),
         ToolCallPart("short", "f", "{}"),
-        ToolCallPart(long, "s", "{}", "server"),
+        ToolCallPart(long, "s", "{}", "server", native=Echo("here", {"type": "search"})),
     ]
     results: list[Part] = [ToolResultPart("short", [])]
     request, dropped = adapted(Request("m", [Message("assistant", parts), Message("tool", results)]), call_id_chars=64)

@@ -130,7 +130,7 @@ def test_thinking_keeps_its_signature_and_redacted_thinking_its_data() -> None:
 def test_the_echo_has_the_name_of_its_provider() -> None:
     data = wire(START, *block(0, {"type": "redacted_thinking", "data": "XYZ"}), ending(), STOP)
     reader = AnthropicReader(provider="a-cloud")
-    assert ReasoningEnd(Echo("a-cloud", {"data": "XYZ"}), redacted=True) in reader.feed(data)
+    assert ReasoningEnd(Echo("anthropic@a-cloud", {"data": "XYZ"}), redacted=True) in reader.feed(data)
 
 
 def test_calls_and_what_their_arguments_may_look_like() -> None:

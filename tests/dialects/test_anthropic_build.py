@@ -82,7 +82,7 @@ def test_turns_are_merged_and_ordered() -> None:
         },
     ]
     assert built.body["max_tokens"] == DEFAULT_MAX_TOKENS
-    assert built.dropped == ["messages.system", "messages.name"]
+    assert built.dropped == ["messages.reasoning", "messages.search", "messages.system", "messages.name"]
 
 
 def test_system_messages_stay_in_their_place_where_the_upstream_and_its_version_take_them() -> None:
@@ -103,9 +103,9 @@ def test_a_turn_to_be_continued_does_not_end_in_white_space() -> None:
 
 
 def test_reasoning_returns_to_its_own_provider_only() -> None:
-    signed = ReasoningPart("a", echo=Echo("cloud", {"signature": "S"}))
-    hidden = ReasoningPart("", redacted=True, echo=Echo("cloud", {"data": "D"}))
-    odd = ReasoningPart("a", echo=Echo("cloud", {"else": 1}))
+    signed = ReasoningPart("a", echo=Echo("anthropic@cloud", {"signature": "S"}))
+    hidden = ReasoningPart("", redacted=True, echo=Echo("anthropic@cloud", {"data": "D"}))
+    odd = ReasoningPart("a", echo=Echo("anthropic@cloud", {"else": 1}))
     message = Message("assistant", [signed, hidden, odd, TextPart("t")])
     assert sent(message, provider="cloud")[0]["content"] == [
         {"type": "thinking", "thinking": "a", "signature": "S"},

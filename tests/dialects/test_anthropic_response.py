@@ -56,7 +56,9 @@ def test_a_message_survives_a_round_trip() -> None:
     assert build(parse(MESSAGE)) == MESSAGE
     assert "context_management" not in build(parse(MESSAGE), strict=True)
     assert parse(MESSAGE).usage.input_tokens == 7
-    assert parse(MESSAGE, provider="cloud").choices[0].parts[0] == ReasoningPart("hm", echo=Echo("cloud", {"signature": "SIG"}))
+    assert parse(MESSAGE, provider="cloud").choices[0].parts[0] == ReasoningPart(
+        "hm", echo=Echo("anthropic@cloud", {"signature": "SIG"})
+    )
 
 
 def test_parts_of_other_dialects() -> None:

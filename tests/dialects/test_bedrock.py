@@ -434,7 +434,7 @@ def test_usage_adds_what_the_cache_read_and_wrote() -> None:
 def test_the_provider_is_the_one_asked_for() -> None:
     reader = streamglot.reader("bedrock_converse", provider="mine")
     found = reader.feed(wire(delta(0, {"reasoningContent": {"signature": "s"}}), stop(0)))
-    assert found[-1] == ReasoningEnd(Echo("mine", {"signature": "s"}))
+    assert found[-1] == ReasoningEnd(Echo("bedrock_converse@mine", {"signature": "s"}))
 
 
 # --- whole responses
@@ -839,7 +839,7 @@ def test_parts_that_only_another_dialect_knows_are_refused() -> None:
 
 
 def test_opaque_state_goes_to_the_provider_that_made_it() -> None:
-    thought = Message("assistant", [ReasoningPart("a", echo=Echo("mine", {"signature": "s"}))])
+    thought = Message("assistant", [ReasoningPart("a", echo=Echo("bedrock_converse@mine", {"signature": "s"}))])
     assert CONVERSE.build_request(Request("x", [thought])).body["messages"] == []
     sent = CONVERSE.build_request(Request("x", [thought]), provider="mine").body["messages"][0]["content"]
     assert sent == [{"reasoningContent": {"reasoningText": {"text": "a", "signature": "s"}}}]

@@ -248,7 +248,7 @@ def test_messages_are_read_by_their_own_dialect() -> None:
     assert found[-2] == REMARK
     thought = next(event for event in found if isinstance(event, ReasoningEnd))
     assert thought.echo is not None
-    assert thought.echo.provider == "bedrock_invoke"
+    assert thought.echo.provider == "anthropic"
     assert streamglot.collect(found).usage.input_tokens == 7
 
 

@@ -575,10 +575,15 @@ def test_messages_that_are_parsed() -> None:
 
 
 def test_opaque_state_goes_to_the_provider_that_made_it() -> None:
-    thought = Message("assistant", [ReasoningPart("a", echo=Echo("mine", {"field": "thinking"})), TextPart("b")])
-    assert COHERE.build_request(Request("m", [thought])).body["messages"][0]["content"] == "b"
-    sent = COHERE.build_request(Request("m", [thought]), provider="mine").body["messages"][0]["content"]
-    assert sent[0] == {"type": "thinking", "thinking": "a"}
+    """Plain text has no signature: whoever speaks the format gets it."""
+    for maker in ("cohere", "cohere@mine", "cohere@other"):
+        thought = Message("assistant", [ReasoningPart("a", echo=Echo(maker, {"field": "thinking"})), TextPart("b")])
+        sent = COHERE.build_request(Request("m", [thought]), provider="mine").body["messages"][0]["content"]
+        assert sent[0] == {"type": "thinking", "thinking": "a"}
+    foreign = Message("assistant", [ReasoningPart("a", echo=Echo("ollama@mine", {"field": "thinking"})), TextPart("b")])
+    built = COHERE.build_request(Request("m", [foreign]), provider="mine")
+    assert built.body["messages"][0]["content"] == "b"
+    assert built.dropped == ["messages.reasoning"]
 
 
 def test_the_official_client_reads_what_we_build() -> None:

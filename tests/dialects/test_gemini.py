@@ -233,7 +233,7 @@ def test_a_signature_on_an_image_comes_before_it() -> None:
 
 def test_the_provider_tags_its_state() -> None:
     events = read(chunk({"text": "a", "thoughtSignature": "UzE="}, finish="STOP"), provider="vertex")
-    assert TextEnd(Echo("vertex", {"thoughtSignature": "UzE="})) in events
+    assert TextEnd(Echo("gemini@vertex", {"thoughtSignature": "UzE="})) in events
 
 
 # --- calls

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from streamglot import RequestError, Unsupported
 from streamglot.dialects import DIALECTS
@@ -326,7 +327,7 @@ def test_building_a_conversation_of_others() -> None:
         ],
     )  # fmt: skip
     built = build(request)
-    assert built.dropped == ["cache_control"]
+    assert built.dropped == ["cache_control", "messages.reasoning", "messages.text.state"]
     assert built.body == {
         "systemInstruction": {"parts": [{"text": "one"}, {"text": "two"}]},
         "contents": [
@@ -370,11 +371,17 @@ def test_state_goes_to_the_provider_that_made_it_only() -> None:
         {"text": "t", "thoughtSignature": "UzI="},
         {"functionCall": {"id": "c", "name": "f", "args": {}}, "thoughtSignature": "UzM="},
     ]
-    request.model = "gemini-2.5-pro"
-    assert build(request, provider="vertex").body["contents"][0]["parts"] == [
-        {"text": "t"},
-        {"functionCall": {"id": "c", "name": "f", "args": {}}},
+    assert build(request, provider="vertex").body == build(request).body  # nobody is named
+    request.messages[0].parts = [
+        structs.replace(part, echo=Echo("gemini@vertex", part.echo.data))
+        for part in signed
+        if isinstance(part, (ReasoningPart, TextPart, ToolCallPart)) and part.echo is not None
     ]
+    assert build(request, provider="vertex").body == build(request, provider="gemini@vertex").body
+    request.model = "gemini-2.5-pro"
+    other = build(request, provider="studio")
+    assert other.body["contents"][0]["parts"] == [{"text": "t"}, {"functionCall": {"id": "c", "name": "f", "args": {}}}]
+    assert other.dropped == ["messages.reasoning", "messages.text.state", "messages.tool_calls.state"]
     lost: list[Part] = [ReasoningPart("", echo=own("UzE=", next=True)), RefusalPart("")]
     assert build(Request(messages=[Message("assistant", lost)])).body["contents"] == []
 

@@ -81,7 +81,7 @@ def test_a_response_survives_a_round_trip() -> None:
     }
     response = parse_response(body, provider="here")
     assert response.choices[0].parts == [
-        ReasoningPart("hm", echo=Echo("here", {"field": "thinking"})),
+        ReasoningPart("hm", echo=Echo("ollama@here", {"field": "thinking"})),
         TextPart("Hi"),
         ToolCallPart("call_a", "f", '{"a":1}'),
     ]
@@ -317,7 +317,17 @@ def test_building_from_another_dialect() -> None:
     ]
     assert built.body["format"] == "json"
     assert "options" not in built.body
-    assert built.dropped == ["cache_control", "messages.name", "image.detail", "tools.strict", "user", "options"]
+    dropped = [
+        "cache_control",
+        "messages.reasoning",
+        "messages.search",
+        "messages.name",
+        "image.detail",
+        "tools.strict",
+        "user",
+        "options",
+    ]
+    assert built.dropped == dropped
 
 
 def test_no_tools_where_none_may_be_called_and_own_tools_as_they_came() -> None:

@@ -256,7 +256,9 @@ def test_reasoning_goes_back_in_the_field_in_which_it_came(field: str) -> None:
 def test_details_are_returned_unmodified() -> None:
     details = [{"type": "reasoning.text", "text": "hm", "signature": "s"}, {"type": "reasoning.encrypted", "data": "x"}]
     turn = {"role": "assistant", "content": "a", "reasoning": "hm", "reasoning_details": details}
-    assert again(messages=[turn])["messages"] == [{"role": "assistant", "content": "a", "reasoning_details": details}]
+    assert again(messages=[turn])["messages"] == [turn]
+    without = {name: value for name, value in turn.items() if name != "reasoning"}
+    assert again(messages=[without])["messages"] == [without]
     hidden = {"role": "assistant", "content": "a", "reasoning_details": [details[1], 5]}
     assert message(**hidden).parts[0] == ReasoningPart(
         "", redacted=True, echo=Echo("openai_chat", {"reasoning_details": [details[1]]})
@@ -485,6 +487,7 @@ def test_a_response_is_written() -> None:
         "reasoning.encrypted",
         "reasoning.summary",
         "reasoning.text",
+        "reasoning.encrypted",
     ]
     place = {"url": "http://a", "title": "A", "start_index": 0, "end_index": 1}
     assert message["annotations"] == [{"type": "url_citation", "url_citation": place}, own]

@@ -234,7 +234,8 @@ def test_details_of_this_dialect_are_not_written_twice() -> None:
         [{"type": "reasoning.text", "text": "hm", "index": 0}],
         [{"type": "reasoning.text", "signature": "s", "format": "f", "index": 0}],
         [{"type": "reasoning.encrypted", "data": "d", "id": "r", "index": 1}],
-        [{"type": "reasoning.text", "text": "hm", "index": 2}],
+        [{"type": "reasoning.encrypted", "data": pack(Echo("openai_chat", {"more": [], "indexes": [0, 1, None]})), "index": 2}],
+        [{"type": "reasoning.text", "text": "hm", "index": 3}],
     ]
 
 

@@ -451,7 +451,7 @@ def test_a_conversation_as_one_prompt() -> None:
         "stop": ["x", "\n\nUser:"],
         "max_tokens": 100,
     }
-    assert built.dropped == ["cache_control", "reasoning", "messages.name"]
+    assert built.dropped == ["cache_control", "messages.reasoning", "reasoning", "messages.name"]
     words = PromptTemplate(system="<s>{text}", user="<u>{text}", assistant="<a>{text}", cue="<a>", stop=("<u>",))
     assert build(Request(messages=messages[:2]), template=words).body["prompt"] == "<s>Be kind.<u>Hi<a>"
     assert build(Request(messages=messages[:2], max_tokens=7), template=words, max_tokens=9).body["max_tokens"] == 7

@@ -266,7 +266,7 @@ def test_text_that_comes_after_its_end_is_kept() -> None:
 
 def test_the_phase_of_a_message_is_kept_for_its_provider() -> None:
     item = {"type": "message", "id": "msg_1", "phase": "commentary"}
-    echo = Echo("azure", item)
+    echo = Echo("openai_responses@azure", item)
     events = read(CREATED, added(item), text("Hi"), done({**message("Hi"), "phase": "commentary"}), COMPLETED, provider="azure")
     assert events[1:5] == [Extra(NAME, {"item": item}), TextStart(), TextDelta("Hi"), TextEnd(echo)]
     late = read(CREATED, text("Hi"), done({**message("Hi"), "phase": "commentary"}), COMPLETED, provider="azure")

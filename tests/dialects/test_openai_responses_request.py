@@ -285,7 +285,7 @@ def test_parts_side_by_side_are_one_message() -> None:
     assert items(TextPart("a"), TextPart("b"), role="user") == [
         user({"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"})
     ]
-    phase = Echo("azure", {"type": "message", "phase": "commentary"})
+    phase = Echo(NAME, {"type": "message", "phase": "commentary"})
     assert [item.get("phase") for item in items(TextPart("a", echo=phase), TextPart("b"), RefusalPart("c"))] == [
         "commentary",
         None,
@@ -297,12 +297,15 @@ def test_reasoning_returns_to_its_provider_only() -> None:
     item = {"type": "reasoning", "id": "rs_1", "encrypted_content": "e"}
     assert items(ReasoningPart("", echo=Echo(NAME, item))) == [{"summary": [], **item}]
     assert (
-        items(ReasoningPart("", echo=Echo("azure", item)), ReasoningPart("x"), ReasoningPart("", echo=Echo(NAME, {"a": 1}))) == []
+        items(
+            ReasoningPart("", echo=Echo(f"{NAME}@azure", item)), ReasoningPart("x"), ReasoningPart("", echo=Echo(NAME, {"a": 1}))
+        )
+        == []
     )
     stored = Echo(NAME, {"type": "reasoning", "id": "rs_1", "summary": []})
     assert len(items(ReasoningPart("", echo=stored))) == 1
     assert items(ReasoningPart("", echo=stored), store=False) == []
-    request = Request(messages=[Message("assistant", [ReasoningPart("", echo=Echo("azure", item))])])
+    request = Request(messages=[Message("assistant", [ReasoningPart("", echo=Echo(f"{NAME}@azure", item))])])
     assert build(request, provider="azure").body["include"] == ["reasoning.encrypted_content"]
 
 

@@ -118,7 +118,7 @@ def test_a_search_that_the_provider_does_is_a_tool_of_its_own() -> None:
     hosted = {"type": "tool_search"}
     request = parse(tools=[hosted, function("f", defer_loading=True)], input=[{"type": "tool_search_call", "id": "x"}])
     assert [tool.kind for tool in request.tools] == ["server", "function"]
-    assert DIALECTS["openai_chat"].build_request(request).dropped == ["tools.tool_search"]
+    assert DIALECTS["openai_chat"].build_request(request).dropped == ["tools.tool_search", "messages.tool_search_call"]
     assert RESPONSES.build_request(request).body["tools"] == [hosted, function("f", defer_loading=True)]
 
 

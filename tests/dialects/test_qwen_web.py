@@ -474,7 +474,12 @@ def test_a_new_chat_gets_the_whole_conversation() -> None:
     assert content(Request(messages=CONVERSATION)) == (
         f"Be kind.\n\nUser: Read it.\n\nAssistant: I look.\n{calls}\n\nUser: {RESULTS}"
     )
-    assert build(Request(messages=CONVERSATION)).dropped == ["cache_control", "messages.name"]
+    assert build(Request(messages=CONVERSATION)).dropped == [
+        "cache_control",
+        "messages.reasoning",
+        "messages.search",
+        "messages.name",
+    ]
     assert content(Request(messages=[Message("user", [RefusalPart("no")])])) == "no"
 
 

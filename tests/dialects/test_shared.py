@@ -11,13 +11,12 @@ import pytest
 import streamglot
 from streamglot import ConfigError, UpstreamProtocolError
 from streamglot.dialects import DIALECTS, Dialect, dialect
-from streamglot.dialects.echo import claimed
 from streamglot.dialects.fields import named_part
 from streamglot.dialects.lenient import clean, fit, loads
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.dialects.reader import Reader
-from streamglot.events import Echo, StreamError
-from streamglot.messages import Message, NativePart, Part, ReasoningPart, Request, Response, TextPart
+from streamglot.events import StreamError
+from streamglot.messages import Message, NativePart, ReasoningPart, Request, Response
 
 
 class Inner(msgspec.Struct):
@@ -125,18 +124,6 @@ def test_translate_writes_as_it_reads() -> None:
     pieces = list(streamglot.translate([b"", frame, b"data: [DONE]\n\n"], "openai_chat", "openai_chat"))
     assert [b"hi" in pieces[0], b"[DONE]" in pieces[1], len(pieces)] == [True, True, 2]
     assert list(streamglot.translate([frame], "openai_chat", "openai_chat"))[-1].endswith(b"[DONE]\n\n")
-
-
-def test_state_without_a_name_is_claimed_by_the_provider_that_is_asked() -> None:
-    own, other = Echo("openai_chat", {"a": 1}), Echo("other", {"b": 2})
-    parts: list[Part] = [ReasoningPart("x", echo=own), ReasoningPart("y", echo=other), TextPart("z")]
-    request = Request(messages=[Message("user", []), Message("assistant", parts, echo=own)])
-    assert claimed(request, "openai_chat", "openai_chat") is request
-    assert claimed(request, "gemini", "google") is request
-    given = claimed(request, "openai_chat", "router").messages[1]
-    assert [getattr(part, "echo", None) for part in given.parts] == [Echo("router", {"a": 1}), other, None]
-    assert given.echo == Echo("router", {"a": 1})
-    assert request.messages[1].echo == own
 
 
 @pytest.mark.parametrize("name", ["openai_chat", "openai_completions", "openai_responses"])

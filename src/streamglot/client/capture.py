@@ -21,7 +21,7 @@ from ..tasks import patient_timeout
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.connection_pool import ConnectionPool as Connections
 from ..upstream.frame_mask import mask_for
-from ..upstream.providers import abilities_of
+from ..upstream.providers import abilities_of, maker_of
 from ..upstream.secrets import hide, shown_url
 
 MAX_BYTES = 256 * 2**20
@@ -76,7 +76,7 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
     asked = structs.replace(request, model=model, stream=True)
     wire = dialect(upstream.dialect)
     as_text = with_tools_as_text(upstream, asked)
-    built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=upstream.name, **upstream.options)
+    built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=maker_of(upstream), **upstream.options)
     built.body.update(extra or {})
     place = wire.endpoint(upstream.base_url, as_text, key=upstream.key, **upstream.options)
     headers = {"content-type": "application/json", **place.headers, **upstream.headers}

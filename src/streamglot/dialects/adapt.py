@@ -29,6 +29,8 @@ from ..messages import (
 )
 from .abilities import Abilities
 from .custom_tools import as_function, call_as_function, result_as_function
+from .echo import is_native
+from .native_state import StateFilter
 from .parameters import PARAMETERS, drop, is_harmless
 
 _Answerable = TypeVar("_Answerable", ToolCallPart, ToolResultPart)
@@ -36,12 +38,13 @@ _SYSTEM = ("system", "developer")
 _DIALOGUE = ("user", "assistant")
 
 
-def adapt(request: Request, dialect: str, abilities: Abilities) -> tuple[Request, list[str]]:
-    """The request for an upstream of this dialect with these abilities, and the names of what was changed."""
+def adapt(request: Request, dialect: str, abilities: Abilities, provider: str = "") -> tuple[Request, list[str]]:
+    """The request for an upstream of this dialect with these abilities, and the names of what was changed. ``provider`` is the
+    maker of the state that the upstream may get."""
     built = Built({})
     changes = _Tools(dialect, abilities, built).changes(request) if request.tools else {}
     if not _is_plain_text(request.messages):
-        messages = _Messages(dialect, abilities, built).adapted(request.messages)
+        messages = _Messages(dialect, abilities, built, provider or dialect).adapted(request.messages)
         if messages is not None:
             changes["messages"] = messages
     _adapt_fields(request, abilities, built, changes)
@@ -54,7 +57,7 @@ def _is_plain_text(messages: list[Message]) -> bool:
         if message.role not in _DIALOGUE and (number or message.role != "system"):
             return False
         for part in message.parts:
-            if type(part) is not TextPart or part.cache is not None:
+            if type(part) is not TextPart or part.cache is not None or part.echo is not None:
                 return False
     return True
 
@@ -87,7 +90,7 @@ class _Tools:
 
     def _is_foreign(self, tool: ToolSpec) -> bool:
         """Whether another provider runs this tool."""
-        return tool.kind == "server" and (tool.native is None or tool.native.provider != self._dialect)
+        return tool.kind == "server" and not is_native(tool.native, self._dialect)
 
     def _adapted(self, tool: ToolSpec) -> ToolSpec:
         if tool.cache is not None and not self._abilities.cache_control:
@@ -121,10 +124,11 @@ def _choice_without(missing: list[str], choice: ToolChoice | None, tools: list[T
 
 
 class _Messages:
-    def __init__(self, dialect: str, abilities: Abilities, built: Built) -> None:
+    def __init__(self, dialect: str, abilities: Abilities, built: Built, provider: str) -> None:
         self._dialect = dialect
         self._abilities = abilities
         self._built = built
+        self._state = StateFilter(dialect, provider, built)
         self._server_calls: set[str] = set()
 
     def adapted(self, messages: list[Message]) -> list[Message] | None:
@@ -141,7 +145,7 @@ class _Messages:
         if role == "developer" and not self._abilities.developer_role:
             self._built.drop("messages.developer")
             role = "system"
-        parts = [self._part(part) for part in message.parts]
+        parts = [self._part(part) for part in self._state.kept(message.parts)]
         if role == message.role and _same(parts, message.parts):
             return message
         return structs.replace(message, role=role, parts=parts)

@@ -1,25 +1,36 @@
-"""Carries opaque state inside another dialect's opaque field.
+"""State belongs to its maker, and travels inside another dialect's opaque field.
 
-A client of dialect A keeps and returns A's opaque fields (a signature, encrypted reasoning) and nothing else. State of a provider
-with dialect B is therefore packed into A's field with a prefix, and unpacked when the client sends the conversation back. It is
-sent to the provider that made it, and to no other.
+``Echo.provider`` names the maker of opaque state: the format of the API, and after an ``@`` who answered there
+(``openai_chat@deepseek``, ``anthropic@10.0.0.5:8000``). A client that returns a native field of its dialect cannot say who made
+it: such state has the name of the format alone, and every upstream that speaks the format is offered it.
+
+A client of dialect A keeps and returns A's opaque fields (a signature, encrypted reasoning) and nothing else. State in the format
+of A is written into them unchanged. State in another format is packed into them with a prefix, together with its maker, and
+unpacked when the client sends the conversation back. It is sent to its maker, and to no other.
 """
 
 from __future__ import annotations
 
 import base64
+from typing import Final
 
 import msgspec
 
 from ..events import Echo
 from ..json_types import JSON_ERRORS
-from ..messages import Message, Part, Request
 
 OURS = "streamglot"
 """The provider of marks that are no provider's state."""
 UNREADABLE = "unreadable"
 _MARK = "sglot1."
+AT: Final = "@"
+"""Stands between the format and who answers, so that its absence says that nobody is named."""
 _decoder = msgspec.json.Decoder(Echo)
+_IDENTIFYING: Final = (
+    *("id", "encrypted_content", "signature", "data", "redactedContent", "thoughtSignature", "encryptedValue"),
+    *("extra_content", "reasoning_details", "providerMetadata"),
+)
+"""Fields of which one is enough to recognize state: clients remove other fields, and writers add some."""
 
 
 def pack(echo: Echo) -> str:
@@ -37,26 +48,35 @@ def unpack(text: str) -> Echo | None:
         return Echo(OURS, {UNREADABLE: True})
 
 
-def claimed(request: Request, dialect: str, provider: str) -> Request:
-    """Assigns state that names only the dialect to this provider of the dialect, because a client that returns a native field
-    does not say whose it was. State that names its provider is unchanged."""
-    if dialect == provider or not any(_carries(message, dialect) for message in request.messages):
-        return request
-    messages = []
-    for message in request.messages:
-        parts: list[Part] = []
-        for part in message.parts:
-            echo = getattr(part, "echo", None)
-            if echo is not None and echo.provider == dialect:
-                part = msgspec.structs.replace(part, echo=Echo(provider, echo.data))
-            parts.append(part)
-        whole = message.echo
-        if whole is not None and whole.provider == dialect:
-            whole = Echo(provider, whole.data)
-        messages.append(Message(message.role, parts, message.name, whole))
-    return msgspec.structs.replace(request, messages=messages)
+def maker(dialect: str, provider: str | None) -> str:
+    """The maker of state in this dialect. ``provider`` is who answers there, or the maker itself; without it, nobody is named."""
+    if not provider or provider == dialect or AT in provider:
+        return provider or dialect
+    return f"{dialect}{AT}{provider}"
 
 
-def _carries(message: Message, dialect: str) -> bool:
-    echoes = [message.echo, *(getattr(part, "echo", None) for part in message.parts)]
-    return any(echo is not None and echo.provider == dialect for echo in echoes)
+def in_format(provider: str, dialect: str) -> str:
+    """The same maker for an inner dialect: a service that carries the format of another one."""
+    return dialect + provider[len(format_of(provider)) :]
+
+
+def format_of(provider: str) -> str:
+    """The dialect in whose format this maker's state is."""
+    return provider.partition(AT)[0]
+
+
+def is_native(echo: Echo | None, dialect: str) -> bool:
+    """Whether this state is in the format of the dialect, whoever made it."""
+    return echo is not None and (echo.provider == dialect or format_of(echo.provider) == dialect)
+
+
+def belongs_to(echo: Echo, provider: str) -> bool:
+    """Whether this maker may get the state: it made it, or it speaks the format and nobody is named."""
+    return echo.provider == provider or echo.provider == format_of(provider)
+
+
+def same_state(one: Echo, other: Echo) -> bool:
+    """Whether both are the same state, perhaps with fields that a client removed or a writer added."""
+    if format_of(one.provider) != format_of(other.provider):
+        return False
+    return one.data == other.data or any((value := one.data.get(name)) and value == other.data.get(name) for name in _IDENTIFYING)

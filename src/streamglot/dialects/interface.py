@@ -12,6 +12,7 @@ from ..messages import Built, Request, Response
 from .abilities import PLAIN, UNSPECIFIED, Abilities
 from .adapt import adapt, emulated_tools
 from .approval import Answers
+from .echo import maker
 from .endpoint import Setup, UpstreamEndpoint, join
 from .hosted_tools import HostedCall
 from .reader import Reader
@@ -86,15 +87,18 @@ class Dialect:
         """Parses the body of a client's request."""
         raise ConfigError(f"the dialect {self.name!r} cannot parse a request: only upstreams speak it")
 
-    def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: object) -> Built:
+    def build_request(
+        self, request: Request, *, abilities: Abilities = UNSPECIFIED, provider: str = "", **options: object
+    ) -> Built:
         """The body for an upstream of this dialect, reduced to what the upstream accepts. ``abilities`` is what is known about
-        the upstream in addition to its dialect; ``options`` go to the dialect's builder."""
+        the upstream in addition to its dialect; ``provider`` says who answers there, and gets its own opaque state back;
+        ``options`` go to the dialect's builder."""
         known = abilities.over(self.abilities)
         if self.abilities.namespaces and not known.namespaces:
             options["namespaces"] = False
         if known.reasoning_object and self.abilities.reasoning_object is not None:
             options["reasoning_object"] = True
-        adapted, dropped = adapt(request, self.name, known)
+        adapted, dropped = adapt(request, self.name, known, maker(self.name, provider))
         built = self.build_body(adapted, **options)
         if dropped or built.dropped:
             built.dropped = list(dict.fromkeys([*dropped, *built.dropped]))
@@ -102,7 +106,7 @@ class Dialect:
 
     @property
     def build_body(self) -> Callable[..., Built]:
-        """Builds the body for a request that has been adapted to the upstream already."""
+        """Builds the body for a request that has been adapted to the upstream already: its opaque state is the upstream's."""
         raise ConfigError(f"the dialect {self.name!r} cannot build a request: only clients speak it; choose another one")
 
     def emulated_tools(self, request: Request, abilities: Abilities = UNSPECIFIED) -> frozenset[str]:

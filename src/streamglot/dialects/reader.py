@@ -19,6 +19,7 @@ from ..json_types import JsonObject, JsonValue
 from ..limits import DEFAULT_LIMITS, Limits
 from . import faults
 from .blocks import Blocks
+from .echo import maker
 from .lenient import clean, fit, loads
 from .tally import Tally
 
@@ -40,7 +41,7 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class Reader:
-    """A box from bytes to events. ``provider`` marks opaque state so that it returns to its sender. ``call_prefix`` begins the
+    """A box from bytes to events. ``provider`` says who answers, so that opaque state returns to its maker. ``call_prefix`` begins the
     ids of calls that have none from the upstream; it must be unique in the conversation. Without it the prefix comes from the id
     of the answer, which some upstreams repeat."""
 
@@ -57,7 +58,7 @@ class Reader:
     _stray: bytes | None = None
 
     def __init__(self, *, provider: str | None = None, limits: Limits = DEFAULT_LIMITS, call_prefix: str = "") -> None:
-        self.provider = provider or self.dialect
+        self.provider = maker(self.dialect, provider)
         self.limits = limits
         self.comments = True
         """Whether keep-alives have the text of the comment that they come from."""

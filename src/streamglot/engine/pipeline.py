@@ -10,6 +10,7 @@ from msgspec import structs
 
 from ..dialects import dialect
 from ..dialects.custom_tools import CustomCalls, as_function, with_functions_only
+from ..dialects.echo import is_native
 from ..errors import Unsupported
 from ..events import Event
 from ..inband import FORMATS, Format, InBand, OwnMarkers, as_prompt, find_format, format_for_model, with_markers
@@ -19,7 +20,7 @@ from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..stages import PerChoice, UniqueCallIds
 from ..upstream import Upstream
-from ..upstream.providers import abilities_of, is_at_provider
+from ..upstream.providers import abilities_of, is_at_provider, maker_of
 from .kept import KeptState
 
 MODELS = 1024
@@ -73,7 +74,7 @@ def thinking_of(request: Request, dialect: str) -> bool | None:
 def _thinking_flag(request: Request, dialect: str) -> JsonValue:
     """Returns the client's ``thinking`` if the upstream gets it unchanged, else None."""
     own = request.reasoning.native if request.reasoning is not None else None
-    return own.data.get("thinking") if own is not None and own.provider == dialect else None
+    return own.data.get("thinking") if own is not None and is_native(own, dialect) else None
 
 
 def _enables_thinking(flag: JsonValue) -> bool:
@@ -118,7 +119,7 @@ class Pipeline:
     ) -> None:
         self.dropped: list[str] = []
         wire = dialect(upstream.dialect)
-        self._reader = wire.reader(provider=upstream.name, call_prefix=call_prefix)
+        self._reader = wire.reader(provider=maker_of(upstream), call_prefix=call_prefix)
         self._reader.comments = False  # no policy sees a comment, and an upstream may repeat its key in one
         self._boxes: list[PerChoice] = []
         emulated = emulated_tools(upstream, request)
@@ -170,7 +171,7 @@ class Pipeline:
 
     def keep(self, upstream: Upstream, state: JsonObject) -> None:
         """Adds what the request says of a conversation that the upstream keeps to what the answer says of it."""
-        self._stages.append(KeptState(upstream.dialect, upstream.name, state).feed)
+        self._stages.append(KeptState(upstream.dialect, maker_of(upstream), state).feed)
 
     def feed(self, chunk: bytes) -> list[Event]:
         events = self._reader.feed(chunk)

@@ -21,6 +21,7 @@ from ..store.turn import Finished
 from ..tools.steps import STEP
 from ..upstream import Upstream
 from ..upstream.prices import price
+from ..upstream.providers import maker_of
 from ..upstream.secrets import SecretMask
 from .conversation import SentRequest
 from .kept import kept_echo, restore_stored
@@ -104,7 +105,7 @@ class TurnRecorder(Observer):
 
             keeps = dialect(upstream.dialect).keeps_conversation
             restore = restore_stored if keeps else restore_echoes
-            request = restore(request, self._answers, provider=upstream.name)
+            request = restore(request, self._answers, provider=maker_of(upstream))
         self._upstream_request = request
         return request
 

@@ -29,7 +29,7 @@ from ..json_types import JsonObject
 from ..messages import Message, Request, TextPart
 from ..tools.own_calls import with_own_calls
 from ..upstream import Upstream, UpstreamResponse
-from ..upstream.providers import abilities_of
+from ..upstream.providers import abilities_of, maker_of
 from ..upstream.rate_limits import retry_seconds, sensible
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.response import read_whole
@@ -244,7 +244,7 @@ class UpstreamRequest:
         if wire.keeps_conversation:
             options = await self._continue(candidate, as_text, key)
         try:
-            built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=upstream.name, **options)
+            built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=maker_of(upstream), **options)
             body = msgspec.json.encode(built.body)
         except RecursionError:
             raise RequestError("the request is nested too deeply; send arguments and schemas with fewer levels") from None
@@ -286,14 +286,14 @@ class UpstreamRequest:
         self._record.kept = self._pool.kept
         found = self._found.get(upstream.name)
         if found is None:
-            found = self._found[upstream.name] = self._pool.kept.restore(request, caller, upstream.name).messages
+            found = self._found[upstream.name] = self._pool.kept.restore(request, caller, maker_of(upstream)).messages
         return msgspec.structs.replace(request, messages=found)
 
     async def _continue(self, candidate: Candidate, request: Request, key: str) -> JsonObject:
         """Returns the options that continue the conversation. What the request needs first is made once, not for each attempt."""
         upstream = candidate.upstream
         wire = dialect(upstream.dialect)
-        mine = wire.continuation(request, upstream.name, uuid.uuid4().hex, int(time.time()))
+        mine = wire.continuation(request, maker_of(upstream), uuid.uuid4().hex, int(time.time()))
         options = {**upstream.options, **mine}
         setup = wire.setup(upstream.base_url, request, key=key, **options)
         if setup is None:
@@ -337,7 +337,7 @@ def check_options(upstream: Upstream) -> None:
         return
     wire, request = dialect(upstream.dialect), Request(model="model", messages=[Message("user", [TextPart("Hello")])])
     try:
-        wire.build_request(request, abilities=abilities_of(upstream), provider=upstream.name, **upstream.options)
+        wire.build_request(request, abilities=abilities_of(upstream), provider=maker_of(upstream), **upstream.options)
         wire.endpoint(upstream.base_url, request, **upstream.options)
     except TypeError as error:
         name = next((name for name in upstream.options if f"'{name}'" in str(error)), "")

@@ -19,7 +19,7 @@ from ..errors import ConfigError, StreamglotError
 from ..json_types import JsonObject
 from ..messages import Request
 from ..tools.own_calls import with_own_calls
-from ..upstream.providers import abilities_of
+from ..upstream.providers import abilities_of, maker_of
 from ..upstream.routes import Candidate
 
 
@@ -42,7 +42,7 @@ class CapturingPool:
         candidate = candidate_at(self._pool, request.model, self._upstream)
         upstream = candidate.upstream
         asked = msgspec.structs.replace(with_own_calls(request), model=candidate.model, stream=False)
-        options = {"abilities": abilities_of(upstream), "provider": upstream.name, **upstream.options}
+        options = {"abilities": abilities_of(upstream), "provider": maker_of(upstream), **upstream.options}
         self.body = dialect(upstream.dialect).build_request(with_tools_as_text(upstream, asked), **options).body
         raise StreamglotError("the request goes to a batch of the provider", code="captured")
 

@@ -10,7 +10,7 @@ stream: calls queue their data, a writer commits the queue every fifth of a seco
     answers = await store.answers(session)                                              # once, before the first upstream request
 
     turn = store.start(session, Started(caller=..., request=request, dialect=..., model=..., probe=is_probe(request)))
-    asked = restore_echoes(request, answers, provider=upstream.name)                    # for each upstream that is tried
+    asked = restore_echoes(request, answers, provider=maker_of(upstream))               # for each upstream that is tried
     turn.frame("up", seconds, chunk)                                                    # each read, if ``raw`` is on
     turn.finish(Finished(ending=..., response=collected, upstream=..., upstream_request=asked, ...))   # always, in a finally
     await store.close()                                                                 # when the gateway stops: commits the

@@ -89,6 +89,7 @@ class LocalServer:
     def upstream(self) -> Upstream:
         return Upstream(
             name=NAME,
+            state=NAME,  # each start has another port
             base_url=f"http://127.0.0.1:{self._port}/v1",
             key=self.key,
             models={NAME: NAME, ALIAS: NAME},

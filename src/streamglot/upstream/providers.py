@@ -155,14 +155,17 @@ PROVIDERS: Final = (
 )
 
 
+_PORTS: Final = {"http": 80, "https": 443}
+
+
 def _host(base_url: str) -> str:
-    """The host and port of a URL, without anything secret."""
+    """The host and port of a URL, without anything secret and without the port that the scheme has anyway."""
     place = urlsplit(base_url)
     try:
         port = place.port
     except ValueError:  # an invalid port: no provider has this address
         return ""
-    return f"{place.hostname}:{port}" if port else place.hostname or ""
+    return f"{place.hostname}:{port}" if port and port != _PORTS.get(place.scheme) else place.hostname or ""
 
 
 _BY_HOST: Final = {_host(provider.base_url): provider.abilities for provider in PROVIDERS if provider.key_env}
@@ -179,6 +182,18 @@ _NAME_BY_HOST: Final = {_host(provider.base_url): provider.name for provider in 
 def provider_name(upstream: Upstream) -> str:
     """The known provider at the address of an upstream; for another address, the upstream's own name."""
     return _NAME_BY_HOST.get(_host(upstream.base_url)) or upstream.name
+
+
+def maker_of(upstream: Upstream) -> str:
+    """Who makes the opaque state in the answers of this upstream, whatever the upstream is called: upstreams of one maker accept
+    each other's state."""
+    return _maker(upstream.dialect, upstream.state, upstream.base_url, upstream.name)
+
+
+@lru_cache(1024)
+def _maker(dialect: str, state: str, base_url: str, name: str) -> str:
+    host = _host(base_url)
+    return f"{dialect}@{state or _NAME_BY_HOST.get(host) or host or name}"
 
 
 def abilities_of(upstream: Upstream) -> Abilities:

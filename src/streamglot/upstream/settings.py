@@ -60,6 +60,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     - ``ca_file``: a file with certificate authorities to trust in addition to the system's.
     - ``options``: values for the dialect's request builder and endpoint (the name of the token limit, an API version).
     - ``abilities``: what this upstream accepts in addition to its dialect, or does not accept.
+    - ``state``: who keeps opaque state (signatures, encrypted reasoning) here. Upstreams with the same dialect and the same
+      ``state`` share it. Without it, they share it if they are the same known provider, else if their host and port are the same.
     - ``batches``: run the items of batches as calls, or send them to the provider's own batch API.
     """
 
@@ -87,6 +89,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     merge: list[Literal["embeddings", "completions"]] = field(default_factory=lambda: ["embeddings"])
     merge_seconds: float = 0.003
     stream: Literal["same", "always", "never"] = "same"
+    state: str = ""
     batches: Literal["own", "provider"] = "own"
     options: JsonObject = field(default_factory=dict)
     abilities: Abilities = UNSPECIFIED

@@ -31,7 +31,7 @@ from ...events import (
 from ...framing import sse
 from ...json_types import JsonObject
 from ..approval import asked
-from ..echo import pack
+from ..echo import is_native, pack
 from ..writer import Rules, Writer, WriterOptions, encode
 from .activity import activity_events
 from .snapshot import Snapshot
@@ -352,7 +352,7 @@ class AguiWriter(Writer):
     # --- bytes
 
     def _seal(self, subtype: str, entity: str, echo: Echo) -> None:
-        own = echo.data.get("encryptedValue") if echo.provider == self.dialect else None
+        own = echo.data.get("encryptedValue") if is_native(echo, self.dialect) else None
         value = own if isinstance(own, str) else pack(echo)
         self._write("REASONING_ENCRYPTED_VALUE", subtype=subtype, entityId=entity, encryptedValue=value)
 

@@ -131,7 +131,8 @@ def _parse_redacted(data: str, before: list[Part]) -> Part | None:
         return ReasoningPart("", redacted=True, echo=echo)
     if before and isinstance(before[-1], (TextPart, ToolCallPart)):
         before[-1].echo = state
-    return None
+        return None
+    return TextPart("", echo=state)  # of a text in white space, which is not written
 
 
 def _parse_media(kind: str, block: Fields, body: JsonObject, cache: str | None) -> Part:

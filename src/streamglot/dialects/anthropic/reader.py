@@ -156,7 +156,7 @@ class AnthropicReader(Reader):
         elif kind.endswith("tool_use"):
             self._live[index] = _Live(self._open_call(kind, body), _INPUT, body)
         elif kind.endswith("_tool_result"):
-            native = Echo(self.dialect, body)
+            native = Echo(self.provider, body)
             result = ToolResult(string_in(body, "tool_use_id"), result_text(body.get("content")), is_failure(body), native)
             self.tally.count(result)
             self._loose(result)
@@ -169,10 +169,10 @@ class AnthropicReader(Reader):
         call_id, name = string_in(body, "id"), string_in(body, "name")
         more = {field: value for field, value in body.items() if field not in _SHOWN}
         if kind != "tool_use":
-            return self.blocks().open_call(call_id, name or kind, "server", Echo(self.dialect, {"type": kind, **more}))
+            return self.blocks().open_call(call_id, name or kind, "server", Echo(self.provider, {"type": kind, **more}))
         if not name:
             raise UpstreamProtocolError(f"a tool call has no name (id {excerpt(call_id)})", code="tool_call_without_name")
-        return self.blocks().open_call(call_id, name, native=Echo(self.dialect, more) if more else None)
+        return self.blocks().open_call(call_id, name, native=Echo(self.provider, more) if more else None)
 
     def _read_delta(self, index: int, delta: WireDelta, data: bytes) -> None:
         kind = delta.type

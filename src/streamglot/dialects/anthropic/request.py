@@ -8,6 +8,7 @@ from ...errors import Unsupported
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Request, ToolChoice, ToolSpec
+from ..echo import is_native
 from ..fields import Fields
 from ..parameters import drop, give, give_extra, take
 from .history import parse_cache, parse_messages, parse_system
@@ -60,19 +61,18 @@ def parse(body: JsonObject) -> Request:
 def build(
     request: Request,
     *,
-    provider: str = DIALECT,
     version: str = "2023-06-01",
     max_tokens: int = DEFAULT_MAX_TOKENS,
     adaptive: bool | None = None,
 ) -> Built:
-    """``provider`` gets its own opaque state back. ``version`` is the API version of the request: what it refuses is left out
+    """``version`` is the API version of the request: what it refuses is left out
     and reported. ``max_tokens`` applies if the client set no limit. ``adaptive``: the model takes an effort instead of a budget
     (by default with the newer version)."""
     refusing = version >= SINCE_2026
     own = request.dialect == DIALECT
     built = Built({"model": request.model, "max_tokens": max_tokens})
     body = built.body
-    Turns(built, provider, refusing, system_inside=own or refusing).add(request.messages)
+    Turns(built, refusing, system_inside=own or refusing).add(request.messages)
     if request.stream:
         body["stream"] = True
     _build_tools(request, built)
@@ -145,7 +145,7 @@ def _build_tools(request: Request, built: Built) -> None:
 
 
 def _build_tool(tool: ToolSpec) -> JsonObject:
-    own = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else {}
+    own = tool.native.data if tool.native is not None and is_native(tool.native, DIALECT) else {}
     body: JsonObject
     if tool.kind == "server":
         body = dict(own)

@@ -13,6 +13,7 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..echo import is_native
 from .own_calls import own_call, own_result
 from .state import is_redacted, packed, packed_beside, wire_id
 from .wire import DIALECT, arguments_object, error_body, stop_word, write_citation, write_usage
@@ -63,23 +64,23 @@ def _blocks(part: Part) -> list[JsonObject]:
             return _reasoning_blocks(part)
         case ToolCallPart():
             return _call_blocks(part)
-        case ToolResultPart() if part.native is not None and part.native.provider == DIALECT:
+        case ToolResultPart() if part.native is not None and is_native(part.native, DIALECT):
             return [part.native.data]
     return []
 
 
 def _text_blocks(part: TextPart | RefusalPart) -> list[JsonObject]:
+    echo = part.echo if isinstance(part, TextPart) else None
+    state: list[JsonObject] = [] if echo is None else [{"type": "redacted_thinking", "data": packed_beside(echo)}]
     if not part.text.strip():
-        return []
+        return state
     body: JsonObject = {"type": "text", "text": part.text}
     if isinstance(part, RefusalPart):
         return [body]
     citations = [citation for citation in map(write_citation, part.citations) if citation is not None]
     if citations:
         body["citations"] = citations
-    if part.echo is not None:
-        return [body, {"type": "redacted_thinking", "data": packed_beside(part.echo)}]
-    return [body]
+    return [body, *state]
 
 
 def _reasoning_blocks(part: ReasoningPart) -> list[JsonObject]:
@@ -98,7 +99,7 @@ def _own_blocks(call: ToolCallPart, result: ToolResultPart) -> list[JsonObject]:
 
 
 def _call_blocks(part: ToolCallPart) -> list[JsonObject]:
-    own = part.native.data if part.native is not None and part.native.provider == DIALECT else None
+    own = part.native.data if part.native is not None and is_native(part.native, DIALECT) else None
     if part.kind == "server":
         if own is None:
             return []

@@ -1,8 +1,8 @@
 """Opaque state and foreign ids inside this dialect's own fields.
 
 A client of this dialect keeps and returns the signature of a ``thinking`` block and the data of a ``redacted_thinking`` block.
-The state of the provider that is named like the dialect is written into them unchanged; that of any other is packed, so that it
-comes back with the name of its provider. The wire has no field for the state of a text or a call; it follows the block in a
+State in the format of this dialect is written into them unchanged; any other is packed, so that it comes back with the name of
+its maker. The wire has no field for the state of a text or a call; it follows the block in a
 ``redacted_thinking`` block of its own.
 """
 
@@ -13,7 +13,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final
 
 from ...events import Echo
-from ..echo import pack, unpack
+from ..echo import is_native, pack, unpack
 from .wire import DIALECT
 
 _VALID_ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -27,7 +27,7 @@ LATE_TEXT: Final = Echo("streamglot", {"late_text": True})
 
 def packed(echo: Echo) -> str:
     """The signature of a thinking block, or the data of a redacted one."""
-    if echo.provider == DIALECT:
+    if is_native(echo, DIALECT):
         for name in ("signature", "data"):
             if isinstance(echo.data.get(name), str):
                 own: str = echo.data[name]
@@ -54,7 +54,7 @@ def beside(echo: Echo | None) -> Echo | None:
 
 def is_redacted(echo: Echo) -> bool:
     """Whether this is the state of a redacted block of this dialect."""
-    return echo.provider == DIALECT and "data" in echo.data
+    return is_native(echo, DIALECT) and "data" in echo.data
 
 
 def wire_id(call_id: str, custom: bool = False) -> str:

@@ -1,7 +1,7 @@
 """Builds the messages for an upstream: parts to blocks, under the API's rules for turns.
 
 Turns of one role are merged; tool results come first in a user turn; calls come last in an assistant turn; blank text is left
-out. Reasoning returns to the provider that signed it and to no other.
+out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...messages import (
     ToolResultPart,
 )
 from .state import wire_id
-from .wire import DIALECT, arguments_object, write_citation
+from .wire import arguments_object, write_citation
 
 _IMAGES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _RESULT, _CALL = "tool_result", "tool_use"
@@ -34,9 +34,8 @@ class Turns:
     """Builds ``system`` and ``messages``. ``refusing``: the upstream has a version that refuses some old blocks.
     ``system_inside``: it accepts system messages among the others."""
 
-    def __init__(self, built: Built, provider: str, refusing: bool, system_inside: bool) -> None:
+    def __init__(self, built: Built, refusing: bool, system_inside: bool) -> None:
         self._built = built
-        self._provider = provider
         self._refusing = refusing
         self._system_inside = system_inside
 
@@ -114,7 +113,7 @@ class Turns:
         return body
 
     def _build_reasoning(self, part: ReasoningPart) -> JsonObject | None:
-        if part.echo is None or part.echo.provider != self._provider:
+        if part.echo is None:
             return None
         if "data" in part.echo.data:
             return {"type": "redacted_thinking", "data": part.echo.data["data"]}
@@ -123,7 +122,7 @@ class Turns:
         return None
 
     def _build_call(self, part: ToolCallPart) -> JsonObject | None:
-        own = part.native.data if part.native is not None and part.native.provider == DIALECT else None
+        own = None if part.native is None else part.native.data
         if part.kind == "server":
             if own is None:
                 return None
@@ -132,8 +131,8 @@ class Turns:
         return {"type": _CALL, "id": wire_id(part.call_id), "name": part.name, "input": given, **(own or {})}
 
     def _build_result(self, part: ToolResultPart) -> JsonObject | None:
-        own = part.native.data if part.native is not None and part.native.provider == DIALECT else None
-        if part.kind == "server":
+        own = None if part.native is None else part.native.data
+        if part.kind == "server" or (own is not None and own.get("type", _RESULT) != _RESULT):
             return None if own is None else dict(own)
         body: JsonObject = {"type": _RESULT, "tool_use_id": wire_id(part.call_id), **(own or {})}
         content = [block for inner in part.content for block in self._build(inner, "user")]

@@ -12,6 +12,7 @@ from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from .. import faults
 from ..counts import count, plausible, specified
+from ..echo import is_native
 
 DIALECT: Final = "anthropic"
 
@@ -151,7 +152,7 @@ def read_citation(raw: JsonObject) -> Citation:
 
 def write_citation(citation: Citation) -> JsonObject | None:
     """The citation in this dialect's own form, or as a web page where its address is known, or None."""
-    if citation.native is not None and citation.native.provider == DIALECT:
+    if citation.native is not None and is_native(citation.native, DIALECT):
         return citation.native.data
     if not citation.url:
         return None

@@ -39,6 +39,7 @@ from ...events import (
 )
 from ...framing import sse
 from ...json_types import JsonObject
+from ..echo import is_native
 from ..writer import Rules, Writer, WriterOptions, encode
 from .own_calls import own_call, own_result
 from .state import LATE_TEXT, is_redacted, packed, packed_beside, wire_id
@@ -54,7 +55,7 @@ class AnthropicWriter(Writer):
     dialect = "anthropic"
     folded = {
         "TextEnd": "an echo goes into a redacted_thinking block after the text",
-        "ReasoningEnd": "the echo of another provider is packed into the signature, or into redacted_thinking",
+        "ReasoningEnd": "state in another format is packed into the signature, or into redacted_thinking",
         "ToolCallEnd": "an echo goes into a redacted_thinking block after the call",
         "StepEnd": "not written: each text is its own block",
     }
@@ -254,7 +255,7 @@ class AnthropicWriter(Writer):
         self._close()
 
     def _is_signed(self, echo: Echo) -> bool:
-        return echo.provider == self.dialect and "signature" in echo.data
+        return is_native(echo, self.dialect) and "signature" in echo.data
 
     def _beside(self, echo: Echo | None) -> None:
         if echo is not None:
@@ -263,7 +264,7 @@ class AnthropicWriter(Writer):
     # --- calls
 
     def _call_start(self, event: ToolCallStart) -> None:
-        own = event.native.data if event.native is not None and event.native.provider == self.dialect else None
+        own = event.native.data if event.native is not None and is_native(event.native, self.dialect) else None
         if event.kind == "server":
             if own is None:
                 if event.native is None:
@@ -336,7 +337,7 @@ class AnthropicWriter(Writer):
         self._beside(event.echo)
 
     def _result(self, event: ToolResult) -> None:
-        if event.native is not None and event.native.provider == self.dialect:
+        if event.native is not None and is_native(event.native, self.dialect):
             self._whole(event.native.data)
         elif event.native is None and event.call_id in self._own:
             name, pieces = self._own.pop(event.call_id)

@@ -139,12 +139,11 @@ def _echo(name: str, value: str | None) -> Echo | None:
 class History:
     """Builds the messages for the upstream. Turns must alternate, so adjacent messages of one role are merged."""
 
-    def __init__(self, provider: str) -> None:
+    def __init__(self) -> None:
         self.system: list[JsonObject] = []
         self.messages: list[JsonObject] = []
         self.called: dict[str, None] = {}
         """The tools that were called so far. The service requires their declarations."""
-        self._provider = provider
         self._documents = 0
 
     def add(self, message: Message) -> None:
@@ -187,8 +186,8 @@ class History:
         raise Unsupported(f"a part of the dialect {part.dialect!r} cannot be sent to Converse")
 
     def _reasoning(self, part: ReasoningPart) -> JsonObject | None:
-        """Reasoning returns to the provider that wrote it, with its proof."""
-        if part.echo is None or part.echo.provider != self._provider:
+        """Reasoning returns with its proof."""
+        if part.echo is None:
             return None
         data = part.echo.data
         if part.redacted and "redactedContent" in data:
@@ -198,14 +197,14 @@ class History:
     def _call(self, part: ToolCallPart) -> JsonObject | None:
         call = {"toolUseId": tool_use_id(part.call_id), "name": part.name, "input": arguments_object(part)}
         if part.kind == "server":
-            if part.native is None or part.native.provider != self._provider:
+            if part.native is None:
                 return None
             return {"toolUse": {**call, **part.native.data}}
         self.called[part.name] = None
         return {"toolUse": call}
 
     def _result(self, part: ToolResultPart) -> JsonObject | None:
-        own = part.native.data if part.native is not None and part.native.provider == self._provider else None
+        own = None if part.native is None else part.native.data
         if own is not None or part.kind == "server":
             return own
         content = [block for piece in part.content for block in self._part(piece)]

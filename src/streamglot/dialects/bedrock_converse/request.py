@@ -59,8 +59,8 @@ def parse(body: JsonObject) -> Request:
     return request
 
 
-def build(request: Request, *, provider: str = DIALECT) -> Built:
-    history = History(provider)
+def build(request: Request) -> Built:
+    history = History()
     for message in request.messages:
         history.add(message)
     built = Built({"messages": history.messages})

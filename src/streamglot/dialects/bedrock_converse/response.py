@@ -14,7 +14,7 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from ..echo import pack
+from ..echo import is_native, pack
 from .history import arguments_object
 from .media import build_media
 from .wire import DIALECT, REASON_OF, REASONS, blob, error_body, write_usage
@@ -45,7 +45,7 @@ def build(response: Response, *, strict: bool = False) -> JsonObject:
 def _block(part: Part, strict: bool) -> JsonObject | None:
     match part:
         case TextPart() if own := [
-            source.native.data for source in part.citations if source.native and source.native.provider == DIALECT
+            source.native.data for source in part.citations if source.native and is_native(source.native, DIALECT)
         ]:
             return {"citationsContent": {"content": [{"text": part.text}], "citations": own}}
         case TextPart() | RefusalPart():
@@ -64,7 +64,7 @@ def _block(part: Part, strict: bool) -> JsonObject | None:
 
 def _reasoning(part: ReasoningPart, strict: bool) -> JsonObject | None:
     data = {} if part.echo is None else part.echo.data
-    if part.echo is not None and part.echo.provider != DIALECT:
+    if part.echo is not None and not is_native(part.echo, DIALECT):
         packed = pack(part.echo)
         data = {"redactedContent": blob(packed)} if part.redacted else {"signature": packed}
         data = {} if strict else data

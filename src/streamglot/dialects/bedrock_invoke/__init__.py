@@ -8,6 +8,7 @@ from functools import cached_property
 from ...json_types import JsonObject, JsonValue
 from ...messages import Built, Request
 from ..abilities import UNSPECIFIED, Abilities
+from ..echo import maker
 from ..endpoint import UpstreamEndpoint, bearer, join, path_segment
 from ..interface import Dialect
 from ..reader import Reader
@@ -30,11 +31,13 @@ class BedrockInvokeDialect(Dialect):
 
         return parse
 
-    def build_request(self, request: Request, *, abilities: Abilities = UNSPECIFIED, **options: JsonValue) -> Built:
+    def build_request(
+        self, request: Request, *, abilities: Abilities = UNSPECIFIED, provider: str = "", **options: JsonValue
+    ) -> Built:
         """The builder of the model's family makes the body, with the abilities of that family."""
         from .request import build
 
-        return build(request, abilities=abilities, **options)
+        return build(request, abilities=abilities, provider=maker(self.name, provider), **options)
 
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
         verb = "invoke-with-response-stream" if request.stream else "invoke"

@@ -19,6 +19,7 @@ from ...framing import AwsEventStream, Frame
 from ...json_types import JsonObject, JsonValue
 from .. import dialect, faults
 from ..counts import MAX_TOKENS, count
+from ..echo import in_format
 from ..lenient import clean, fit, loads
 from ..reader import Reader, ReaderOptions
 from .wire import (
@@ -120,7 +121,11 @@ class BedrockInvokeReader(Reader):
     def _choose(self, body: JsonObject) -> None:
         self._family = family_of(body)
         if self._family and self._family != PLAIN:
-            shared = {"provider": self.provider, "limits": self.limits, "call_prefix": self._given_prefix}
+            shared = {
+                "provider": in_format(self.provider, self._family),
+                "limits": self.limits,
+                "call_prefix": self._given_prefix,
+            }
             self._inner = dialect(self._family).reader(**shared)
             self._renamed = self._family == "openai_chat" and _renamed(body) is not body
 

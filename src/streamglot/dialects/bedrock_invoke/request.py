@@ -15,6 +15,7 @@ from ...json_types import JsonObject
 from ...messages import Built, Message, Request, TextPart
 from .. import dialect
 from ..abilities import UNSPECIFIED, Abilities
+from ..echo import in_format
 from ..fields import Fields, named_part
 from ..parameters import give, give_extra, take
 from .wire import DIALECT
@@ -131,17 +132,21 @@ def parse(body: JsonObject) -> Request:
 
 
 def build(request: Request, *, provider: str = DIALECT, family: str = "", abilities: Abilities = UNSPECIFIED) -> Built:
-    """``family`` is needed if the model's id does not show it (the ARN of a profile or an import)."""
+    """``provider`` is the maker that gets its opaque state back, in the format of the family. ``family`` is needed if the model's id does not show it (the ARN of a profile or an import)."""
     family = family or family_for(request.model)
     match family:
         case "anthropic":
-            built = dialect("anthropic").build_request(request, abilities=abilities, provider=provider)
+            built = dialect("anthropic").build_request(request, abilities=abilities, provider=in_format(provider, "anthropic"))
             built.body["anthropic_version"] = ANTHROPIC_VERSION
         case "nova":
-            built = dialect("bedrock_converse").build_request(request, abilities=abilities, provider=provider)
+            built = dialect("bedrock_converse").build_request(
+                request, abilities=abilities, provider=in_format(provider, "bedrock_converse")
+            )
             built.body["schemaVersion"] = NOVA_SCHEMA
         case "openai":
-            built = dialect("openai_chat").build_request(request, abilities=abilities, provider=provider)
+            built = dialect("openai_chat").build_request(
+                request, abilities=abilities, provider=in_format(provider, "openai_chat")
+            )
         case _ if family in PROMPTS:
             built = _build_prompt(request, PROMPTS[family])
         case _:

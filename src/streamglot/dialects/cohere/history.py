@@ -89,7 +89,7 @@ def _parse_part(part: Fields) -> Part:
 # --- the upstream's messages
 
 
-def build_messages(messages: list[Message], provider: str = DIALECT) -> list[JsonObject]:
+def build_messages(messages: list[Message]) -> list[JsonObject]:
     built: list[JsonObject] = []
     for message in messages:
         results = [part for part in message.parts if isinstance(part, ToolResultPart) and part.kind != "server"]
@@ -98,7 +98,7 @@ def build_messages(messages: list[Message], provider: str = DIALECT) -> list[Jso
         for result in results:
             built.append(_build_result(result, shown))
         if message.role == "assistant":
-            built.append(_build_assistant(rest, provider))
+            built.append(_build_assistant(rest))
         elif rest or not results:
             role = "system" if message.role in ("system", "developer") else "user"
             built.append({"role": role, "content": _build_content([*shown, *rest])})
@@ -129,17 +129,17 @@ def _build_result(result: ToolResultPart, shown: list[Part]) -> JsonObject:
     return {"role": "tool", "tool_call_id": result.call_id, "content": content}
 
 
-def _build_assistant(parts: list[Part], provider: str) -> JsonObject:
+def _build_assistant(parts: list[Part]) -> JsonObject:
     body: JsonObject = {"role": "assistant"}
     content: list[Part] = []
     calls: list[JsonObject] = []
     for part in parts:
         match part:
             case ReasoningPart():
-                field = part.echo.data.get("field") if part.echo is not None and part.echo.provider == provider else None
+                field = None if part.echo is None else part.echo.data.get("field")
                 if field == "tool_plan":
                     body["tool_plan"] = body.get("tool_plan", "") + part.text
-                elif field == "thinking":
+                elif field is not None:
                     content.append(NativePart(DIALECT, {"type": "thinking", "thinking": part.text}))
             case ToolCallPart(kind="server"):
                 pass

@@ -52,8 +52,8 @@ def parse(body: JsonObject) -> Request:
     return request
 
 
-def build(request: Request, *, provider: str = DIALECT) -> Built:
-    built = Built({"model": request.model, "messages": build_messages(request.messages, provider)})
+def build(request: Request) -> Built:
+    built = Built({"model": request.model, "messages": build_messages(request.messages)})
     body = built.body
     if request.stream:
         body["stream"] = True

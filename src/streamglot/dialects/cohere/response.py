@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...json_types import JsonObject
 from ...messages import ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ..custom_tools import call_as_function
-from ..echo import pack
+from ..echo import is_native, pack
 from .wire import DIALECT, FINISH_OF, REASONS, error_body, write_usage
 
 
@@ -39,7 +39,7 @@ def _build_message(choice: ResponseChoice, strict: bool) -> JsonObject:
     for part in choice.parts:
         match part:
             case ReasoningPart():
-                field = None if part.echo is None else part.echo.data.get("field")
+                field = part.echo.data.get("field") if part.echo is not None and is_native(part.echo, DIALECT) else None
                 if field == "tool_plan":
                     plan += part.text
                     continue
@@ -49,7 +49,7 @@ def _build_message(choice: ResponseChoice, strict: bool) -> JsonObject:
                 content.append(block)
             case TextPart():
                 content.append({"type": "text", "text": part.text})
-                citations += [one.native.data for one in part.citations if one.native and one.native.provider == DIALECT]
+                citations += [one.native.data for one in part.citations if one.native and is_native(one.native, DIALECT)]
             case RefusalPart():
                 content.append({"type": "text", "text": part.text})
             case ToolCallPart(kind="function" | "custom", complete=True):

@@ -24,11 +24,12 @@ from ...events import (
 from ...json_types import JsonObject
 from ...messages import MediaPart
 from ...stages.steps import STEP_BREAK
+from ..echo import is_native
 from ..writer import Rules, StepBreak, encode
 from .citations import write_citation
 from .enums import named_enums
 from .offsets import Offsets
-from .parts import arguments_line, build_media, is_native, whole_base64
+from .parts import arguments_line, build_media, is_native_part, whole_base64
 from .signature import FIELD, own_place, sign
 from .wire import MALFORMED_CALL, write_reason
 
@@ -60,6 +61,8 @@ class CandidateWriter:
         self._citations: list[JsonObject] = []
         self._media_rest: dict[str, tuple[str, str]] = {}
         self._next: str | None = None
+        self._latest = ""
+        self._thought_chars = 0
         self.step_break = StepBreak()
         self.rules: Rules = {
             TextDelta: self.text,
@@ -67,7 +70,7 @@ class CandidateWriter:
             ToolCallDelta: self.arguments,
             TextStart: self.text_start,
             TextEnd: self.text_end,
-            ReasoningStart: lambda event: None,
+            ReasoningStart: self.reasoning_start,
             ReasoningEnd: self.reasoning_end,
             ToolCallStart: self.call_start,
             ToolCallEnd: self.call_end,
@@ -114,31 +117,44 @@ class CandidateWriter:
 
     def text(self, event: TextDelta) -> None:
         self.has_content = True
+        self._latest = event.text
         self._text.add(event.text)
         self._chars += len(event.text)
         self._writer.write_chunk(self._text_head + encode(event.text) + b"}]}}]")
 
     def text_end(self, event: TextEnd) -> None:
-        if event.echo is not None:
-            self._sign(event.echo, False)
+        if event.echo is not None and event.complete:
+            self._sign(event.echo, False, self._chars - self._base)
+
+    def reasoning_start(self, _event: ReasoningStart) -> None:
+        self._thought_chars = 0
 
     def reasoning(self, event: ReasoningDelta) -> None:
         self.has_content = True
+        self._latest = event.text
+        self._thought_chars += len(event.text)
         self._writer.write_chunk(self._text_head + encode(event.text) + b',"thought":true}]}}]')
 
     def reasoning_end(self, event: ReasoningEnd) -> None:
-        if event.echo is not None:
-            self._sign(event.echo, True)
+        if event.echo is not None and event.complete:
+            self._sign(event.echo, True, self._thought_chars)
         elif event.redacted:
             self._writer.lose(event)
 
-    def _sign(self, echo: Echo, thought: bool) -> None:
+    def _sign(self, echo: Echo, thought: bool, size: int) -> None:
+        """Writes the signature of a block with ``size`` characters."""
         place = own_place(echo)
         if place.get("next"):
             self._next = sign(echo)
             return
-        part: JsonObject = {"text": "", "thought": True} if place.get("thought", thought) is True else {"text": ""}
-        self.part(encode({**part, FIELD: sign(echo)}))
+        mark = b',"thought":true' if place.get("thought", thought) is True else b""
+        signature = b',"%b":%b' % (FIELD.encode(), encode(sign(echo)))
+        if FIELD in echo.data and "thought" not in place and place.get("offset", 0) == size - len(self._latest):
+            # The signed part was written a moment ago, if it came in this read: clients return signatures where they got them.
+            written = self._text_head + encode(self._latest) + mark
+            if self._latest and self._writer.replace_chunk(written + b"}]}}]", written + signature + b"}]}}]"):
+                return
+        self.part(b'{"text":""%b%b}' % (mark, signature))
 
     # --- calls
 
@@ -147,7 +163,7 @@ class CandidateWriter:
         self._arguments.clear()
         if event.kind == "server":
             self._call = None
-            if event.native is not None and is_native(event.native):
+            if event.native is not None and is_native_part(event.native):
                 self.part(encode(event.native.data))
             else:
                 self._writer.lose(event)
@@ -171,7 +187,7 @@ class CandidateWriter:
         self.part(b'{"functionCall":%b,"args":%b}%b}' % (head, arguments, signature))
 
     def result(self, event: ToolResult) -> None:
-        if event.native is not None and is_native(event.native):
+        if event.native is not None and is_native_part(event.native):
             self.part(encode(event.native.data))
         else:
             self._writer.lose(event)
@@ -182,7 +198,7 @@ class CandidateWriter:
         entry = write_citation(event, self._text, self._base)
         if entry is not None:
             self._citations.append(entry)
-        elif event.native is None or event.native.provider != self._writer.dialect:
+        elif not is_native(event.native, self._writer.dialect):
             self._writer.lose(event)
 
     def media(self, event: Media) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from ...events import Citation, Echo
 from ...json_types import JsonObject
+from ..echo import is_native
 from ..lenient import objects_in, string_in
 from .offsets import Offsets
 from .signature import DIALECT
@@ -73,7 +74,7 @@ def _source(chunk: object, start: int | None = None, end: int | None = None) -> 
 def write_citation(citation: Citation, text: Offsets, base: int = 0) -> JsonObject | None:
     """An entry of ``citationSources``, which every client reads. None if the metadata contains it already, or there is no source
     to name."""
-    if citation.native is not None and citation.native.provider == DIALECT:
+    if citation.native is not None and is_native(citation.native, DIALECT):
         return None
     entry: JsonObject = {"uri": citation.url} if citation.url else {}
     if citation.title:

@@ -21,6 +21,7 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..echo import is_native
 from ..fields import Fields
 from .parts import PartBuilder
 from .signature import DIALECT, FIELD, read_signature
@@ -135,7 +136,10 @@ class HistoryParser:
             self._pieces.append(text)
         elif signature:
             self._join()
-            if isinstance(last, (TextPart, ReasoningPart)) and last.echo is None:
+            packed = read_signature(signature)
+            if thought and not is_native(packed, DIALECT) and not isinstance(last, ReasoningPart):
+                parts.append(ReasoningPart("", redacted=True, echo=packed))  # hidden reasoning of another dialect
+            elif isinstance(last, (TextPart, ReasoningPart)) and last.echo is None:
                 place: JsonObject = {"offset": len(last.text)}
                 if thought is not isinstance(last, ReasoningPart):
                     place["thought"] = thought
@@ -217,20 +221,20 @@ def _json(value: object) -> str:
 # --- the upstream's contents
 
 
-def build_contents(messages: list[Message], model: str, provider: str, ids: bool) -> tuple[list[JsonObject], list[JsonObject]]:
+def build_contents(messages: list[Message], model: str, ids: bool) -> tuple[list[JsonObject], list[JsonObject]]:
     """The parts of the system instruction, and the contents. A system message inside the conversation becomes a user message in
     the same place, because its position has a meaning."""
 
     def own(echo: Echo) -> str | None:
-        signature = echo.data.get(FIELD) if echo.provider == provider else None
+        signature = echo.data.get(FIELD)
         return signature if isinstance(signature, str) else None
 
-    builder = PartBuilder(own, provider=provider, ids=ids)
+    builder = PartBuilder(own, ids=ids)
     system: list[JsonObject] = []
     contents: list[JsonObject] = []
     results = False
     for message in messages:
-        parts = [part for part in message.parts if not _is_foreign_thought(part, provider)]
+        parts = [part for part in message.parts if not _is_unsigned_thought(part)]
         built = builder.build(parts)
         if message.role in ("system", "developer") and not contents:
             system += built
@@ -248,11 +252,8 @@ def build_contents(messages: list[Message], model: str, provider: str, ids: bool
     return system, contents
 
 
-def _is_foreign_thought(part: Part, provider: str) -> bool:
-    """Whether this is reasoning of another provider. It returns only to the provider that signed it."""
-    return isinstance(part, ReasoningPart) and (
-        part.echo is None or part.echo.provider != provider or FIELD not in part.echo.data
-    )
+def _is_unsigned_thought(part: Part) -> bool:
+    return isinstance(part, ReasoningPart) and (part.echo is None or FIELD not in part.echo.data)
 
 
 def generation(model: str) -> int | None:

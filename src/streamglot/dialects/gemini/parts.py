@@ -23,11 +23,12 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..echo import is_native
 from ..lenient import clean
 from .signature import DIALECT, FIELD, own_place
 
 Sign = Callable[[Echo], str | None]
-"""Returns the signature to write for an echo, or None if the destination must not get it."""
+"""Returns the signature to write for an echo, or None if it has none."""
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*")
 NATIVE_PARTS: Final = frozenset(("executableCode", "codeExecutionResult", "toolCall", "toolResponse", "functionResponse"))
@@ -74,9 +75,9 @@ def whole_base64(data: str) -> str | None:
     return bare[:-rest] + b64encode(b64decode(bare[-rest:] + "=" * (4 - rest))).decode()
 
 
-def is_native(native: Echo | None) -> bool:
-    """Whether this is the native form of this dialect."""
-    return native is not None and not NATIVE_PARTS.isdisjoint(native.data)
+def is_native_part(native: Echo | None) -> bool:
+    """Whether this is a part that only this dialect has."""
+    return native is not None and is_native(native, DIALECT) and not NATIVE_PARTS.isdisjoint(native.data)
 
 
 def signed_text(text: str, thought: bool, echo: Echo | None, sign: Sign) -> list[JsonObject]:
@@ -95,9 +96,8 @@ class PartBuilder:
     """``calls`` maps the ids of calls to names, because results are matched by name. ``malformed`` collects the names of calls
     whose arguments are not an object; they are left out."""
 
-    def __init__(self, sign: Sign, *, provider: str = DIALECT, ids: bool = True, malformed: list[str] | None = None) -> None:
+    def __init__(self, sign: Sign, *, ids: bool = True, malformed: list[str] | None = None) -> None:
         self._sign = sign
-        self._provider = provider
         self._ids = ids
         self._malformed = malformed
         self._names: dict[str, str] = {}
@@ -151,13 +151,10 @@ class PartBuilder:
         return [{"functionCall": call, **({FIELD: signature} if signature is not None else {})}]
 
     def _native(self, native: Echo | None) -> list[JsonObject]:
-        return [dict(native.data)] if native is not None and is_native(native) and self._knows(native) else []
-
-    def _knows(self, native: Echo) -> bool:
-        return native.provider in (self._provider, DIALECT)
+        return [dict(native.data)] if native is not None and is_native_part(native) else []
 
     def _result(self, part: ToolResultPart) -> list[JsonObject]:
-        if part.kind == "server" or is_native(part.native):
+        if part.kind == "server" or is_native_part(part.native):
             return self._native(part.native)
         name = part.name or self._names.get(part.call_id)
         if not name:

@@ -11,6 +11,7 @@ from ...errors import RequestError
 from ...events import Echo
 from ...json_types import JsonObject, JsonValue
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..echo import is_native
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .history import HistoryParser, build_contents, generation
@@ -112,9 +113,9 @@ def parse_count(body: JsonObject, model: str = "") -> Request:
     return parse(inner, model=model)
 
 
-def build(request: Request, *, provider: str = DIALECT, ids: bool = True) -> Built:
-    """``provider`` gets its own opaque state back. ``ids``: the upstream accepts ids of calls and results."""
-    system, contents = build_contents(request.messages, request.model, provider, ids)
+def build(request: Request, *, ids: bool = True) -> Built:
+    """``ids``: the upstream accepts ids of calls and results."""
+    system, contents = build_contents(request.messages, request.model, ids)
     built = Built({"contents": contents})
     body = built.body
     if system:
@@ -177,7 +178,7 @@ def _build_tools(tools: list[ToolSpec]) -> list[JsonObject]:
     functions: list[JsonObject] = []
     others: list[JsonObject] = []
     for tool in tools:
-        own = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else {}
+        own = tool.native.data if tool.native is not None and is_native(tool.native, DIALECT) else {}
         if tool.kind == "server":
             others.append(own)
             continue

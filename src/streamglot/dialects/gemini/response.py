@@ -8,7 +8,7 @@ from ...stages.steps import with_step_breaks
 from .citations import write_citation
 from .enums import named_enums
 from .offsets import Offsets
-from .parts import PartBuilder, is_native, whole_base64
+from .parts import PartBuilder, is_native_part, whole_base64
 from .signature import DIALECT, sign
 from .wire import MALFORMED_CALL, error_body, write_reason, write_usage
 
@@ -72,7 +72,7 @@ def _expressible(parts: list[Part]) -> list[Part]:
 def _is_inexpressible(part: Part) -> bool:
     match part:
         case ToolResultPart():
-            return not is_native(part.native)
+            return not is_native_part(part.native)
         case MediaPart():
             return not (part.url or (part.data and whole_base64(part.data) is not None))
     return False

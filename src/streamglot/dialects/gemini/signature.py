@@ -13,7 +13,7 @@ from typing import Final
 
 from ...events import Echo
 from ...json_types import JsonObject
-from ..echo import pack, unpack
+from ..echo import is_native, pack, unpack
 
 DIALECT: Final = "gemini"
 FIELD: Final = "thoughtSignature"
@@ -22,9 +22,9 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def sign(echo: Echo) -> str:
-    """The signature to write for a client: our own state as it came, that of another provider packed as base64."""
+    """The signature to write for a client: our own state as it came, any other packed as base64."""
     own = echo.data.get(FIELD)
-    if echo.provider == DIALECT and isinstance(own, str):
+    if is_native(echo, DIALECT) and isinstance(own, str):
         return own
     return base64.b64encode(pack(echo).encode()).decode()
 

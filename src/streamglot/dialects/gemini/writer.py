@@ -100,14 +100,24 @@ class GeminiWriter(Writer):
 
     def write_chunk(self, inside: bytes) -> None:
         """Writes one chunk; ``inside`` are the fields before the model and the id."""
+        self.pieces.append(self._before)
+        self.pieces.append(self._chunk(inside))
+        if self._array:
+            self._before = b",\r\n{"
+
+    def replace_chunk(self, inside: bytes, other: bytes) -> bool:
+        """Replaces the latest chunk, if it is this one and has not left yet."""
+        if not self.pieces or self.pieces[-1] != self._chunk(inside):
+            return False
+        self.pieces[-1] = self._chunk(other)
+        return True
+
+    def _chunk(self, inside: bytes) -> bytes:
         data = inside + self._after
         if b"\xe2\x80" in data or b"\xc2\x85" in data:
             for raw, escaped in _LINE_ENDS:
                 data = data.replace(raw, escaped)
-        self.pieces.append(self._before)
-        self.pieces.append(data)
-        if self._array:
-            self._before = b",\r\n{"
+        return data
 
     def write_end(self, event: StreamEnd) -> None:
         for index, candidate in self._candidates.items():

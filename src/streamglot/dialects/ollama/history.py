@@ -99,7 +99,7 @@ def parse_content(fields: Fields, name: str = "content") -> list[Part]:
 # --- the upstream's messages
 
 
-def build_messages(messages: list[Message], provider: str, built: Built) -> list[JsonObject]:
+def build_messages(messages: list[Message], built: Built) -> list[JsonObject]:
     bodies: list[JsonObject] = []
     names = {part.call_id: part.name for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     for message in messages:
@@ -107,7 +107,7 @@ def build_messages(messages: list[Message], provider: str, built: Built) -> list
         rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
         bodies += _build_results(results, names, built)
         if message.role == "assistant":
-            bodies.append(_build_assistant(rest, provider, built))
+            bodies.append(_build_assistant(rest, built))
         elif rest or not results:
             role = "system" if message.role in ("system", "developer") else "user"
             bodies.append({"role": role, **build_content(rest, built)})
@@ -129,12 +129,12 @@ def _build_results(results: list[ToolResultPart], names: dict[str, str], built: 
     return bodies
 
 
-def _build_assistant(parts: list[Part], provider: str, built: Built) -> JsonObject:
+def _build_assistant(parts: list[Part], built: Built) -> JsonObject:
     calls = [part for part in parts if isinstance(part, ToolCallPart) and part.kind != "server"]
     thoughts = [part for part in parts if isinstance(part, ReasoningPart)]
     content: list[Part] = [part for part in parts if not isinstance(part, (ToolCallPart, ReasoningPart))]
     body: JsonObject = {"role": "assistant", **build_content(content, built)}
-    thinking = "".join(part.text for part in thoughts if part.echo is not None and part.echo.provider == provider)
+    thinking = "".join(part.text for part in thoughts)
     if thinking:
         body["thinking"] = thinking
     if calls:

@@ -8,6 +8,7 @@ from ...errors import RequestError, Unsupported
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..echo import is_native
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .history import build_content, build_messages, parse_content, parse_messages
@@ -57,12 +58,12 @@ def parse(body: JsonObject) -> Request:
     return request
 
 
-def build(request: Request, *, provider: str = DIALECT, generate: bool = False, think_levels: bool = True) -> Built:
-    """``provider`` gets its own thinking back. ``generate``: build the body for /api/generate. ``think_levels``: the model
+def build(request: Request, *, generate: bool = False, think_levels: bool = True) -> Built:
+    """``generate``: build the body for /api/generate. ``think_levels``: the model
     accepts low, medium and high for ``think``; most accept only true and false."""
     built = Built({"model": request.model})
     body = built.body
-    body.update(_build_prompt(request, built) if generate else _build_chat(request, provider, built))
+    body.update(_build_prompt(request, built) if generate else _build_chat(request, built))
     body["stream"] = request.stream
     _build_think(request.reasoning, think_levels, built)
     if request.output is not None and request.output.kind != "text":
@@ -104,8 +105,8 @@ def _build_prompt(request: Request, built: Built) -> JsonObject:
     return body
 
 
-def _build_chat(request: Request, provider: str, built: Built) -> JsonObject:
-    body: JsonObject = {"messages": build_messages(request.messages, provider, built)}
+def _build_chat(request: Request, built: Built) -> JsonObject:
+    body: JsonObject = {"messages": build_messages(request.messages, built)}
     choice = request.tool_choice or ToolChoice()
     if choice.mode == "required" or (choice.tools and choice.mode == "auto"):
         raise Unsupported("the chosen upstream cannot be forced to call a tool", detail={"param": "tool_choice"})
@@ -129,7 +130,7 @@ def _parse_tool(tool: Fields) -> ToolSpec:
 
 
 def _build_tool(tool: ToolSpec, built: Built) -> JsonObject:
-    if tool.native is not None and tool.native.provider == DIALECT:
+    if tool.native is not None and is_native(tool.native, DIALECT):
         return tool.native.data
     if tool.strict is not None:
         built.drop("tools.strict")

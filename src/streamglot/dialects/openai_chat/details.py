@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...events import Echo
 from ...json_types import JsonObject, JsonValue
-from ..echo import pack
+from ..echo import is_native, pack
 from ..tally import json_size
 
 ENTRY_CHARS = 500
@@ -39,9 +39,7 @@ def apart(packed: Echo) -> tuple[Echo, str]:
 
 
 def without_texts(entries: list[JsonObject], provider: str) -> list[JsonObject]:
-    """A provider's own entries for such a client, and one more that has their texts. None if they are nothing but texts."""
-    if all(value is None or name in _BARE for entry in entries for name, value in entry.items()):
-        return []
+    """A provider's own entries for such a client, and one more that has their texts."""
     texts = [shown(entry)[0] for entry in entries]
     if not any(texts):
         return entries
@@ -87,6 +85,7 @@ class ReasoningDetails:
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
+        self._more: list[str] = []
         self._entries: list[tuple[JsonObject, list[str]]] = []
         self._places: dict[tuple[JsonValue, ...], int] = {}
 
@@ -114,6 +113,11 @@ class ReasoningDetails:
                 merged[name] = value
         return size
 
+    def beside(self, field: str) -> None:
+        """Notes a field that has the text too: the upstream gets back every field that it wrote."""
+        if field not in self._more:
+            self._more.append(field)
+
     def echo(self) -> Echo | None:
         entries = []
         for merged, pieces in self._entries:
@@ -121,4 +125,52 @@ class ReasoningDetails:
             if pieces:
                 entry[_TEXT_OF.get(str(entry.get("type")), "text")] = "".join(pieces)
             entries.append(entry)
-        return Echo(self._provider, {"reasoning_details": entries})
+        return Echo(self._provider, {"reasoning_details": entries, **({"more": self._more} if self._more else {})})
+
+
+def is_bare(entry: JsonObject) -> bool:
+    """Whether the entry has only text, as those that the writer invents for every upstream."""
+    return _BARE.issuperset(entry)
+
+
+def own_details(echo: Echo | None) -> list[JsonObject] | None:
+    """The upstream's own entries in this echo, if it has any."""
+    entries = echo.data.get("reasoning_details") if echo is not None and is_native(echo, "openai_chat") else None
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else None
+
+
+def marker(echo: Echo, entries: list[JsonObject]) -> JsonObject:
+    """An entry that says that the entries before it are the upstream's, which indexes these had, and which fields the upstream
+    wrote beside them."""
+    state: JsonObject = {"more": echo.data.get("more") or [], "indexes": [entry.get("index") for entry in entries]}
+    return {"type": "reasoning.encrypted", "data": pack(Echo(echo.provider, state))}
+
+
+def marked(entries: list[JsonObject], state: JsonObject) -> tuple[list[JsonObject], list[JsonValue]]:
+    """The upstream's entries before a marker with this state, and the fields beside them."""
+    indexes, more = state.get("indexes"), state.get("more")
+    if isinstance(indexes, list) and len(indexes) == len(entries):
+        own = [{name: value for name, value in entry.items() if name != "index"} for entry in entries]
+        entries = [entry if index is None else {**entry, "index": index} for entry, index in zip(own, indexes, strict=True)]
+    return entries, more if isinstance(more, list) else []
+
+
+def of_text(echo: Echo, start: int, end: int) -> Echo:
+    """The state of a text, which has no field of its own. The text stands between two places of the message's content."""
+    return Echo(echo.provider, {"text": [start, end], "echo": echo.data})
+
+
+def split_text(text: str, states: list[Echo]) -> list[tuple[str, Echo | None]]:
+    """The content of a message in the texts whose states these are. A text that the client changed has no state."""
+    pieces: list[tuple[str, Echo | None]] = []
+    done = 0
+    for state in states:
+        match state.data:
+            case {"text": [int(start), int(end)], "echo": dict(data)} if done <= start <= end <= len(text):
+                if text[done:start]:
+                    pieces.append((text[done:start], None))
+                pieces.append((text[start:end], Echo(state.provider, data)))
+                done = end
+    if text[done:] or not pieces:
+        pieces.append((text[done:], None))
+    return pieces

@@ -22,10 +22,14 @@ from ..echo import unpack
 from ..fields import Fields, named_part
 from ..media import data_url, media_from_url
 from ..tool_results import split_results
-from .details import apart, is_our_summary, with_texts
+from .details import apart, is_bare, is_our_summary, marked, split_text, with_texts
 
 DIALECT = "openai_chat"
 _TEXT_ROLES = ("system", "developer", "user", "assistant")
+_PLAIN = ("reasoning_content", "reasoning")
+"""The fields for reasoning as plain text."""
+UNNAMED = "reasoning_content"
+"""The field for reasoning if it is not known who wrote it: upstreams refuse a turn without this one, and ignore the other."""
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -73,8 +77,8 @@ def _latest_call(parsed: list[Message], name: str) -> str:
 
 
 def _parse_assistant(fields: Fields) -> Message:
-    parts: list[Part] = _parse_reasoning(fields)
-    parts += fields.content(_parse_part)
+    thoughts, states = _parse_reasoning(fields)
+    parts: list[Part] = [*thoughts, *_with_states(fields.content(_parse_part), states)]
     refusal = fields.take("refusal", str)
     if refusal:
         parts.append(RefusalPart(refusal))
@@ -109,34 +113,89 @@ def _parse_call(call: Fields) -> ToolCallPart:
     return part
 
 
-def _parse_reasoning(fields: Fields) -> list[Part]:
-    """``reasoning_details`` if there are any, else the plain text. Clients return either, or both."""
-    details = fields.take("reasoning_details", list, [])
-    plain = {field: fields.take(field, str) for field in ("reasoning_content", "reasoning")}
-    parts: list[Part] = []
+def _with_states(parts: list[Part], states: list[Echo]) -> list[Part]:
+    """The content with the states of its texts."""
+    if not states or len(parts) != 1 or not isinstance(parts[0], TextPart):
+        return parts
+    return [TextPart(text, echo=echo, cache=parts[0].cache) for text, echo in split_text(parts[0].text, states)]
+
+
+def _parse_reasoning(fields: Fields) -> tuple[list[ReasoningPart], list[Echo]]:
+    """The reasoning of a message, with the fields that its upstream wrote, and the states of its texts. The writer invents the
+    other fields for the client, and packs into ``reasoning_details`` which these are."""
+    given = {field: text for field in _PLAIN if (text := fields.take(field, str))}
+    plain = next(iter(given.values()), "")
+    alike: list[JsonValue] = [UNNAMED] if len(set(given.values())) < len(given) else [*given][:1]
+    parts: list[ReasoningPart] = []
     own: list[JsonObject] = []
+    states: list[Echo] = []
+    for entries in _entries(fields.take("reasoning_details", list, [])):
+        packed = next((echo for entry in entries if (echo := _packed(entry)) is not None), None)
+        if packed is None:
+            own.append(_joined(entries))
+        elif "indexes" in packed.data:
+            parts.append(_own_reasoning(*marked(own, packed.data)))
+            own = []
+        elif set(packed.data) == {"text", "echo"}:
+            states.append(packed)
+        elif "texts" in packed.data:
+            own = with_texts(own, packed.data)
+        else:
+            packed, beside = apart(packed)
+            hidden = all(entry.get("type") == "reasoning.encrypted" for entry in entries)
+            summary = any(entry.get("summary") or entry.get("type") == "reasoning.summary" for entry in entries)
+            parts.append(ReasoningPart(_shown(entries) or beside, summary, hidden, packed))
+    if own and not ((parts or given) and all(map(is_bare, own))):  # bare ones are invented beside the plain fields
+        parts.append(_own_reasoning(own, alike, plain))
+    if plain and not any(part.text for part in parts):
+        cut = [part for part in parts if not part.redacted]
+        if len(cut) == 1:  # the client joined the texts and kept the signature
+            cut[0].text = plain
+        else:
+            parts.insert(0, ReasoningPart(plain, echo=Echo(DIALECT, {"field": alike[0]})))
+    return parts, states
+
+
+def _own_reasoning(entries: list[JsonObject], more: list[JsonValue], plain: str = "") -> ReasoningPart:
+    """Reasoning in the upstream's own entries, with the fields that have its text too."""
+    text = _shown(entries) or plain
+    data: JsonObject = {"reasoning_details": entries, **({"more": more} if more else {})}
+    return ReasoningPart(text, redacted=not text, echo=Echo(DIALECT, data))
+
+
+def _joined(entries: list[JsonObject]) -> JsonObject:
+    """One entry from its pieces."""
+    if len(entries) == 1:
+        return entries[0]
+    merged: JsonObject = {}
+    for entry in entries:
+        for name, value in entry.items():
+            before = merged.get(name)
+            joined = name in ("text", "summary", "data") and isinstance(before, str) and isinstance(value, str)
+            merged[name] = f"{before}{value}" if joined else value
+    return merged
+
+
+def _entries(details: list[JsonValue]) -> list[list[JsonObject]]:
+    """The entries of ``reasoning_details``. Clients that append every piece of a stream return an entry in pieces."""
+    groups: list[list[JsonObject]] = []
     for entry in details:
         if not isinstance(entry, dict) or is_our_summary(entry):
             continue
-        packed = unpack(str(entry.get("signature") or entry.get("data") or ""))
-        if packed is None:
-            own.append(entry)
-            continue
-        if "texts" in packed.data:
-            own = with_texts(own, packed.data)
-            continue
-        packed, beside = apart(packed)
-        text = entry.get("text") or entry.get("summary") or beside
-        summary, hidden = entry.get("type") == "reasoning.summary", entry.get("type") == "reasoning.encrypted"
-        parts.append(ReasoningPart(text, summary, hidden, packed))
-    if own:
-        text = "".join(str(entry.get("text") or entry.get("summary") or "") for entry in own)
-        parts.append(ReasoningPart(text, redacted=not text, echo=Echo(DIALECT, {"reasoning_details": own})))
-    if not any(isinstance(part, ReasoningPart) and part.text for part in parts):
-        for field, reasoning in plain.items():
-            if reasoning:
-                return [ReasoningPart(reasoning, echo=Echo(DIALECT, {"field": field})), *parts]
-    return parts
+        place = entry.get("index")
+        if groups and isinstance(place, int) and groups[-1][0].get("index") == place:
+            groups[-1].append(entry)
+        else:
+            groups.append([entry])
+    return groups
+
+
+def _packed(entry: JsonObject) -> Echo | None:
+    return unpack(str(entry.get("signature") or entry.get("data") or ""))
+
+
+def _shown(entries: list[JsonObject]) -> str:
+    return "".join(str(entry.get("text") or entry.get("summary") or "") for entry in entries)
 
 
 def _result_content(fields: Fields) -> list[TextPart | MediaPart | NativePart]:
@@ -177,7 +236,7 @@ def _parse_part(part: Fields) -> Part:
 # --- the upstream's messages
 
 
-def build_messages(messages: list[Message], provider: str = DIALECT) -> list[JsonObject]:
+def build_messages(messages: list[Message]) -> list[JsonObject]:
     built: list[JsonObject] = []
     for message in messages:
         parts = message.parts
@@ -189,7 +248,7 @@ def build_messages(messages: list[Message], provider: str = DIALECT) -> list[Jso
             built += _build_results(results)
         rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
         if message.role == "assistant":
-            built.append(_build_assistant(message, rest, provider))
+            built.append(_build_assistant(message, rest))
         elif rest or not results:
             body: JsonObject = {"role": message.role if message.role != "tool" else "user", "content": _build_content(rest)}
             if message.name:
@@ -207,7 +266,7 @@ def _build_results(results: list[ToolResultPart]) -> list[JsonObject]:
     return built
 
 
-def _build_assistant(message: Message, parts: list[Part], provider: str) -> JsonObject:
+def _build_assistant(message: Message, parts: list[Part]) -> JsonObject:
     body: JsonObject = {"role": "assistant"}
     if message.name:
         body["name"] = message.name
@@ -216,7 +275,7 @@ def _build_assistant(message: Message, parts: list[Part], provider: str) -> Json
     for part in parts:
         match part:
             case ReasoningPart():
-                thinking = _build_reasoning(part, body, provider)
+                thinking = _build_reasoning(part, body)
                 if thinking is not None:
                     content.append(thinking)
             case RefusalPart():
@@ -224,7 +283,7 @@ def _build_assistant(message: Message, parts: list[Part], provider: str) -> Json
             case ToolCallPart(kind="server"):
                 pass
             case ToolCallPart():
-                calls.append(_build_call(part, provider))
+                calls.append(_build_call(part))
             case NativePart(dialect="openai_chat") if "audio" in part.data:
                 body["audio"] = part.data["audio"]
             case _:
@@ -235,27 +294,30 @@ def _build_assistant(message: Message, parts: list[Part], provider: str) -> Json
     return body
 
 
-def _build_reasoning(part: ReasoningPart, body: JsonObject, provider: str) -> NativePart | None:
-    """Reasoning returns to the provider that wrote it, in the field in which it came."""
-    if part.echo is None or part.echo.provider != provider:
+def _build_reasoning(part: ReasoningPart, body: JsonObject) -> NativePart | None:
+    """Reasoning returns in the fields in which it came."""
+    if part.echo is None:
         return None
-    data = part.echo.data
-    if "reasoning_details" in data:
-        body["reasoning_details"] = [*body.get("reasoning_details", []), *data["reasoning_details"]]
-    elif "field" in data:
-        body[data["field"]] = body.get(data["field"], "") + part.text
-    elif "thinking" in data:
-        thinking = {"type": "thinking", "thinking": [{"type": "text", "text": part.text}], **data["thinking"]}
-        return NativePart(DIALECT, thinking)
+    match part.echo.data:
+        case {"thinking": dict(state)}:
+            return NativePart(DIALECT, {"type": "thinking", "thinking": [{"type": "text", "text": part.text}], **state})
+        case {"reasoning_details": list(entries)}:
+            body["reasoning_details"] = [*body.get("reasoning_details", []), *entries]
+        case {"field": field}:
+            name = field if field in _PLAIN else UNNAMED
+            body[name] = body.get(name, "") + part.text
+    for name in part.echo.data.get("more") or ():
+        if name in _PLAIN and part.text:
+            body[name] = body.get(name, "") + part.text
     return None
 
 
-def _build_call(part: ToolCallPart, provider: str) -> JsonObject:
+def _build_call(part: ToolCallPart) -> JsonObject:
     if part.kind == "custom":
         return {"id": part.call_id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
     function = {"name": part.name, "arguments": part.arguments if part.arguments.strip() else "{}"}
     call: JsonObject = {"id": part.call_id, "type": "function", "function": function}
-    if part.echo is not None and part.echo.provider == provider and "extra_content" in part.echo.data:
+    if part.echo is not None and "extra_content" in part.echo.data:
         call["extra_content"] = part.echo.data["extra_content"]
     return call
 

@@ -8,7 +8,7 @@ from typing import Final, Unpack
 
 from ...errors import UpstreamRefused, UpstreamTruncated
 from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd, TextDelta, TextEnd, TextStart
-from ...json_types import JsonObject
+from ...json_types import JsonObject, JsonValue
 from ..blocks import Blocks
 from ..choices_reader import ChoicesReader
 from ..lenient import json_text
@@ -142,13 +142,30 @@ class ChatReader(ChoicesReader):
 
     def _read_reasoning(self, delta: Delta, blocks: Blocks, index: int) -> None:
         """Servers send the same reasoning in up to three fields: the details win, and nothing is emitted twice."""
-        has_text = False
-        for entry in delta.reasoning_details or ():
-            if not isinstance(entry, dict):
-                continue
+        plain_fields = (("reasoning_content", delta.reasoning_content), ("reasoning", delta.reasoning))
+        if delta.reasoning_details and self._read_details(delta.reasoning_details, plain_fields, blocks, index):
+            return
+        for field, plain in plain_fields:
+            if plain:
+                block = blocks.reasoning(plain)
+                block.redacted = False
+                if block.echo is None:
+                    both = delta.reasoning == delta.reasoning_content
+                    block.echo = Echo(self.provider, {"field": field, "more": ["reasoning"]} if both else {"field": field})
+                elif callable(block.echo):
+                    self._details[index].beside(field)
+                return
+
+    def _read_details(
+        self, details: list[JsonValue], plain_fields: tuple[tuple[str, str | None], ...], blocks: Blocks, index: int
+    ) -> bool:
+        """Reads ``reasoning_details``. Returns whether they have a text. Fields with the same text are noted."""
+        entries = [entry for entry in details if isinstance(entry, dict)]
+        joined = "".join(shown(entry)[0] for entry in entries)
+        beside = [field for field, plain in plain_fields if joined and plain == joined]
+        for entry in entries:
             text, summary = shown(entry)
             block = blocks.reasoning(text, summary)
-            has_text = has_text or bool(text)
             if not callable(block.echo):
                 self._details[index] = ReasoningDetails(self.provider)
                 block.echo = self._details[index].echo
@@ -156,16 +173,10 @@ class ChatReader(ChoicesReader):
                 block.redacted = True
             elif text:
                 block.redacted = False
+                for field in beside:
+                    self._details[index].beside(field)
             blocks.count_opaque(block, self._details[index].add(entry))
-        if has_text:
-            return
-        for field, plain in (("reasoning_content", delta.reasoning_content), ("reasoning", delta.reasoning)):
-            if plain:
-                block = blocks.reasoning(plain)
-                block.redacted = False
-                if block.echo is None:
-                    block.echo = Echo(self.provider, {"field": field})
-                return
+        return bool(joined)
 
     def _read_part(self, part: object, blocks: Blocks) -> None:
         """Reads one part of a ``content`` list: text, thinking with parts of its own, a reference, an image."""

@@ -9,6 +9,7 @@ from ...errors import RequestError
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..echo import is_native
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .history import build_messages, parse_messages
@@ -65,10 +66,10 @@ def parse(body: JsonObject) -> Request:
     return request
 
 
-def build(request: Request, *, provider: str = DIALECT, max_tokens: str = "max_tokens", reasoning_object: bool = False) -> Built:
-    """``provider`` gets its own opaque state back. ``max_tokens`` is the upstream's name for the limit. ``reasoning_object``: the
-    upstream takes the object ``reasoning`` of routers."""
-    built = Built({"model": request.model, "messages": build_messages(request.messages, provider)})
+def build(request: Request, *, max_tokens: str = "max_tokens", reasoning_object: bool = False) -> Built:
+    """``max_tokens`` is the upstream's name for the limit. ``reasoning_object``: the upstream takes the object ``reasoning`` of
+    routers."""
+    built = Built({"model": request.model, "messages": build_messages(request.messages)})
     body = built.body
     if request.stream:
         body["stream"] = True
@@ -215,7 +216,7 @@ def _parse_switch(fields: Fields) -> Reasoning | None:
 def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
     if reasoning is None:
         return
-    if reasoning.native is not None and reasoning.native.provider == DIALECT:
+    if reasoning.native is not None and is_native(reasoning.native, DIALECT):
         built.body.update(reasoning.native.data)
         if reasoning.effort is not None:
             built.body["reasoning_effort"] = reasoning.effort

@@ -7,8 +7,8 @@ from ...json_types import JsonObject, JsonValue
 from ...messages import MediaPart, ReasoningField, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import with_step_breaks
 from ..counts import completion_usage
-from ..echo import pack
-from .details import our_summary, signed, without_texts
+from ..echo import is_native, pack
+from .details import marker, of_text, our_summary, own_details, signed, without_texts
 from .reader import ChatReader
 from .wire import FINISH_OF, error_body
 
@@ -55,10 +55,14 @@ def _build_choice(
     for part in with_step_breaks(choice):
         match part:
             case TextPart():
+                start = len(message["content"] or "")
                 message["content"] = (message["content"] or "") + part.text
+                if part.echo is not None:
+                    echo = of_text(part.echo, start, len(message["content"]))
+                    thoughts.append(ReasoningPart("", redacted=True, echo=echo))
                 for citation in part.citations:
                     place = {"start_index": citation.start or 0, "end_index": citation.end or 0}
-                    if citation.native is not None and citation.native.provider == ChatReader.dialect:
+                    if citation.native is not None and is_native(citation.native, ChatReader.dialect):
                         annotations.append(citation.native.data)
                     elif citation.url:
                         fields = {"url": citation.url, "title": citation.title, **place}
@@ -110,7 +114,7 @@ def _build_call(part: ToolCallPart, strict: bool) -> JsonObject:
         "function": {"name": part.name, "arguments": part.arguments},
     }
     if part.echo is not None and not strict:
-        own = part.echo.data.get("extra_content") if part.echo.provider == ChatReader.dialect else None
+        own = part.echo.data.get("extra_content") if is_native(part.echo, ChatReader.dialect) else None
         call["extra_content"] = own if own is not None else {"streamglot": pack(part.echo)}
     return call
 
@@ -133,12 +137,10 @@ def _add_reasoning(message: JsonObject, thoughts: list[ReasoningPart], field: Re
     details: list[JsonObject] = []
     for part in thoughts:
         echo = part.echo
-        own = echo.data.get("reasoning_details") if echo is not None and echo.provider == ChatReader.dialect else None
-        if echo is not None and isinstance(own, list):
-            details += own if in_details else without_texts(own, echo.provider)
+        own = own_details(echo)
+        if echo is not None and own is not None:
+            details += [*(own if in_details else without_texts(own, echo.provider)), marker(echo, own)]
             continue
-        if echo is not None and "field" in echo.data:
-            echo = None
         kind, name = ("reasoning.summary", "summary") if part.summary else ("reasoning.text", "text")
         if echo is not None and not part.text:
             details.append({"type": "reasoning.encrypted", "data": pack(echo)})

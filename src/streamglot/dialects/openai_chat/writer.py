@@ -31,9 +31,9 @@ from ...json_types import JsonObject, JsonValue
 from ...messages import ReasoningField
 from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
-from ..echo import pack
+from ..echo import is_native, pack
 from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
-from .details import SHOWN, our_summary, signed, without_texts
+from .details import SHOWN, marker, of_text, our_summary, own_details, signed, without_texts
 from .wire import FINISH_OF, error_body
 
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
@@ -174,6 +174,8 @@ class _ChoiceWriter:
         self._role_written = False
         self._ended = False
         self._field = b"content"
+        self._chars = 0
+        self._start = 0
         self._calls = 0
         self._call: ToolCallStart | None = None
         self._details = 0
@@ -191,7 +193,7 @@ class _ChoiceWriter:
             ReasoningDelta: self._reasoning,
             ToolCallDelta: self._arguments,
             TextStart: self._text_start,
-            TextEnd: lambda event: self._echo(event.echo),
+            TextEnd: self._text_end,
             ReasoningStart: self._reasoning_start,
             ReasoningEnd: self._reasoning_end,
             ToolCallStart: self._call_start,
@@ -229,8 +231,14 @@ class _ChoiceWriter:
         self._field = b"refusal" if event.refusal else b"content"
         if not event.refusal and self.step_break.due():
             self._text(TextDelta(STEP_BREAK))
+        self._start = self._chars
+
+    def _text_end(self, event: TextEnd) -> None:
+        if event.echo is not None:
+            self._echo(of_text(event.echo, self._start, self._chars))
 
     def _text(self, event: TextDelta) -> None:
+        self._chars += len(event.text)
         self._write(b'"%b":%b' % (self._field, encode(event.text)))
 
     # --- reasoning: the specification has no field for it, so strict mode omits it; servers and clients use three
@@ -256,10 +264,10 @@ class _ChoiceWriter:
 
     def _reasoning_end(self, event: ReasoningEnd) -> None:
         if event.echo is not None and not self._writer.strict:
-            own = event.echo.data.get("reasoning_details")
-            if isinstance(own, list) and event.echo.provider == self._writer.dialect:
-                self._own_details([entry for entry in own if isinstance(entry, dict)])
-            elif "field" not in event.echo.data:
+            own = own_details(event.echo)
+            if own is not None:
+                self._own_details(own, marker(event.echo, own))
+            else:
                 self._echo(event.echo)
         elif event.redacted:
             self._writer.lose(event)
@@ -276,13 +284,13 @@ class _ChoiceWriter:
         chunk = b'%b,"choices":[{"index":%d,"delta":{"reasoning_details":%b},"finish_reason":null}],"extensions":%b}\n\n'
         self._writer.pieces.append(chunk % (self._writer._head, self.index, encode([detail]), encode(extensions)))
 
-    def _own_details(self, entries: list[JsonObject]) -> None:
+    def _own_details(self, entries: list[JsonObject], marker: JsonObject) -> None:
         """Writes the provider's own entries. Text that was streamed already is not repeated, only its state is written."""
         if self._plain:
-            for entry in without_texts(entries, self._writer.dialect):
+            for entry in (*without_texts(entries, self._writer.dialect), marker):
                 self._detail(entry)
             return
-        for entry in entries:
+        for entry in (*entries, marker):
             detail = dict(entry)
             if entry.get("type") in SHOWN:
                 detail = {name: value for name, value in detail.items() if name not in ("text", "summary")}
@@ -302,7 +310,7 @@ class _ChoiceWriter:
         self._details += 1
 
     def _echo(self, echo: Echo | None) -> None:
-        """Writes packed state of another provider. Clients that return ``reasoning_details`` return it too."""
+        """Writes packed state. Clients that return ``reasoning_details`` return it too."""
         if echo is None or self._writer.strict:
             return
         kind = "reasoning.summary" if self._summary else "reasoning.text"
@@ -345,7 +353,7 @@ class _ChoiceWriter:
         if self._call is None:
             return
         if event.echo is not None and not self._writer.strict and not self._writer._functions:
-            own = event.echo.data.get("extra_content") if event.echo.provider == self._writer.dialect else None
+            own = event.echo.data.get("extra_content") if is_native(event.echo, self._writer.dialect) else None
             content = own if own is not None else {"streamglot": pack(event.echo)}
             call = {"index": self._calls, "function": {"arguments": ""}, "extra_content": content}
             self._write(b'"tool_calls":' + encode([call]))
@@ -355,7 +363,7 @@ class _ChoiceWriter:
     # --- annotations and media
 
     def _citation(self, event: Citation) -> None:
-        if event.native is not None and event.native.provider == self._writer.dialect:
+        if event.native is not None and is_native(event.native, self._writer.dialect):
             self._annotations.append(event.native.data)
         elif event.url:
             place = {"start_index": event.start or 0, "end_index": event.end or 0}

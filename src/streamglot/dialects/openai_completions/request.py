@@ -52,7 +52,6 @@ def parse(body: JsonObject) -> Request:
 def build(
     request: Request,
     *,
-    provider: str = DIALECT,  # noqa: ARG001  # a plain text has no opaque state
     template: PromptTemplate = DEFAULT_TEMPLATE,
     max_tokens: int | None = None,
 ) -> Built:

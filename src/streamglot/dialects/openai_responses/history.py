@@ -24,7 +24,7 @@ from ..lenient import json_text
 from ..media import media_from_url
 from ..own_tools import OWN_SERVER
 from .compaction import summary_message
-from .server_items import arguments_of, name_of
+from .server_items import arguments_of, name_of, read_annotation
 from .tools import SEARCH, flat_name, found_tools, is_client_search, origins
 from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, SERVER_ITEMS, is_minted, string_of, texts
 
@@ -70,7 +70,8 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
             name, namespace = fields.need("name", str), string_of(item, "namespace")
             flat = names.get((namespace, name)) or flat_name(namespace, name)
             call = ToolCallPart(fields.need("call_id", str), flat, text, CALL_ITEMS[kind])
-            native = {field: value for field, value in item.items() if field not in CALL_FIELDS - {"type"}}
+            kept = ("type",) if is_minted(item.get("id")) else ("type", "status")
+            native = {field: value for field, value in item.items() if field not in CALL_FIELDS.difference(kept)}
             call.native = Echo(DIALECT, {**native, "name": name} if namespace else native)
             _add(messages, "assistant", call)
         case "tool_search_call" if is_client_search(item):
@@ -118,9 +119,13 @@ def _parse_message(fields: Fields, messages: list[Message]) -> None:
     parts = _parse_content(fields, "content")
     match role:
         case "assistant":
-            item_fields = {name: value for name in ("id", "phase") if (value := fields.take(name, str))}
+            item_fields = {name: value for name in ("id", "phase", "status") if (value := fields.take(name, str))}
+            if is_minted(item_fields.get("id")):
+                del item_fields["id"]
+            if "id" not in item_fields:
+                item_fields.pop("status", None)
             for part in parts:
-                if isinstance(part, TextPart) and "phase" in item_fields:
+                if isinstance(part, TextPart) and item_fields:
                     part.echo = Echo(DIALECT, {"type": "message", **item_fields})
                 _add(messages, "assistant", part)
         case "system" | "developer" | "user":
@@ -165,7 +170,8 @@ def _parse_part(part: Fields) -> Part:
     kind = part.need("type", str)
     match kind:
         case "input_text" | "output_text" | "text":
-            return TextPart(part.need("text", str))
+            text = part.need("text", str)
+            return TextPart(text, [read_annotation(source.rest, DIALECT) for source in part.objects("annotations")])
         case "refusal":
             return RefusalPart(part.need("refusal", str))
         case "input_image":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...errors import Unsupported
-from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import (
     Built,
@@ -23,28 +24,30 @@ from ..fields import named_part
 from ..media import data_url
 from ..tool_results import failure_marked
 from .tools import Origin, origins
-from .wire import CALL_FIELDS, DIALECT, OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, arguments_object, is_minted, own
+from .wire import ANNOTATIONS, CALL_FIELDS, OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, arguments_object, is_minted, own
+
+_WRITTEN: Final = (CALL_FIELDS - {"status"}) | {"namespace"}
+"""Fields of a call that the builder writes itself."""
 
 
-def build_input(request: Request, provider: str, built: Built, namespaces: bool) -> None:
+def build_input(request: Request, built: Built, namespaces: bool) -> None:
     """Writes ``instructions`` and ``input``. The first system message becomes the instructions if it is a single text."""
     messages = request.messages
     first = messages[0] if messages else None
     if first is not None and first.role == "system" and len(first.parts) == 1 and isinstance(first.parts[0], TextPart):
         built.body["instructions"] = first.parts[0].text
         messages = messages[1:]
-    builder = ItemBuilder(messages, request.tools, provider, request.store, namespaces)
+    builder = ItemBuilder(messages, request.tools, request.store, namespaces)
     built.body["input"] = [item for message in messages for item in builder.build(message)]
 
 
 class ItemBuilder:
-    """``provider`` gets its own opaque state back. ``namespaces``: the upstream accepts tools in namespaces and a tool search."""
+    """``namespaces``: the upstream accepts tools in namespaces and a tool search."""
 
     def __init__(
         self,
         messages: list[Message],
         tools: list[ToolSpec],
-        provider: str = DIALECT,
         store: bool | None = None,
         namespaces: bool = True,
     ) -> None:
@@ -52,12 +55,11 @@ class ItemBuilder:
             part.call_id: part.kind for message in messages for part in message.parts if isinstance(part, ToolCallPart)
         }
         self._origins = origins(tools) if namespaces else {}
-        self._provider = provider
         self._store = store
         self._namespaces = namespaces
 
     def build(self, message: Message) -> list[JsonObject]:
-        """The items of one message. Adjacent texts and media become one item if they share a phase."""
+        """The items of one message. Adjacent texts and media become one item if they share an id and a phase."""
         items: list[JsonObject] = []
         role = "user" if message.role == "tool" else message.role
         latest: JsonObject | None = None
@@ -76,10 +78,9 @@ class ItemBuilder:
                 items += own_items
                 latest = None
                 continue
-            original = own(part.echo, "message") if isinstance(part, TextPart) else None
-            phase = {"phase": original["phase"]} if original and original.get("phase") else {}
-            if latest is None or latest.get("phase") != phase.get("phase"):
-                latest = {"type": "message", "role": role, "content": [], **phase}
+            fields = _message_fields(part)
+            if latest is None or any(latest.get(name) != fields.get(name) for name in ("id", "phase")):
+                latest = {"type": "message", "role": role, "content": [], **fields}
                 items.append(latest)
             latest["content"].append(_build_part(part, role))
         return items
@@ -89,7 +90,7 @@ class ItemBuilder:
     def _call(self, part: ToolCallPart) -> list[JsonObject]:
         if part.kind == "server":
             state = next((echo for echo in (part.echo, part.native) if echo is not None and own(echo, *SERVER_ITEMS)), None)
-            return [state.data] if state is not None and state.provider == self._provider else []
+            return [] if state is None else [state.data]
         origin = self._origin(part)
         if origin is not None and origin.is_search:
             return [self._search(part)]
@@ -97,8 +98,8 @@ class ItemBuilder:
         item: JsonObject = {"type": kind}
         for echo in (part.native, part.echo):
             original = own(echo, kind)
-            if echo is not None and original is not None and echo.provider == self._provider:
-                item |= {name: value for name, value in original.items() if name not in CALL_FIELDS and name != "namespace"}
+            if original is not None:
+                item |= {name: value for name, value in original.items() if name not in _WRITTEN}
         if is_minted(item.get("id")):
             del item["id"]
         given = {"input": part.arguments} if part.kind == "custom" else {"arguments": _whole_arguments(part)}
@@ -110,18 +111,15 @@ class ItemBuilder:
         if not self._namespaces:
             return None
         for echo in (part.native, part.echo):
-            original = self._original(echo)
+            original = {} if echo is None else echo.data
             if original.get("type") == "tool_search_call":
                 return Origin(part.name)
             if isinstance(original.get("namespace"), str):
                 return Origin(str(original.get("name", part.name)), original["namespace"])
         return self._origins.get(part.name)
 
-    def _original(self, echo: Echo | None) -> JsonObject:
-        return echo.data if echo is not None and echo.provider in (DIALECT, self._provider) else {}
-
     def _search(self, part: ToolCallPart) -> JsonObject:
-        item = {name: value for name, value in self._original(part.native).items() if name != "name"}
+        item = {name: value for name, value in (part.native.data if part.native is not None else {}).items() if name != "name"}
         if is_minted(item.get("id")):
             del item["id"]
         if "arguments" not in item:
@@ -131,7 +129,7 @@ class ItemBuilder:
     def _result(self, part: ToolResultPart) -> list[JsonObject]:
         original = own(part.native, *OUTPUT_ITEMS)
         if original is not None and (self._namespaces or original["type"] != "tool_search_output"):
-            return [{**original, "call_id": part.call_id} if "call_id" in original else original]
+            return [{**original, "call_id": part.call_id} if original.get("call_id") else original]
         kind = self._kinds.get(part.call_id, part.kind)
         if kind == "server" or own(part.native, *SERVER_ITEMS) is not None:
             return []
@@ -141,14 +139,21 @@ class ItemBuilder:
         return [{"type": RESULT_OF["custom" if kind == "custom" else "function"], "call_id": part.call_id, "output": output}]
 
     def _reasoning(self, part: ReasoningPart) -> list[JsonObject]:
-        """Reasoning returns to its provider, complete. Without its text or its encrypted state it could only be found by its id,
+        """Reasoning returns complete. Without its text or its encrypted state it could only be found by its id,
         which does not exist if nothing was stored."""
-        if part.echo is None or part.echo.provider != self._provider:
-            return []
         item = own(part.echo, "reasoning", "compaction")
         if item is None or (self._store is False and not item.get("encrypted_content") and not item.get("content")):
             return []
         return [{"summary": [], **item} if item["type"] == "reasoning" else item]
+
+
+def _message_fields(part: Part) -> JsonObject:
+    """The id and the phase of the item that this text was part of. An item with an id needs a status."""
+    original = own(part.echo, "message") if isinstance(part, TextPart) else None
+    fields = {name: original[name] for name in ("id", "phase") if original.get(name)} if original else {}
+    if is_minted(fields.get("id")):
+        del fields["id"]
+    return {**fields, "status": original.get("status", "completed")} if original and "id" in fields else fields
 
 
 def _whole_arguments(part: ToolCallPart) -> str:
@@ -159,7 +164,7 @@ def _build_part(part: Part, role: str) -> JsonObject:
     match part:
         case TextPart():
             if role == "assistant":
-                return {"type": "output_text", "text": part.text, "annotations": []}
+                return {"type": "output_text", "text": part.text, "annotations": _annotations(part)}
             return {"type": "input_text", "text": part.text}
         case RefusalPart():
             return {"type": "refusal", "refusal": part.text}
@@ -168,6 +173,10 @@ def _build_part(part: Part, role: str) -> JsonObject:
         case NativePart(dialect="openai_responses"):
             return part.data
     raise Unsupported(f"{named_part(part)} cannot be expressed in a {role} message")
+
+
+def _annotations(part: TextPart) -> list[JsonObject]:
+    return [annotation for source in part.citations if (annotation := own(source.native, *ANNOTATIONS)) is not None]
 
 
 def _build_media(part: MediaPart) -> JsonObject:

@@ -62,12 +62,11 @@ def parse(body: JsonObject) -> Request:
     return request
 
 
-def build(request: Request, *, provider: str = DIALECT, namespaces: bool = True) -> Built:
-    """``provider`` gets its own opaque state back, so encrypted reasoning is requested. ``namespaces``: the upstream accepts
-    tools in namespaces and a tool search."""
+def build(request: Request, *, namespaces: bool = True) -> Built:
+    """``namespaces``: the upstream accepts tools in namespaces and a tool search."""
     built = Built({"model": request.model})
     body = built.body
-    build_input(request, provider, built, namespaces)
+    build_input(request, built, namespaces)
     if request.stream:
         body["stream"] = True
     if request.tools:
@@ -79,7 +78,7 @@ def build(request: Request, *, provider: str = DIALECT, namespaces: bool = True)
     if "safety_identifier" in body and request.dialect != DIALECT:
         body["user"] = body.pop("safety_identifier")
     _build_text(request, body)
-    _build_include(request, provider, body)
+    _build_include(request, body)
     own = request.dialect == DIALECT and request.extra.get("reasoning")
     if own:
         body["reasoning"] = {**own, **body.get("reasoning", {})}
@@ -87,15 +86,13 @@ def build(request: Request, *, provider: str = DIALECT, namespaces: bool = True)
     return built
 
 
-def _build_include(request: Request, provider: str, body: JsonObject) -> None:
+def _build_include(request: Request, body: JsonObject) -> None:
     include: list[str] = list(request.extra.get("include", [])) if request.dialect == DIALECT else []
     if body.pop("include: message.output_text.logprobs", None):
         include.append(LOGPROBS)
     thinks = request.reasoning is not None and body.get("reasoning", {}).get("effort") != "none"
     thought = any(
-        isinstance(part, ReasoningPart) and part.echo is not None and part.echo.provider == provider
-        for message in request.messages
-        for part in message.parts
+        isinstance(part, ReasoningPart) and part.echo is not None for message in request.messages for part in message.parts
     )
     if (thinks or thought) and ENCRYPTED not in include:
         include.append(ENCRYPTED)

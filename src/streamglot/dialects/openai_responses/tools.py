@@ -17,6 +17,7 @@ from msgspec import Struct
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import ToolChoice, ToolSpec
+from ..echo import is_native
 from ..fields import Fields
 from .wire import DIALECT, string_of
 
@@ -76,7 +77,7 @@ def is_client_search(item: JsonObject) -> bool:
 
 
 def _own(tool: ToolSpec) -> JsonObject:
-    return tool.native.data if tool.native is not None and tool.native.provider == DIALECT else {}
+    return tool.native.data if tool.native is not None and is_native(tool.native, DIALECT) else {}
 
 
 # --- the client's tools

@@ -33,7 +33,7 @@ from ...framing import sse
 from ...json_types import JsonObject, JsonValue
 from ...messages import ToolSpec
 from ..approval import asked
-from ..echo import pack
+from ..echo import is_native, pack
 from ..own_tools import OWN_SERVER
 from ..writer import Rules, Writer, WriterOptions
 from .calls import CallWriter
@@ -306,7 +306,7 @@ class ResponsesWriter(Writer):
             if event.redacted:
                 self.lose(event)
             return
-        if echo.provider == self.dialect and own(echo, "compaction"):
+        if is_native(echo, self.dialect) and own(echo, "compaction"):
             self.close_item()
             self.output.whole(echo.data)
             return
@@ -316,11 +316,16 @@ class ResponsesWriter(Writer):
         assert item is not None
         self.output.close_part()
         original = own(echo, "reasoning")
-        if original is not None and echo.provider == self.dialect and original.get("id") == item["id"]:
-            item.update({name: value for name, value in original.items() if name not in ("summary", "content", "status")})
-        else:
+        if original is None or not is_native(echo, self.dialect) or (original.get("id") or item["id"]) != item["id"]:
             item["encrypted_content"] = pack(echo)
-        self.close_item()
+            self.close_item()
+            return
+        item.update({name: value for name, value in original.items() if name not in ("id", "summary", "content", "status")})
+        if "status" in original:
+            self.close_item()
+        else:
+            del item["status"]  # the upstream gives none, and gets the item back as it sent it
+            self.close_item(None)
 
     def carry(self, echo: Echo, call_id: str) -> None:
         """Writes state of another provider for a call, or for a text (no ``call_id``). The only opaque field of this dialect is

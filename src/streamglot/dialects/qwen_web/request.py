@@ -83,7 +83,6 @@ def read_chat(body: JsonValue) -> JsonObject:
 def build(
     request: Request,
     *,
-    provider: str = DIALECT,  # noqa: ARG001  # the upstream keeps its own state; nothing opaque is returned to it
     chat_id: str = "",
     parent_id: str | None = None,
     instructions: str | None = None,

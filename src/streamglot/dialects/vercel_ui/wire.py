@@ -8,7 +8,7 @@ import msgspec
 
 from ...events import Citation, Echo, StopReason, StreamError
 from ...json_types import JsonObject
-from ..echo import pack, unpack
+from ..echo import is_native, pack, unpack
 
 DIALECT: Final = "vercel_ui"
 OURS: Final = "streamglot"
@@ -57,7 +57,7 @@ def own_part(data: JsonObject) -> JsonObject | None:
 def write_metadata(echo: Echo | None, native: Echo | None = None, **marks: object) -> JsonObject:
     """Opaque state and marks as the field ``providerMetadata``; empty if there are none."""
     own: JsonObject = {}
-    if echo is not None and echo.provider == DIALECT and isinstance(echo.data.get("providerMetadata"), dict):
+    if echo is not None and is_native(echo, DIALECT) and isinstance(echo.data.get("providerMetadata"), dict):
         own, echo = echo.data["providerMetadata"], None
     fields = {name: value for name, value in marks.items() if value is not None and value is not False and value != ""}
     if echo is not None:
