@@ -92,6 +92,7 @@ conformance: $(READY) ## readers and parsers against the corpus in CORPUS=
 	$(BIN)/python -m conformance.inband $(CORPUS)
 	$(BIN)/python -m conformance.state $(CORPUS)
 	$(BIN)/python -m conformance.matrix $(CORPUS)
+	$(BIN)/python -m conformance.examples $(CORPUS)
 
 matrix: $(READY) $(NODE_READY) ## every reader, writer and client over the corpus in CORPUS=; writes docs/conformance.md
 	$(BIN)/python -m conformance.matrix $(CORPUS) --node --page docs/conformance.md

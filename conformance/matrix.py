@@ -89,7 +89,7 @@ class Clients:
         for writer in dict.fromkeys([*ORACLES, *NODE]):
             if only_writer not in (None, writer):
                 continue
-            out = streamglot.writer(writer)
+            out = streamglot.writer(writer, include_usage=True)
             url = self._server.serve(out.feed(events) + out.close(), streamglot.DIALECTS[writer].media_type)
             for name in NODE.get(writer, ()) if self._process else ():
                 client = f"{name} (node)"

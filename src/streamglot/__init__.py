@@ -92,17 +92,26 @@ def reader(name: str, **options: object) -> Reader:
     return dialect(name).reader(**options)
 
 
-def writer(name: str, **options: object) -> Writer:
-    """The box that writes this dialect: ``feed(events)`` and ``close()`` return bytes."""
-    return dialect(name).writer(**options)
+def writer(name: str, *, request: Request | None = None, **options: object) -> Writer:
+    """The box that writes this dialect: ``feed(events)`` and ``close()`` return bytes. It writes what the vendor sends to a
+    client that asked for nothing special. ``request`` is the client's: usage, model and old ``functions`` follow from it.
+    ``options`` go before it."""
+    known = dialect(name)
+    return known.writer(**options if request is None else {**known.writer_options(request), **options})
 
 
 def translate(
-    chunks: Iterable[bytes], source: str, target: str, *, policies: Iterable[Policy] = (), **options: object
+    chunks: Iterable[bytes],
+    source: str,
+    target: str,
+    *,
+    policies: Iterable[Policy] = (),
+    request: Request | None = None,
+    **options: object,
 ) -> Iterator[bytes]:
     """The bytes of one dialect in another, one piece out for each piece in. ``policies`` judge the events in between.
-    ``options`` go to the writer."""
-    read, write = reader(source), writer(target, **options)
+    ``request`` and ``options`` go to the writer."""
+    read, write = reader(source), writer(target, request=request, **options)
     if policies:
         from .policies import run_policies
 

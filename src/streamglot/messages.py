@@ -151,7 +151,9 @@ class OutputFormat(Struct, omit_defaults=True):
 
 class Request(Struct, omit_defaults=True):
     """The request of a client. None means that the client did not set the field, so the upstream decides. ``extra`` has the
-    fields that only the client's ``dialect`` knows; ``essential`` names those of them that change what the answer is."""
+    fields that only the client's ``dialect`` knows; ``essential`` names those of them that change what the answer is.
+    ``include_usage``: the client asked for the usage at the end of a stream. ``functions``: it declared its tools in the old
+    field of this name, and expects calls in the old form."""
 
     model: str = ""
     messages: list[Message] = field(default_factory=list)
@@ -159,7 +161,8 @@ class Request(Struct, omit_defaults=True):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     stream: bool = False
-    include_usage: bool = True
+    include_usage: bool = False
+    functions: bool = False
     max_tokens: int | None = None
     stop: list[str] = field(default_factory=list)
     temperature: float | None = None

@@ -12,6 +12,7 @@ import * as ai7 from "ai-7";
 import { Ollama } from "ollama";
 import OpenAI from "openai";
 import { APPROVALS } from "./approvals.mjs";
+import { EXAMPLES } from "./examples.mjs";
 
 const QUESTION = "q";
 const asked = [{ role: "user", content: QUESTION }];
@@ -247,4 +248,5 @@ export const CLIENTS = {
   "google-genai": genai,
   "ollama": ollama,
   ...APPROVALS,
+  ...EXAMPLES,
 };

@@ -89,7 +89,7 @@ def check_returned(first: Message, results: Message) -> None:
 def written(dialect: str, events: list[Event]) -> bytes:
     check(events)
     options: dict[str, Any] = {"thread_id": "thread", "run_id": "run"} if dialect == "agui" else {}
-    box = writer(dialect, **options)
+    box = writer(dialect, include_usage=True, **options)
     return box.feed(events) + box.close()
 
 

@@ -141,7 +141,7 @@ def test_strict_usage_has_the_counts_of_the_specification_only(dialect: str) -> 
     usage = Usage(3, 2, raw={**USAGES[dialect], "odd": 1, "cost": 0.5})
     events = [START, *text("yes"), usage, StreamEnd()]
     for strict in (False, True):
-        box = streamglot.writer(dialect, strict=strict)
+        box = streamglot.writer(dialect, strict=strict, include_usage=True)
         stream = box.feed(events) + box.close()
         whole = DIALECTS[dialect].build_response(collect(events), strict=strict)
         for body in (stream, json.dumps(whole).encode()):

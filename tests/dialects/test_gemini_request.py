@@ -99,7 +99,7 @@ def test_a_whole_request_in_both_directions() -> None:
         "labels": {"my_key": "v"},
     }
     request = parse(body, model="models/gemini-2.5-pro", stream=True)
-    assert (request.model, request.stream, request.include_usage) == ("gemini-2.5-pro", True, True)
+    assert (request.model, request.stream, request.include_usage) == ("gemini-2.5-pro", True, False)
     assert request.modalities == ["text", "image"]
     assert request.essential == ["cachedContent", "generationConfig.speechConfig"]
     assert request.extra["labels"] == {"my_key": "v"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamglot import Event, accumulate_delta, collect, reader, writer
+from streamglot import Event, accumulate_delta, collect, dialect, reader, writer
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.echo import pack, unpack
 from streamglot.events import (
@@ -324,18 +324,49 @@ def test_extras_of_this_dialect_are_written_and_others_lost() -> None:
         Extra("openai_chat", {"audio": {"expires_at": 3}}),
         END,
     )
-    assert chunks[0]["timings"] == {"n": 1}
-    assert chunks[0]["choices"] == []
+    assert [chunk.get("timings") for chunk in chunks[:-1]] == [{"n": 1}, None, None, None]
     assert all(chunk["system_fingerprint"] == "fp" for chunk in chunks[:-1])
-    assert [chunk["choices"][0].get("logprobs") for chunk in chunks[1:3]] == [None, logprobs]
-    assert chunks[3]["choices"][0]["delta"] == {"audio": {"expires_at": 3}}
+    assert [chunk["choices"][0].get("logprobs") for chunk in chunks[:2]] == [None, logprobs]
+    assert chunks[2]["choices"][0]["delta"] == {"audio": {"expires_at": 3}}
     box = writer("openai_chat")
     box.feed([START, Extra("other", {"a": 1})])
     assert box.lost == {"Extra": 1}
 
 
-def test_usage_comes_last_with_no_choices() -> None:
-    chunk = write(START, *TEXT, Usage(9, 5, 4, 2, 3), END)[-2]
+def test_extras_ride_on_a_chunk_with_a_choice() -> None:
+    found, timed = Extra("openai_chat", {"search_results": [1]}), Extra("openai_chat", {"timings": {"n": 1}})
+    chunks = write(START, found, *TEXT, timed, Usage(9, 5), END)
+    assert [(chunk["choices"][0]["finish_reason"], set(chunk) & {"search_results", "timings"}) for chunk in chunks[:-1]] == [
+        (None, {"search_results"}),
+        ("stop", {"timings"}),
+    ]
+    broken = write(START, *TEXT, timed, StreamError("x", "it broke"))[-2]
+    assert (broken["timings"], broken["choices"][0]["finish_reason"], "error" in broken) == ({"n": 1}, "error", True)
+    activity = Extra("openai_chat", {"extensions": {"tool_call_chunks": [1]}})
+    box = writer("openai_chat")
+    shown = box.feed([START, TextStart(), TextDelta("a"), timed, activity])
+    assert json.loads(shown.split(b"\n\n")[1].removeprefix(b"data: "))["choices"] == [
+        {"index": 0, "delta": {}, "finish_reason": None}
+    ], "activity is shown at once"
+    assert b"tool_call_chunks" in shown
+
+
+def test_a_request_decides_about_usage_and_the_form_of_calls() -> None:
+    body = {"model": "of the request", "messages": [{"role": "user", "content": "q"}], "stream": True}
+    events = [StreamStart(), *CALL, Usage(9, 5), StreamEnd("tool_calls")]
+    for more, usage, form in (
+        ({}, False, "tool_calls"),
+        ({"stream_options": {"include_usage": True}}, True, "tool_calls"),
+        ({"functions": [{"name": "f"}]}, False, "function_call"),
+    ):
+        chunks = write(*events, request=dialect("openai_chat").parse_request({**body, **more}))
+        assert {chunk["model"] for chunk in chunks[:-1]} == {"of the request"}
+        assert ("usage" in chunks[-2], chunks[-2]["choices"] == []) == (usage, usage)
+        assert form in chunks[0]["choices"][0]["delta"]
+
+
+def test_usage_comes_last_with_no_choices_for_a_client_that_asked_for_it() -> None:
+    chunk = write(START, *TEXT, Usage(9, 5, 4, 2, 3), END, include_usage=True)[-2]
     assert chunk["choices"] == []
     assert chunk["usage"] == {
         "prompt_tokens": 9,
@@ -344,12 +375,16 @@ def test_usage_comes_last_with_no_choices() -> None:
         "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
         "completion_tokens_details": {"reasoning_tokens": 3},
     }
-    cached = write(START, Usage(9, 5, 4), END)[-2]["usage"]
+    cached = write(START, Usage(9, 5, 4), END, include_usage=True)[-2]["usage"]
     assert cached["prompt_tokens_details"] == {"cached_tokens": 4}
     raw = {"prompt_tokens": 9, "completion_tokens": 5, "cost": 0.1}
-    assert write(START, Usage(9, 5, raw=raw), END)[-2]["usage"] == raw
-    assert write(START, Usage(9), END)[-2]["usage"] == {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}
-    assert "usage" not in write(START, Usage(9, 5), END, include_usage=False)[-2]
+    assert write(START, Usage(9, 5, raw=raw), END, include_usage=True)[-2]["usage"] == raw
+    assert write(START, Usage(9), END, include_usage=True)[-2]["usage"] == {
+        "prompt_tokens": 9,
+        "completion_tokens": 0,
+        "total_tokens": 9,
+    }
+    assert "usage" not in write(START, Usage(9, 5), END)[-2]
 
 
 def test_a_keep_alive_is_a_comment() -> None:
@@ -408,7 +443,7 @@ def test_written_events_are_read_back_unchanged() -> None:
         Usage(9, 5, raw={"prompt_tokens": 9, "completion_tokens": 5}),
         StreamEnd("tool_calls", "tool_calls"),
     ]
-    box, back = writer("openai_chat"), reader("openai_chat")
+    box, back = writer("openai_chat", include_usage=True), reader("openai_chat")
     again = collect(back.feed(box.feed(events)) + back.close())
     wanted = collect(events)
     again.choices[0].parts[0].echo = None  # type: ignore[union-attr]  # a part with an echo

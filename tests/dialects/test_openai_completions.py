@@ -244,12 +244,12 @@ def test_written_chunks() -> None:
         b'],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1},'
         b'"completion_tokens_details":{"reasoning_tokens":1}}}\n\n'
     )
-    assert write(ANSWER) == text + finish + head + usage + b"data: [DONE]\n\n"
-    assert write(ANSWER, include_usage=False) == text + finish + b"data: [DONE]\n\n"
+    assert write(ANSWER, include_usage=True) == text + finish + head + usage + b"data: [DONE]\n\n"
+    assert write(ANSWER) == text + finish + b"data: [DONE]\n\n"
 
 
 def test_tokens_written_to_a_cache_are_part_of_the_usage() -> None:
-    written = write([START, TextStart(), TextDelta("a"), TextEnd(), Usage(9, 2, None, 4), StreamEnd()])
+    written = write([START, TextStart(), TextDelta("a"), TextEnd(), Usage(9, 2, None, 4), StreamEnd()], include_usage=True)
     assert b'"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":4}' in written
 
 
@@ -324,7 +324,9 @@ def test_errors_and_keep_alives() -> None:
         b'data: {"error":{"message":"it broke","type":"server_error","param":null,"code":"x"}}\n\ndata: [DONE]\n\n'
     )
     assert b"the events stopped" in write([START])
-    assert b'"usage":{"prompt_tokens":0,"completion_tokens":2,"total_tokens":2}' in write([Usage(output_tokens=2), StreamEnd()])
+    assert b'"usage":{"prompt_tokens":0,"completion_tokens":2,"total_tokens":2}' in write(
+        [Usage(output_tokens=2), StreamEnd()], include_usage=True
+    )
     assert error_body(StreamError("x", "y", status=404))["error"]["type"] == "invalid_request_error"
     assert error_body(StreamError("x", "y", status=429))["error"]["type"] == "rate_limit_error"
 
@@ -338,7 +340,7 @@ def client(address: str) -> openai.OpenAI:
 
 def test_the_client_reads_what_is_written() -> None:
     events = [*ANSWER[:3], KeepAlive(), Extra("openai_completions", {"choice": {"logprobs": LOGPROBS}}), *ANSWER[3:]]
-    with serve_response(write(events), "text/event-stream") as address:
+    with serve_response(write(events, include_usage=True), "text/event-stream") as address:
         parts = list(client(address).completions.create(model="m", prompt="q", stream=True))
     assert "".join(choice.text for part in parts for choice in part.choices) == "Hi\n"
     assert [choice.finish_reason for part in parts for choice in part.choices][-1] == "length"

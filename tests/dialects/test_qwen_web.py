@@ -334,7 +334,9 @@ SENTENCE = "The package.json file contains 5 dependencies."
 
 
 def chat_chunks(data: bytes) -> list[Any]:
-    written = b"".join(translate([data], "qwen_web", "openai_chat", id="chatcmpl-1", model="qwen3-max", created=7))
+    written = b"".join(
+        translate([data], "qwen_web", "openai_chat", id="chatcmpl-1", model="qwen3-max", created=7, include_usage=True)
+    )
     lines = [line.removeprefix(b"data: ") for line in written.split(b"\n\n") if line]
     return [line if line == b"[DONE]" else json.loads(line) for line in lines]
 

@@ -66,7 +66,7 @@ def read(dialect: str, body: bytes) -> list[Event]:
 
 @pytest.mark.parametrize("dialect", BOTH)
 def test_usage_is_summed_over_steps(dialect: str) -> None:
-    box = streamglot.writer(dialect)
+    box = streamglot.writer(dialect, include_usage=True)
     body = box.feed(LOOP)
     assert box.usage == Usage(30, 12)
     usage = collect(read(dialect, body)).usage

@@ -35,7 +35,7 @@ def test_an_answer_that_begins_with_many_other_events_is_sent_as_it_comes(
 ) -> None:
     monkeypatch.setattr("streamglot.engine.upstream_stream.PRELUDE_EVENTS", 10)
     go_on = threading.Event()
-    numbers = [{"id": "x", "model": "m", "choices": [], "timings": {"number": number}} for number in range(20)]
+    numbers = [{"id": "x", "model": "m", "choices": [{"delta": {"executed_tools": {"number": number}}}]} for number in range(20)]
     upstream.scripts["talkative"] = streamed(sse(*numbers), Until(go_on), sse(text_chunk("Hello"), END, DONE))
     with raw(gateway.port) as one:
         one.post(path_of("openai_chat", "openai_chat/talkative"), body_of("openai_chat", "openai_chat/talkative"))

@@ -67,7 +67,7 @@ def encoded(wire: str, turn: Turn, number: int) -> tuple[bytes, str]:
 
 
 def _written(name: str, turn: Turn, number: int) -> bytes:
-    writer = DIALECTS[name].writer()
+    writer = DIALECTS[name].writer(include_usage=True)
     return writer.feed(events_of_turn(turn, number)) + writer.close()
 
 

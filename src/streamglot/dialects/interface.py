@@ -80,6 +80,10 @@ class Dialect:
         """Makes a writer: events to bytes of a client's stream."""
         raise self._missing("writer", "has_writer")
 
+    def writer_options(self, request: Request) -> JsonObject:
+        """The arguments of a writer that follow from the client's request."""
+        return {"model": request.model, "include_usage": request.include_usage}
+
     # --- requests
 
     @property

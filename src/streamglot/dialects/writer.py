@@ -56,6 +56,7 @@ class WriterOptions(TypedDict, total=False):
     id: str
     model: str
     created: int
+    include_usage: bool
 
 
 class StepBreak:
@@ -81,8 +82,8 @@ class Writer:
     """The counterpart of a reader: events in, bytes out.
 
     ``strict`` writes the fields of the dialect's specification only. ``id``, ``model`` and ``created`` are used if the events
-    have none. ``lost`` counts what this dialect cannot express, by the name of the event. ``usage`` is the sum over the steps so
-    far.
+    have none. ``include_usage`` writes the usage in dialects whose clients must ask for it; the others always write it. ``lost``
+    counts what this dialect cannot express, by the name of the event. ``usage`` is the sum over the steps so far.
     """
 
     dialect: ClassVar[str]
@@ -91,8 +92,11 @@ class Writer:
     headers: ClassVar[dict[str, str]] = {}
     """Additional headers of an HTTP response in this dialect."""
 
-    def __init__(self, *, strict: bool = False, id: str = "", model: str = "", created: int = 0) -> None:
+    def __init__(
+        self, *, strict: bool = False, id: str = "", model: str = "", created: int = 0, include_usage: bool = False
+    ) -> None:
         self.strict = strict
+        self.include_usage = include_usage
         self.id = id
         self.model = model
         self.created = created

@@ -24,7 +24,7 @@ class Endpoint(Struct, frozen=True):
     """One endpoint of a dialect.
 
     ``parse`` builds a request from a body and the model in the path. ``writer`` and ``response`` return the options for the
-    stream writer and for the response builder that depend on the request. ``id_prefix`` begins the response ids that the gateway
+    stream writer and for the response builder that depend on the body, beside those that follow from the request. ``id_prefix`` begins the response ids that the gateway
     makes. ``passed`` are the client headers that are forwarded to an upstream of the same dialect. ``numbered`` says that clients
     accept event ids in frames; other clients fail on them or use ids for another purpose. ``chat`` is the field that names the
     conversation of a web page. ``options_in`` is the object of the body that may have the options for the gateway in it.
@@ -95,12 +95,8 @@ def _gemini(stream: bool) -> Callable[[Body, str], Request]:
     return parse
 
 
-def _chat_writer(request: Request, body: Body) -> Options:
-    return {"include_usage": request.include_usage, "functions": "functions" in body}
-
-
-def _chat_response(_request: Request, body: Body) -> Options:
-    return {"functions": "functions" in body}
+def _chat_response(request: Request, _body: Body) -> Options:
+    return {"functions": request.functions}
 
 
 def _mirror(request: Request, body: Body) -> Options:
@@ -132,9 +128,7 @@ REPEATED: Final = frozenset(
 _BETA: Final = ("openai-beta", "openai-organization", "openai-project")
 
 ENDPOINTS: Final[dict[str, Endpoint]] = {
-    "/v1/chat/completions": Endpoint(
-        "openai_chat", _plain("openai_chat"), "chatcmpl-", _chat_writer, _chat_response, passed=_BETA
-    ),
+    "/v1/chat/completions": Endpoint("openai_chat", _plain("openai_chat"), "chatcmpl-", response=_chat_response, passed=_BETA),
     "/v1/completions": Endpoint("openai_completions", _plain("openai_completions"), "cmpl-"),
     "/v1/responses": Endpoint(
         "openai_responses",

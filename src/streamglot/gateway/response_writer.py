@@ -68,10 +68,9 @@ class ResponseWriter:
 
     def begin(self, request: Request, body: JsonObject, minted: str) -> None:
         """Prepares to answer with a stream."""
-        options = self._endpoint.writer(request, body)
-        self.writer = dialect(self._endpoint.dialect).writer(
-            id=minted, model=request.model, created=int(self._gateway.time()), **{**self.options, **options}
-        )
+        known = dialect(self._endpoint.dialect)
+        options = {**known.writer_options(request), **self.options, **self._endpoint.writer(request, body)}
+        self.writer = known.writer(id=minted, created=int(self._gateway.time()), **options)
         if self.recorder is not None and self.recorder.options.keep:
             self._open(self._stream_headers())  # the client may reconnect before the first event
 

@@ -198,8 +198,9 @@ class ResponsesWebSocket:
         if caller is not None:
             caller.check_model(gateway.pool.routes.named(request.model))
         id = f"{endpoint.id_prefix}{gateway.new_id()}"
-        options = endpoint.writer(request, asked)
-        writer = dialect(endpoint.dialect).writer(id=id, model=request.model, created=int(gateway.time()), **options)
+        known = dialect(endpoint.dialect)
+        options = {**known.writer_options(request), **endpoint.writer(request, asked)}
+        writer = known.writer(id=id, created=int(gateway.time()), **options)
         call = WebSocketCall(self._socket, self._upgrade, {}, b"", lane.name)
         await call.end(writer.feed([StreamStart(), StreamEnd("end")]))
         self._remember(lane, id, items)

@@ -108,7 +108,7 @@ def _scripted(upstream: Upstream, model: str, message: str) -> list[tuple[float,
     events += [[TextDelta(word)] for word in _pieces(words)]
     count = len(message.split())
     events.append([TextEnd(), Usage(count, count + 2), StreamEnd("end", "stop")])
-    box = dialect(upstream.dialect).writer()
+    box = dialect(upstream.dialect).writer(include_usage=True)
     pieces = [(number * DEFAULT_GAP, box.feed(some)) for number, some in enumerate(events)]
     return [(when, piece) for when, piece in [*pieces, (pieces[-1][0], box.close())] if piece]
 

@@ -85,7 +85,7 @@ def policies_try(recording: str, file: Path | None, source: str, target: str) ->
     if target:
         from ... import writer
 
-        box = writer(target)
+        box = writer(target, include_usage=True)
         sys.stdout.buffer.write(box.feed(trial.after) + box.close())
         return 0
     for line in (*side_by_side(trial, shutil.get_terminal_size((120, 40)).columns), "", *summary(trial)):

@@ -31,7 +31,7 @@ def run(file: Path, source: str, target: str, speed: str) -> int:
     box = open_reader(source)
     failure: StreamError | None = None
     printer = DisplayOptions().printer() if target == "text" else None
-    sink = None if target in ("text", "events") else writer(target)
+    sink = None if target in ("text", "events") else writer(target, include_usage=True)
     out = sys.stdout.buffer
     try:
         for events in _events(box, _paced(pieces(file), pace)):

@@ -83,7 +83,7 @@ def run(
     elif target == "response":
         sink = _WholeResponse()
     else:
-        sink = writer(target, strict=strict)
+        sink = writer(target, strict=strict, include_usage=True)  # a recording loses nothing
     failed = False
     out = sys.stdout.buffer
     with ExitStack() as stack:

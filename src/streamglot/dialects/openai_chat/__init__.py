@@ -41,6 +41,9 @@ class ChatDialect(Dialect):
 
         return ChatWriter
 
+    def writer_options(self, request: Request) -> JsonObject:
+        return {**super().writer_options(request), "functions": request.functions}
+
     @cached_property
     def parse_request(self) -> Callable[..., Request]:
         from .request import parse

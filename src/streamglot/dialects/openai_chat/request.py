@@ -56,6 +56,7 @@ def parse(body: JsonObject) -> Request:
     request.messages = parse_messages(fields.take("messages", list, []))
     if not fields.rest.keys() <= PARAMETERS.keys():  # more than plain parameters
         request.tools = [parse_tool(tool) for tool in fields.objects("tools")]
+        request.functions = "functions" in body
         request.tools += [_function(function) for function in fields.objects("functions")]
         request.tool_choice = _parse_choice(fields)
         request.reasoning = _parse_reasoning(fields)

@@ -39,15 +39,17 @@ from .wire import FINISH_OF, error_body
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
 _HEAD_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "provider"))
 """Fields that belong to every chunk. They are part of the head of all following chunks."""
-_WITH_CHOICE: Final = b'%b,"choices":[{"index":%d,"delta":{},"finish_reason":null}],%b\n\n'
+_RIDING_EXTRAS: Final = frozenset(("timings", "search_results", "moderation", "prompt_filter_results"))
+"""Fields that servers write beside a choice. They wait for the next chunk, so that a client that takes the first choice of every
+chunk finds one."""
 _NO_ID: Final = "chatcmpl-0"
 """The id if the answer has none. Clients ignore chunks without an id, and the usage with them."""
 
 
 class ChatWriter(Writer):
-    """``include_usage``: write the usage chunk. ``functions``: the client used the old ``functions`` field and expects its calls
-    as ``function_call``. ``reasoning_field``: the field with the text of the reasoning; its state is always in
-    ``reasoning_details``."""
+    """``include_usage`` writes the usage chunk, the only one without a choice. ``functions``: the client used the old
+    ``functions`` field and expects its calls as ``function_call``. ``reasoning_field``: the field with the text of the reasoning;
+    its state is always in ``reasoning_details``."""
 
     dialect = "openai_chat"
     folded = {
@@ -60,18 +62,13 @@ class ChatWriter(Writer):
     }
 
     def __init__(
-        self,
-        *,
-        include_usage: bool = True,
-        functions: bool = False,
-        reasoning_field: ReasoningField = "reasoning_content",
-        **more: Unpack[WriterOptions],
+        self, *, functions: bool = False, reasoning_field: ReasoningField = "reasoning_content", **more: Unpack[WriterOptions]
     ) -> None:
-        self._include_usage = include_usage
         self._functions = functions
         self._reasoning_field = reasoning_field
         self._choices: list[_ChoiceWriter] = []
         self._head_extras: JsonObject = {}
+        self._riding: JsonObject = {}
         self._head = b""
         super().__init__(**more)
 
@@ -99,15 +96,27 @@ class ChatWriter(Writer):
         self._head = b"data: " + encode({**head, **self._head_extras})[:-1]
 
     def write_delta(self, index: int, delta: bytes, finish: bytes = b"null", more: bytes = b"") -> None:
-        """Writes one chunk with one choice. ``delta`` is the inside of the delta object."""
+        """Writes one chunk with one choice. ``delta`` is the inside of the delta object, ``more`` are fields of the choice."""
+        if self._riding:
+            self._write_riding(index, delta, finish, more)
+            return
         self.pieces.append(
             b'%b,"choices":[{"index":%d,"delta":{%b}%b,"finish_reason":%b}]}\n\n' % (self._head, index, delta, more, finish)
+        )
+
+    def _write_riding(self, index: int, delta: bytes, finish: bytes = b"null", more: bytes = b"") -> None:
+        """Writes one chunk with the fields that wait for one."""
+        riding = encode(self._riding)[1:]
+        self._riding = {}
+        self.pieces.append(
+            b'%b,"choices":[{"index":%d,"delta":{%b}%b,"finish_reason":%b}],%b\n\n'
+            % (self._head, index, delta, more, finish, riding)
         )
 
     def write_end(self, event: StreamEnd) -> None:
         for choice in self._choices:
             choice.end(event if choice.index == 0 else None)
-        if self._include_usage and self.usage is not None:
+        if self.include_usage and self.usage is not None:
             self.pieces.append(
                 b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(completion_usage(self.usage, self.strict)))
             )
@@ -116,7 +125,8 @@ class ChatWriter(Writer):
     def write_error(self, event: StreamError) -> None:
         error = encode(error_body(event))
         if self.started and not self.strict:
-            chunk = b'%b,"choices":[{"index":0,"delta":{},"finish_reason":"error"}],%b\n\n' % (self._head, error[1:])
+            fields = encode(self._riding)[1:-1] + b"," if self._riding else b""
+            chunk = b'%b,"choices":[{"index":0,"delta":{},"finish_reason":"error"}],%b%b\n\n' % (self._head, fields, error[1:])
         else:
             chunk = sse.event(error)
         self.pieces += (chunk, b"data: [DONE]\n\n")
@@ -157,10 +167,12 @@ class ChatWriter(Writer):
             for name in [name for name in fields if name in _HEAD_EXTRAS]:
                 self._head_extras[name] = fields.pop(name)
                 self.write_start()
-            if "extensions" in fields:  # clients skip a chunk without choices, or fail on it
-                self.pieces.append(_WITH_CHOICE % (self._head, index, encode(fields)[1:]))
-            elif fields:
-                self.pieces.append(b'%b,"choices":[],%b\n\n' % (self._head, encode(fields)[1:]))
+            if fields:
+                self._riding.update(fields)
+                if not fields.keys() <= _RIDING_EXTRAS:  # it must not wait
+                    self._choices[index].ensure_role()
+                    if self._riding:
+                        self._write_riding(index, b"")
         if not data:
             self.lose(event)
 

@@ -29,7 +29,7 @@ _SPEC: Final = frozenset(("system_fingerprint", "logprobs"))
 
 
 class CompletionsWriter(Writer):
-    """``include_usage``: write the usage chunk."""
+    """``include_usage`` writes the usage chunk, the only one without a choice."""
 
     dialect = "openai_completions"
     folded = {
@@ -38,9 +38,9 @@ class CompletionsWriter(Writer):
         "StepEnd": "an empty line between the texts of two steps",
     }
 
-    def __init__(self, *, include_usage: bool = True, **more: Unpack[WriterOptions]) -> None:
-        self._include_usage = include_usage
+    def __init__(self, **more: Unpack[WriterOptions]) -> None:
         self._head = b""
+        self._riding: JsonObject = {}
         self._ended: set[int] = set()
         self._choices = 1
         self._step_break = StepBreak()
@@ -69,7 +69,7 @@ class CompletionsWriter(Writer):
         for index in range(self._choices):
             self._end(index, event if index == 0 else StreamEnd())
         usage = completion_usage(self.usage, self.strict)
-        if self._include_usage and usage is not None:
+        if self.include_usage and usage is not None:
             self.pieces.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(usage)))
         self.pieces.append(b"data: [DONE]\n\n")
 
@@ -78,9 +78,13 @@ class CompletionsWriter(Writer):
 
     def _write(self, index: int, text: bytes, finish: bytes = b"null", logprobs: bytes = b"null", more: bytes = b"") -> None:
         self.ensure_started()
+        fields = b""
+        if self._riding:
+            fields = b"," + encode(self._riding)[1:-1]
+            self._riding = {}
         self.pieces.append(
-            b'%b,"choices":[{"text":%b,"index":%d,"logprobs":%b%b,"finish_reason":%b}]}\n\n'
-            % (self._head, text, index, logprobs, more, finish)
+            b'%b,"choices":[{"text":%b,"index":%d,"logprobs":%b%b,"finish_reason":%b}]%b}\n\n'
+            % (self._head, text, index, logprobs, more, finish, fields)
         )
 
     def _end(self, index: int, event: StreamEnd) -> None:
@@ -124,9 +128,7 @@ class CompletionsWriter(Writer):
         if choice:
             logprobs = encode(choice.pop("logprobs", None))
             self._write(index, b'""', logprobs=logprobs, more=b"," + encode(choice)[1:-1] if choice else b"")
-        if chunk:
-            self.ensure_started()
-            self.pieces.append(b'%b,"choices":[],%b\n\n' % (self._head, encode(chunk)[1:]))
+        self._riding.update(chunk)  # for the next chunk: clients take the first choice of every one
         if not data:
             self.lose(event)
 

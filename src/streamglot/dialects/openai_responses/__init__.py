@@ -69,6 +69,9 @@ class ResponsesDialect(Dialect):
     def count_body(self, tokens: int) -> JsonObject:
         return {"object": "response.input_tokens", "input_tokens": tokens}
 
+    def writer_options(self, request: Request) -> JsonObject:
+        return {**super().writer_options(request), "mirror": self.repeated_fields(request, False), "tools": request.tools}
+
     def repeated_fields(self, request: Request, instructed: bool) -> JsonObject:
         from .stored import repeated_fields
 
