@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
-from ..errors import BadCall, ConfigError
+from ..errors import BadCall, ConfigError, RequestError, excerpt
 from ..events import Event, StreamError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Built, Request, Response
@@ -52,6 +52,8 @@ class Dialect:
     """Whether the writer shows summaries of reasoning that an ``Extra`` reports."""
     reasoning_field: ClassVar[bool] = False
     """Whether clients read reasoning in different fields: writer and response builder take ``reasoning_field``."""
+    conversation: ClassVar[str] = "messages"
+    """The field of a request that has the conversation. It is empty where a request without one has a meaning."""
 
     # --- what the dialect supports
 
@@ -90,6 +92,13 @@ class Dialect:
     def parse_request(self) -> Callable[..., Request]:
         """Parses the body of a client's request."""
         raise ConfigError(f"the dialect {self.name!r} cannot parse a request: only upstreams speak it")
+
+    def need_conversation(self, body: JsonObject) -> None:
+        """Refuses the body of a client that asks for an answer to nothing."""
+        name = self.conversation
+        if name and not body.get(name):
+            what = f"not {excerpt(body[name])}" if name in body else "and it is missing"
+            raise RequestError(f"{name} must have at least one entry, {what}", detail={"param": name})
 
     def build_request(
         self, request: Request, *, abilities: Abilities = UNSPECIFIED, provider: str = "", **options: object

@@ -55,12 +55,19 @@ class Endpoint(Struct, frozen=True):
 
 
 def _plain(name: str) -> Callable[[Body, str], Request]:
-    return lambda body, model: dialect(name).parse_request(body)
+    def parse(body: Body, _model: str) -> Request:
+        known = dialect(name)
+        known.need_conversation(body)
+        return known.parse_request(body)
+
+    return parse
 
 
 def _always_streams(name: str) -> Callable[[Body, str], Request]:
     def parse(body: Body, _model: str) -> Request:
-        request = dialect(name).parse_request(body)
+        known = dialect(name)
+        known.need_conversation(body)
+        request = known.parse_request(body)
         request.stream = True
         # thread and run names and approval answers are for the gateway, not the upstream
         request.extra, request.essential = {}, []
@@ -79,6 +86,7 @@ def _streams_by_default(name: str, **options: object) -> Callable[[Body, str], R
 
 def _compacting(body: Body, _model: str) -> Request:
     retrievable = dialect(RETRIEVABLE)
+    retrievable.need_conversation(body)
     return retrievable.summary_request(retrievable.parse_request(body))
 
 
@@ -88,7 +96,9 @@ def _compacted(response: Response, body: Body) -> Body:
 
 def _gemini(stream: bool) -> Callable[[Body, str], Request]:
     def parse(body: Body, model: str) -> Request:
-        parse_request: Callable[..., Request] = dialect("gemini").parse_request
+        known = dialect("gemini")
+        known.need_conversation(body)
+        parse_request: Callable[..., Request] = known.parse_request
         request: Request = parse_request(body, model=model, stream=stream)
         return request
 

@@ -194,7 +194,7 @@ class ResponsesWebSocket:
         gateway, endpoint = self._gateway, ENDPOINTS[PATH]
         caller = gateway.authenticator.admit(self._headers, self._upgrade.query("key"))
         asked = json_object(body)
-        request = endpoint.parse(asked, "")
+        request = dialect(endpoint.dialect).parse_request(asked)
         if caller is not None:
             caller.check_model(gateway.pool.routes.named(request.model))
         id = f"{endpoint.id_prefix}{gateway.new_id()}"

@@ -20,6 +20,7 @@ PREFIX: Final = "models/"
 
 class GeminiDialect(Dialect):
     name = "gemini"
+    conversation = "contents"
     title = "Google Gemini"
     model_list_path = "models?pageSize=1000"
 

@@ -16,6 +16,7 @@ from ..writer import Writer
 
 class OllamaDialect(Dialect):
     name = "ollama"
+    conversation = ""  # an empty request loads the model
     title = "Ollama"
     model_list_path = "api/tags"
     plain_reasoning = True

@@ -16,6 +16,7 @@ from ..writer import Writer
 
 class CompletionsDialect(Dialect):
     name = "openai_completions"
+    conversation = ""  # a prompt may be empty
     title = "OpenAI text completions"
     model_list_path = "models"
 

@@ -17,10 +17,14 @@ from ..interface import Dialect, FindAnswers
 from ..reader import Reader
 from ..writer import Writer
 
+_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
+"""Fields that give a conversation which is not in the request."""
+
 
 class ResponsesDialect(Dialect):
     name = "openai_responses"
     reasoning_summary = True
+    conversation = "input"
     title = "OpenAI responses"
     model_list_path = "models"
     abilities = structs.replace(PLAIN, custom_tools=True, namespaces=True, user_chars=64, call_id_chars=64)
@@ -68,6 +72,10 @@ class ResponsesDialect(Dialect):
 
     def count_body(self, tokens: int) -> JsonObject:
         return {"object": "response.input_tokens", "input_tokens": tokens}
+
+    def need_conversation(self, body: JsonObject) -> None:
+        if body.get("generate") is not False and not any(body.get(name) for name in _ELSEWHERE):
+            super().need_conversation(body)
 
     def writer_options(self, request: Request) -> JsonObject:
         return {**super().writer_options(request), "mirror": self.repeated_fields(request, False), "tools": request.tools}

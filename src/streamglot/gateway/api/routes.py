@@ -119,6 +119,7 @@ def pages(gateway: Gateway) -> Starlette:
     async def counted(http: HttpRequest) -> Response:
         caller, body = await asked(http)
         counting = dialect(COUNTED_BY)
+        counting.need_conversation(body)
         request = counting.parse_count(body)
         async with gateway.slot(caller):
             answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
