@@ -1,4 +1,4 @@
-"""Server-sent events: the standard, the two deviations, and the limits."""
+"""Server-sent events: the standard, the three deviations, and the limits."""
 
 from __future__ import annotations
 
@@ -35,6 +35,35 @@ def test_one_space_after_the_colon_is_taken_away_and_no_more() -> None:
 
 def test_data_lines_of_one_event_are_joined() -> None:
     assert frames(b"data: {\ndata: }\n\n") == [Frame(b"{\n}")]
+
+
+def test_whole_json_documents_in_one_event_are_so_many_frames() -> None:
+    assert frames(b'data: {"a":1}\ndata: {"b":2}\n\n') == [Frame(b'{"a":1}'), Frame(b'{"b":2}')]
+    assert frames(b'data: {"a":\ndata: 1} \ndata:\ndata:  [2]\ndata: [DONE]\n\n') == [
+        Frame(b'{"a":\n1}'),
+        Frame(b"[2]"),
+        Frame(b"[DONE]"),
+    ]
+    assert frames('data: {"a":"é\u2028"}\r\ndata: {"b":"😀"}'.encode()) == [
+        Frame('{"a":"é\u2028"}'.encode()),
+        Frame('{"b":"😀"}'.encode()),
+    ], "the end of the input ends them too"
+    named = b'event: a\ndata: {"a":1}\nevent: b\ndata: {"b":2}\ndata: {"c":3}\n\n'
+    assert frames(named) == [Frame(b'{"a":1}', "a"), Frame(b'{"b":2}', "b"), Frame(b'{"c":3}', "b")]
+
+
+def test_what_is_not_whole_documents_is_left_to_the_reader() -> None:
+    assert frames(b'data: {"a":1}\ndata: {"b":\n\n') == [Frame(b'{"a":1}'), Frame(b'{"b":')]
+    assert frames(b'data: {"a":\ndata: {"b":2}\n\n') == [Frame(b'{"a":\n{"b":2}')]
+    assert frames(b'data: {"a":1}{"b":2}\n\n') == [Frame(b'{"a":1}{"b":2}')]
+    assert frames(b"data: one\ndata: two\n\n") == [Frame(b"one\ntwo")]
+    assert frames(b"data: {\ndata: \xff}\n\n") == [Frame(b"{\n\xff}")]
+    deep = b"[" * 100_000
+    assert frames(b"data: " + deep + b"\ndata: 1\n\n") == [Frame(deep + b"\n1")]
+
+
+def test_a_name_behind_the_data_belongs_to_its_event_only() -> None:
+    assert frames(b"data: 1\nevent: a\n\ndata: {}\ndata: {}\n\n") == [Frame(b"1", "a"), Frame(b"{}"), Frame(b"{}")]
 
 
 def test_an_event_name_without_data_is_ignored_and_does_not_last() -> None:

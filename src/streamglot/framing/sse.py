@@ -1,13 +1,18 @@
-"""Server-sent events, parsed as the standard says, with two deviations for LLM streams.
+"""Server-sent events, parsed as the standard says, with three deviations for LLM streams.
 
-An event without its blank line at the end of the input is still returned: the reader above knows whether it is complete. And a
-line that is not a field of the standard (``error: {…}``, a bare JSON object) is returned as a stray frame, because upstreams
-report errors that way.
+An event without its blank line at the end of the input is still returned: the reader above knows whether it is complete. A line
+that is not a field of the standard (``error: {…}``, a bare JSON object) is returned as a stray frame, because upstreams report
+errors that way. And an event whose lines of data are several whole JSON documents is returned as so many frames, because some
+servers end an event with one line end instead of two.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
 
 from ..errors import LimitExceeded
 from ..limits import DEFAULT_LIMITS, Limits
@@ -15,6 +20,11 @@ from .frame import Frame
 from .lines import Lines
 
 _IGNORED = (b"id", b"retry")
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_OPENING: Final = ("{", "[")
+_LAST: Final = "[DONE]"
+"""The line that ends many streams. It is no JSON, and may stand behind a document."""
+_decode: Final = json.JSONDecoder().raw_decode
 
 
 class Sse:
@@ -25,6 +35,8 @@ class Sse:
         self._data: list[bytes] = []
         self._size = 0
         self._event = ""
+        self._earlier: list[tuple[int, str]] = []
+        """For the names of an event that has several: the line of data before which a name ended, and the name."""
 
     def feed(self, chunk: bytes) -> list[Frame]:
         frames = self._read(self._lines.feed(chunk))
@@ -34,7 +46,7 @@ class Sse:
     def close(self) -> list[Frame]:
         frames = self._read(self._lines.close())
         if self._data and not self.error:
-            frames.append(self._dispatch())
+            frames += self._dispatch()
         return frames
 
     def _read(self, lines: Iterable[bytes]) -> list[Frame]:
@@ -45,8 +57,14 @@ class Sse:
             if line[:6] == b"data: ":
                 self._append(line[6:])
             elif not line:
-                if self._data:
-                    frames.append(self._dispatch())
+                if len(self._data) == 1:  # nearly all events
+                    frames.append(Frame(self._data[0], self._event))
+                    self._data.clear()
+                    self._size = 0
+                    if self._earlier:
+                        self._earlier.clear()
+                elif self._data:
+                    frames += self._dispatch()
                 self._event = ""
             else:
                 self._field(line, frames)
@@ -62,11 +80,17 @@ class Sse:
         elif len(self._data) > self._limits.event_lines:
             self.error = self._limits.exceeded("event_lines")
 
-    def _dispatch(self) -> Frame:
-        data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+    def _dispatch(self) -> list[Frame]:
+        pieces = _documents(self._data)
+        frames = [Frame(data, self._name_at(line) if len(pieces) > 1 else self._event) for line, data in pieces]
         self._data.clear()
+        self._earlier.clear()
         self._size = 0
-        return Frame(data, self._event)
+        return frames
+
+    def _name_at(self, line: int) -> str:
+        """The name of the event to which a line of data belongs."""
+        return next((name for end, name in self._earlier if line < end), self._event)
 
     def _field(self, line: bytes, frames: list[Frame]) -> None:
         name, _, value = line.partition(b":")
@@ -75,11 +99,42 @@ class Sse:
         if name == b"data":
             self._append(value)
         elif name == b"event":
+            if self._data:
+                self._earlier.append((len(self._data), self._event))
             self._event = value.decode("utf-8", "replace")
         elif not name:
             frames.append(Frame(value, kind="comment"))
         elif name not in _IGNORED:
             frames.append(Frame(line, kind="stray"))
+
+
+def _documents(lines: list[bytes]) -> list[tuple[int, bytes]]:
+    """The JSON documents in the lines of one event, each with the number of its first line; one piece if there are not several.
+    What follows the last whole document is a piece, too: the reader reports it."""
+    data = b"\n".join(lines)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return [(0, data)]
+    pieces: list[tuple[int, bytes]] = []
+    line = place = 0
+    while (first := _SPACE.match(text, place).end()) < len(text):  # type: ignore[union-attr]  # it matches nothing, too
+        line += text.count("\n", place, first)
+        place = _end_of_document(text, first)
+        pieces.append((line, text[first:place].encode()))
+        line += text.count("\n", first, place)
+    return pieces if len(pieces) > 1 else [(0, data)]
+
+
+def _end_of_document(text: str, first: int) -> int:
+    """Where the document that begins here ends; the end of the text if it is not whole, or does not end with its line."""
+    end = len(text)
+    if text.startswith(_LAST, first):
+        end = first + len(_LAST)
+    elif text.startswith(_OPENING, first):
+        with suppress(ValueError, RecursionError):
+            _, end = _decode(text, first)
+    return end if text[end : end + 1] in ("", "\n", "\r", " ", "\t") else len(text)
 
 
 def event(data: bytes, name: bytes = b"") -> bytes:
