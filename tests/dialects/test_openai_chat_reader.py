@@ -66,6 +66,57 @@ def inner_events(*frames: bytes) -> list[Event]:
     return events[1:-1]
 
 
+# --- fields that few servers have
+
+
+@pytest.mark.parametrize("field", ["thinking", "thought"])
+def test_other_names_of_reasoning(field: str) -> None:
+    parts = (
+        answer(chunk({field: "hm"}), chunk({field: " so"}), chunk({"content": "Hi"}), chunk({}, "stop"), DONE).choices[0].parts
+    )
+    assert [(type(part).__name__, part.text) for part in parts] == [("ReasoningPart", "hm so"), ("TextPart", "Hi")]  # type: ignore[union-attr]  # parts with text
+    assert answer(chunk({field: True, "content": "Hi"}), chunk({}, "stop"), DONE).choices[0].text == "Hi", "a flag is no text"
+    body = {"choices": [{"message": {field: "hm", "content": "Hi"}, "finish_reason": "stop"}]}
+    assert [type(part).__name__ for part in answer(json.dumps(body).encode()).choices[0].parts] == ["ReasoningPart", "TextPart"]
+
+
+def unread(*frames: bytes) -> dict[str, int] | None:
+    box = reader("openai_chat")
+    for one in frames:
+        box.feed(one)
+    box.close()
+    return box.unread
+
+
+def test_text_in_a_field_that_nobody_knows_is_counted() -> None:
+    plain = (chunk({"role": "assistant", "content": ""}), chunk({"content": "Hi"}), chunk({}, "stop"), DONE)
+    assert unread(*plain) is None
+    assert unread(*plain[:2], chunk({"musing": "hm"}), chunk({"musing": "x", "content": ""}), *plain[2:]) == {"delta.musing": 2}
+    assert unread(chunk({"content": "Hi", "musing": "hm"}), *plain[2:]) == {"delta.musing": 1}
+    assert unread(chunk({"musing": "", "flag": True, "number": 1, "none": None}), *plain) is None
+    assert unread(*plain[:2], chunk({f"field {number}": "x" for number in range(99)}), *plain[2:]) == {"delta.*": 99}
+    many = unread(*plain[:2], chunk({f"field{number}": "x" for number in range(99)}), *plain[2:])
+    assert many is not None
+    assert (len(many), sum(many.values())) == (17, 99)
+    body = {"choices": [{"message": {"content": "Hi", "musing": "hm"}, "finish_reason": "stop"}]}
+    assert unread(json.dumps(body).encode()) == {"delta.musing": 1}
+
+
+def test_a_whole_answer_whose_finish_reason_is_null_is_incomplete() -> None:
+    body = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": None}]}
+    given = answer(json.dumps(body).encode())
+    assert given.error is not None
+    assert (given.error.code, given.choices[0].text) == ("upstream_truncated", "Hi")
+    assert "finish_reason" in given.error.message
+    del body["choices"][0]["finish_reason"]
+    assert answer(json.dumps(body).encode()).error is None, "some servers never send one"
+    half = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a":'}}
+    body["choices"][0]["message"] = {"content": None, "tool_calls": [half]}
+    error = answer(json.dumps(body).encode()).error
+    assert error is not None
+    assert ("inside the arguments" in error.message, "[DONE]" in error.message) == (True, False)
+
+
 # --- text and endings
 
 

@@ -351,6 +351,31 @@ def test_extras_ride_on_a_chunk_with_a_choice() -> None:
     assert b"tool_call_chunks" in shown
 
 
+def test_state_of_a_call_stands_in_the_chunk_with_the_last_piece_of_its_arguments() -> None:
+    own = Echo("openai_chat", {"extra_content": {"google": {"thought_signature": "s"}}})
+    pieces: list[Event] = [ToolCallStart("a", "f"), ToolCallDelta('{"x":'), ToolCallDelta("1}"), ToolCallEnd(own)]
+    given = [delta["tool_calls"][0] for delta in deltas(*pieces, *CALL) if "tool_calls" in delta]
+    assert [(call["function"]["arguments"], call.get("extra_content")) for call in given] == [
+        ("", None),
+        ('{"x":', None),
+        ("1}", own.data["extra_content"]),
+        ("", None),
+        ('{"x":', None),
+        ("1}", None),
+    ]
+    without = [delta["tool_calls"][0] for delta in deltas(ToolCallStart("a", "f"), ToolCallEnd(own)) if "tool_calls" in delta]
+    assert without[-1]["extra_content"] == own.data["extra_content"], "a call without arguments has it, too"
+
+
+def test_the_last_piece_of_a_broken_call_is_written() -> None:
+    half: list[Event] = [ToolCallStart("a", "f"), ToolCallDelta('{"x":'), ToolCallDelta("1")]
+    own = Echo("openai_chat", {"extra_content": {"a": 1}})
+    for end in ([StreamError("x", "it broke")], [ToolCallEnd(own, complete=False), StreamError("x", "it broke")]):
+        chunks = write(START, *half, *end)
+        calls = [call for chunk in chunks[:-1] for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
+        assert "".join(call["function"]["arguments"] for call in calls) == '{"x":1'
+
+
 def test_a_request_decides_about_usage_and_the_form_of_calls() -> None:
     body = {"model": "of the request", "messages": [{"role": "user", "content": "q"}], "stream": True}
     events = [StreamStart(), *CALL, Usage(9, 5), StreamEnd("tool_calls")]

@@ -12,7 +12,15 @@ from gateway.upstream import HostileUpstream, whole
 
 FIELD = {"openai_responses": "input", "gemini": "contents"}
 NAMED = ("openai_chat", "openai_responses", "anthropic", "gemini", "agui", "vercel_ui")
-WRONG = {"missing": None, "null": None, "an empty list": [], "text": "q", "a number": 5, "an object": {"a": 1}, "a list of numbers": [1]}
+WRONG = {
+    "missing": None,
+    "null": None,
+    "an empty list": [],
+    "text": "q",
+    "a number": 5,
+    "an object": {"a": 1},
+    "a list of numbers": [1],
+}
 MEANT = {("openai_responses", "text"), ("gemini", "text"), ("gemini", "an object")}
 """What some dialects accept as a conversation."""
 

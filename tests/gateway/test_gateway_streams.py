@@ -15,7 +15,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, un
 from gateway.raw import raw
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, text_chunk
-from gateway.upstream import Hang, HostileUpstream, Pause, Script, Until, head, piece, sse, streamed
+from gateway.upstream import Hang, HostileUpstream, Pause, Script, Until, head, piece, sse, streamed, whole
 from streamglot.gateway import app
 from waiting import WAIT_SECONDS, until
 
@@ -42,6 +42,25 @@ def test_an_answer_that_begins_with_many_other_events_is_sent_as_it_comes(
         one.read_until(b'"number":1')
         go_on.set()
         one.read_until(b"Hello")
+
+
+def test_text_in_a_field_that_nobody_knows_is_named(gateway: Running, upstream: HostileUpstream) -> None:
+    unknown = {"id": "x", "model": "m", "choices": [{"delta": {"musing": "hm"}}]}
+    upstream.scripts["muses"] = streamed(sse(unknown, text_chunk("Hello"), END, DONE))
+    asked = body_of("openai_chat", "openai_chat/muses")
+    assert gateway.ask(path_of("openai_chat", ""), asked).headers["x-streamglot-dropped"] == "delta.musing"
+    body = {"id": "x", "choices": [{"message": {"content": "Hi", "musing": "hm"}, "finish_reason": "stop"}]}
+    upstream.scripts["muses"] = whole(body)
+    found = gateway.ask(path_of("anthropic", ""), body_of("anthropic", "openai_chat/muses", stream=False))
+    assert found.headers["x-streamglot-dropped"] == "delta.musing"
+    assert gateway.line(found.headers["x-request-id"])["dropped"] == ["delta.musing"]
+
+
+@pytest.mark.parametrize("client", ["openai_chat", "anthropic", "ollama"])
+def test_a_whole_answer_without_an_end_is_an_error(gateway: Running, upstream: HostileUpstream, client: str) -> None:
+    upstream.scripts["unended"] = whole({"id": "x", "choices": [{"message": {"content": "Hi"}, "finish_reason": None}]})
+    found = gateway.ask(path_of(client, ""), body_of(client, "openai_chat/unended", stream=False))
+    assert (found.status, b"finish_reason" in found.body) == (502, True)
 
 
 # --- the client disconnects: the upstream request is cancelled long before any timeout

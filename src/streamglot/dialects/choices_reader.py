@@ -19,6 +19,7 @@ class ChoicesReader(Reader):
     """``decoder`` is the decoder of a chunk. A subclass implements ``read_chunk`` and ``finish_stream``."""
 
     decoder: ClassVar[msgspec.json.Decoder[Any]]  # Any: each dialect has its own type of chunk
+    suspect = False
 
     def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
@@ -30,6 +31,9 @@ class ChoicesReader(Reader):
     def read_chunk(self, chunk: Any) -> None:  # Any: as for ``decoder``
         """Interprets one chunk."""
 
+    def look_again(self, data: bytes) -> None:
+        """Counts the texts in a chunk that the decoder skipped. ``suspect`` asks for it, because it decodes the chunk again."""
+
     def finish_stream(self) -> None:
         """Ends the stream after [DONE], which is an end even without a finish reason, or after the end of all choices."""
 
@@ -40,6 +44,9 @@ class ChoicesReader(Reader):
             return
         chunk = self.decode(self.decoder, data)
         self.read_chunk(chunk)
+        if self.suspect:
+            self.suspect = False
+            self.look_again(data)
         if chunk.error is not None and faults.is_error(chunk.error):
             raise faults.refusal(chunk.error)
         if chunk.object == "error" or frame.event == "error":
@@ -61,4 +68,8 @@ class ChoicesReader(Reader):
         if not chunk.choices:
             raise UpstreamProtocolError(f"the upstream sent a JSON body without choices instead of a stream: {excerpt(body)}")
         self.read_chunk(chunk)
+        self.look_again(msgspec.json.encode(body))
+        for choice in body["choices"]:
+            if isinstance(choice, dict):
+                self.need_reason(choice, "finish_reason")
         self.finish_stream()

@@ -7,6 +7,7 @@ events through ``self.emit`` and opens blocks through ``self.blocks``.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import ClassVar, Final, TypedDict, TypeVar
 
 import msgspec
@@ -55,6 +56,8 @@ class Reader:
     _done = False
     _closing = False
     _lone_surrogates = False
+    unread: Counter[str] | None = None
+    """How often a field with text came that the dialect does not know. No event has this text."""
     _stray: bytes | None = None
 
     def __init__(self, *, provider: str | None = None, limits: Limits = DEFAULT_LIMITS, call_prefix: str = "") -> None:
@@ -167,6 +170,11 @@ class Reader:
 
     # --- methods that a dialect calls
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is a whole response, and no stream."""
+        return self._framing is None
+
     def start(self, id: str = "", model: str = "", created: int = 0) -> None:
         if not self.started:
             self.started = True
@@ -239,6 +247,11 @@ class Reader:
         self._done = True
         self.emit(StreamEnd(reason, raw_reason, sequence))
         self._blocks = {}  # they refer back to the reader: a cycle that only the garbage collector could free
+
+    def need_reason(self, body: JsonObject, name: str) -> None:
+        """Ends a whole answer with an error if its reason for the end is null. A missing one is a habit of some servers."""
+        if body.get(name, "") is None:
+            raise UpstreamTruncated(f"the {name} of the answer is null: the model had not finished")
 
     # --- internals
 

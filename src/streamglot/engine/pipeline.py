@@ -190,6 +190,10 @@ class Pipeline:
             events = [*_through(events, box), *box.close()]
         return self._staged(events)
 
+    def unread(self) -> list[str]:
+        """The names of fields with text that the reader does not know."""
+        return [*(self._reader.unread or ())]
+
     def _staged(self, events: list[Event]) -> list[Event]:
         for feed in self._stages:
             if events:

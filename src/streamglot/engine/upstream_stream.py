@@ -118,11 +118,17 @@ class UpstreamStream:
             if type(last) is StreamError:
                 self._over = True
                 events[-1] = self._errors.event(last)
+            elif type(last) is StreamEnd:
+                self._note_unread()
         if self._received is not None and (self._over or (events and type(events[-1]) in ENDS)):
             self._record_bytes()
         if self._trace is not None:
             self._trace.seen(events)
         return events
+
+    def _note_unread(self) -> None:
+        """Adds what the reader skipped to the names of what is dropped, which the log and the headers have."""
+        self.dropped += [name for name in self._pipeline.unread() if name not in self.dropped]
 
     async def _masked(self, mask: SecretMask, chunk: bytes) -> bytes:
         """Returns the chunk without the upstream's own secrets. If all of it may be the beginning of one, reads on."""
@@ -182,6 +188,7 @@ class UpstreamStream:
                     raise _raised(event)
                 if not isinstance(event, PRELUDE):
                     self._primed = primed
+                    self._note_unread()
                     return
             if len(primed) > PRELUDE_EVENTS:
                 break

@@ -79,6 +79,7 @@ class AnthropicReader(Reader):
         if message.content is None:
             raise UpstreamProtocolError(f"the upstream sent a JSON body without content instead of a stream: {excerpt(body)}")
         self._read_message(message)
+        self.need_reason(body, "stop_reason")
         self._finish()
 
     # --- the message

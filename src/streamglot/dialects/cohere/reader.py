@@ -99,6 +99,7 @@ class CohereReader(Reader):
             self._end_call(index)
         if body.get("logprobs"):
             self.emit(Extra(self.dialect, {"logprobs": body["logprobs"]}))
+        self.need_reason(body, "finish_reason")
         self._finish(fit(Delta, body))
 
     # --- blocks

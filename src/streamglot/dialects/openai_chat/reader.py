@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from itertools import compress
 from operator import attrgetter
 from typing import Final, Unpack
@@ -15,7 +17,7 @@ from ..lenient import json_text
 from ..reader import ReaderOptions
 from .details import ReasoningDetails, shown
 from .extensions import complete
-from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage
+from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage, unknown_texts
 
 _EXTRA_OF_CHUNK: Final = (
     "service_tier",
@@ -26,6 +28,11 @@ _EXTRA_OF_CHUNK: Final = (
     "prompt_filter_results",
     "search_results",
 )
+_WORD: Final = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_OTHER: Final = "delta.*"
+"""Stands for fields whose names are no words, or too many."""
+_MAX_UNREAD: Final = 16
+"""Names of unknown fields that are kept: no server has so many, and an upstream chooses them."""
 _extra_of: Final = attrgetter(*_EXTRA_OF_CHUNK)
 _EXTRA_OF_CHOICE: Final = ("logprobs", "content_filter_results", "native_finish_reason")
 _beside_message: Final = attrgetter(*(set(ChunkChoice.__struct_fields__) - {"message", "finish_reason"}))
@@ -42,6 +49,7 @@ class ChatReader(ChoicesReader):
         self._details: dict[int, ReasoningDetails] = {}
         self._early: JsonObject = {}
         self._urls: set[str] = set()
+        self._text_seen = False
 
     def whole_at_once(self, body: bytes) -> bool:
         try:
@@ -50,6 +58,9 @@ class ChatReader(ChoicesReader):
             return False
         if not chunk.choices or chunk.error:
             return False
+        if any(choice.finish_reason is None for choice in chunk.choices):
+            return False
+        self.look_again(body)
         if not self._read_plain_text(chunk, chunk.choices[0]):
             self.read_chunk(chunk)
             self.finish_stream()
@@ -116,9 +127,14 @@ class ChatReader(ChoicesReader):
             self._read_choice_extras(choice, index)
 
     def _read_delta(self, delta: Delta, blocks: Blocks, index: int) -> None:
-        if delta.reasoning_details or delta.reasoning_content or delta.reasoning:
+        if delta.reasoning_details or delta.reasoning_content or delta.reasoning or delta.thinking or delta.thought:
             self._read_reasoning(delta, blocks, index)
-        content = delta.content
+            content = delta.content
+        else:
+            content = delta.content
+            if not self._text_seen or (not content and not delta.tool_calls):
+                self._text_seen = self._text_seen or bool(content)
+                self.suspect = True
         if content:
             if isinstance(content, str):
                 if delta.is_reasoning:  # the server marks its tokens: this one is not part of the answer
@@ -142,7 +158,11 @@ class ChatReader(ChoicesReader):
 
     def _read_reasoning(self, delta: Delta, blocks: Blocks, index: int) -> None:
         """Servers send the same reasoning in up to three fields: the details win, and nothing is emitted twice."""
+        plain_fields: tuple[tuple[str, str | None], ...]
         plain_fields = (("reasoning_content", delta.reasoning_content), ("reasoning", delta.reasoning))
+        if delta.thinking or delta.thought:
+            others = (("thinking", delta.thinking), ("thought", delta.thought))
+            plain_fields += tuple((field, plain) for field, plain in others if isinstance(plain, str))
         if delta.reasoning_details and self._read_details(delta.reasoning_details, plain_fields, blocks, index):
             return
         for field, plain in plain_fields:
@@ -150,7 +170,7 @@ class ChatReader(ChoicesReader):
                 block = blocks.reasoning(plain)
                 block.redacted = False
                 if block.echo is None:
-                    both = delta.reasoning == delta.reasoning_content
+                    both = field == "reasoning_content" and delta.reasoning == plain
                     block.echo = Echo(self.provider, {"field": field, "more": ["reasoning"]} if both else {"field": field})
                 elif callable(block.echo):
                     self._details[index].beside(field)
@@ -229,6 +249,13 @@ class ChatReader(ChoicesReader):
         if delta.executed_tools:
             self.emit(Extra(self.dialect, {"executed_tools": delta.executed_tools}))
 
+    def look_again(self, data: bytes) -> None:
+        for name in unknown_texts(data):
+            if self.unread is None:
+                self.unread = Counter()
+            shown = f"delta.{name}" if _WORD.fullmatch(name) else _OTHER
+            self.unread[shown if shown in self.unread or len(self.unread) < _MAX_UNREAD else _OTHER] += 1
+
     def _read_usage(self, chunk: Chunk) -> None:
         raw = chunk.usage or (chunk.x_groq or {}).get("usage")
         if isinstance(raw, dict) and raw and (self._usage is None or raw != self._usage.raw):
@@ -267,7 +294,8 @@ class ChatReader(ChoicesReader):
         for index in indexes:
             blocks = self._blocks[index]
             if index not in self._finish and blocks.half_call():
-                raise UpstreamTruncated("the stream has [DONE] inside the arguments of a tool call")
+                place = "the answer ends" if self.is_whole else "the stream has [DONE]"
+                raise UpstreamTruncated(f"{place} inside the arguments of a tool call")
             blocks.finish()
         if not self._finish and not any(blocks.count for blocks in self._blocks.values()):
             raise UpstreamTruncated("the stream ended without an answer and without a finish reason", code="upstream_empty")

@@ -38,6 +38,8 @@ class Delta(Struct, gc=False):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    thinking: str | bool | None = None
+    thought: str | bool | None = None
     reasoning_details: list[JsonValue] | None = None
     tool_calls: list[CallDelta] | None = None
     function_call: FunctionDelta | None = None
@@ -84,6 +86,36 @@ class Chunk(Struct, gc=False):
 
 
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
+
+
+class _AnyChoice(Struct, gc=False):
+    delta: dict[str, msgspec.Raw] | None = None
+    message: dict[str, msgspec.Raw] | None = None
+
+
+class _AnyChunk(Struct, gc=False):
+    choices: list[_AnyChoice] | None = None
+
+
+_any_decoder: Final = msgspec.json.Decoder(_AnyChunk)
+_KNOWN: Final = frozenset((*Delta.__struct_fields__, "role", "name"))
+_EMPTY_TEXT: Final = b'""'
+
+
+def unknown_texts(data: bytes) -> list[str]:
+    """The fields of the deltas, or messages, that have a text and that no reader knows."""
+    try:
+        chunk = _any_decoder.decode(data)
+    except (ValueError, RecursionError):
+        return []
+    given = [fields for choice in chunk.choices or () for fields in (choice.delta, choice.message) if fields]
+    return [
+        name
+        for fields in given
+        for name in fields.keys() - _KNOWN
+        if (raw := bytes(fields[name]))[:1] == b'"' and raw != _EMPTY_TEXT
+    ]
+
 
 REASONS: Final[dict[str, StopReason]] = {
     "stop": "end",

@@ -123,6 +123,8 @@ class ChatWriter(Writer):
         self.pieces.append(b"data: [DONE]\n\n")
 
     def write_error(self, event: StreamError) -> None:
+        for choice in self._choices:
+            choice.flush()
         error = encode(error_body(event))
         if self.started and not self.strict:
             fields = encode(self._riding)[1:-1] + b"," if self._riding else b""
@@ -199,6 +201,8 @@ class _ChoiceWriter:
         self._annotations: list[JsonObject] = []
         self._images = 0
         self._audio_id = ""
+        self._held = b""
+        """The delta with the latest piece of the arguments of a call. Opaque state of the call may still join it."""
         self.step_break = StepBreak()
         self.rules: Rules = {
             TextDelta: self._text,
@@ -223,6 +227,7 @@ class _ChoiceWriter:
         if self._ended:
             return
         self._ended = True
+        self.flush()
         if self._annotations:
             self._write(b'"annotations":' + encode(self._annotations))
         finish = FINISH_OF[event.reason] if event else "stop"
@@ -231,7 +236,15 @@ class _ChoiceWriter:
         role = b"" if self._role_written else b'"role":"assistant","content":""'
         self._writer.write_delta(self.index, role, encode(finish))
 
+    def flush(self) -> None:
+        """Writes the piece that is held."""
+        held, self._held = self._held, b""
+        if held:
+            self._writer.write_delta(self.index, held)
+
     def _write(self, delta: bytes) -> None:
+        if self._held:
+            self.flush()
         if not self._role_written:
             self._role_written = True
             delta = b'"role":"assistant",' + delta
@@ -356,10 +369,12 @@ class _ChoiceWriter:
         piece = encode(event.args)
         if self._writer._functions:
             self._write(b'"function_call":{"arguments":%b}' % piece)
-        elif self._call.kind == "custom":
-            self._write(b'"tool_calls":[{"index":%d,"custom":{"input":%b}}]' % (self._calls, piece))
-        else:
-            self._write(b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]' % (self._calls, piece))
+            return
+        held = self._held
+        name = b'"custom":{"input"' if self._call.kind == "custom" else b'"function":{"arguments"'
+        self._held = b'"tool_calls":[{"index":%d,%b:%b}}]' % (self._calls, name, piece)
+        if held:
+            self._writer.write_delta(self.index, held)
 
     def _call_end(self, event: ToolCallEnd) -> None:
         if self._call is None:
@@ -367,8 +382,12 @@ class _ChoiceWriter:
         if event.echo is not None and not self._writer.strict and not self._writer._functions:
             own = event.echo.data.get("extra_content") if is_native(event.echo, self._writer.dialect) else None
             content = own if own is not None else {"streamglot": pack(event.echo)}
-            call = {"index": self._calls, "function": {"arguments": ""}, "extra_content": content}
-            self._write(b'"tool_calls":' + encode([call]))
+            last = b'"tool_calls":[{"index":%d,"function":{"arguments":""}}]' % self._calls
+            if event.complete:  # else the base may take back what is written here
+                last, self._held = self._held or last, b""
+            self._writer.write_delta(self.index, b'%b,"extra_content":%b}]' % (last[:-2], encode(content)))
+        elif event.complete:
+            self.flush()
         self._call = None
         self._calls += 1
 
