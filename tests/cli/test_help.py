@@ -24,6 +24,9 @@ def walk(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[t
 EVERY = [pytest.param(path, command, id=" ".join(path) or "streamglot") for path, command in walk(app)]
 COMMANDS = [one for one in EVERY if not isinstance(one.values[1], click.Group)]
 
+OTHER_C = {("query",), ("batch", "run")}
+"""Commands whose ``-c`` means something else."""
+
 
 def shown(path: tuple[str, ...], command: click.Command) -> str:
     return command.get_help(click.Context(command, info_name=" ".join(("streamglot", *path)), max_content_width=80))
@@ -31,6 +34,12 @@ def shown(path: tuple[str, ...], command: click.Command) -> str:
 
 def words(text: str) -> str:
     return " ".join(text.split())
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS)
+def test_every_command_takes_a_configuration(path: tuple[str, ...], command: click.Command) -> None:
+    assert [parameter.opts for parameter in command.params].count(["-c", "--config"]) == (path not in OTHER_C)
+    assert "--config" in shown(path, command)
 
 
 @pytest.mark.parametrize(("path", "command"), EVERY)

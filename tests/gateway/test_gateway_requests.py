@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
+import zlib
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.dialect_clients import body_of, path_of
-from gateway.running import Running
-from gateway.upstream import HostileUpstream, whole
+from gateway.running import Running, running
+from gateway.scenarios import DONE, END, text_chunk
+from gateway.upstream import HostileUpstream, sse, streamed, whole
 
 FIELD = {"openai_responses": "input", "gemini": "contents"}
 NAMED = ("openai_chat", "openai_responses", "anthropic", "gemini", "agui", "vercel_ui")
@@ -61,3 +67,100 @@ def test_an_empty_conversation_that_has_a_meaning_is_sent(gateway: Running, upst
     for field, value in (("previous_response_id", "resp_1"), ("prompt", {"id": "pmpt_1"}), ("conversation", "conv_1")):
         gateway.ask("/v1/responses", {"model": "openai_responses/continues", field: value})
         assert upstream.requests("continues")[-1].body[field] == value
+
+
+# --- bodies
+
+CHAT = "/v1/chat/completions"
+
+
+def bare(data: bytes) -> bytes:
+    box = zlib.compressobj(wbits=-15)
+    return box.compress(data) + box.flush()
+
+
+def brotli(data: bytes) -> bytes:
+    compressed: bytes = pytest.importorskip("brotli").compress(data)
+    return compressed
+
+
+def zstd(data: bytes) -> bytes:
+    compressed: bytes = pytest.importorskip("zstandard").ZstdCompressor().compress(data)
+    return compressed
+
+
+CODINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "two members": ("GZIP", lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:])),
+    "deflate": ("deflate", zlib.compress),
+    "bare deflate": ("deflate", bare),
+    "both": ("deflate, gzip", lambda data: gzip.compress(zlib.compress(data))),
+    "identity": ("identity", bytes),
+    "br": ("br", brotli),
+    "zstd": ("zstd", zstd),
+}
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("client", ["openai_chat", "anthropic", "gemini"])
+def test_compressed_bodies_are_read(gateway: Running, upstream: HostileUpstream, client: str, coding: str) -> None:
+    upstream.scripts["compressed"] = streamed(sse(text_chunk("Hello"), END, DONE))
+    word, compress = CODINGS[coding]
+    model = "openai_chat/compressed"
+    body = compress(msgspec.json.encode({**body_of(client, model), "user": "x" * 9_000}))
+    found = gateway.ask(path_of(client, model), body, {"content-encoding": word})
+    assert (found.status, b"Hello" in found.body) == (200, True), found
+
+
+@pytest.mark.parametrize(
+    ("word", "body", "status", "says"),
+    [
+        ("snappy", b"{}", 415, b"gzip"),
+        ("gzip, gzip, gzip", b"{}", 415, b"gzip"),
+        ("gzip", b"{}", 400, b"not valid gzip"),
+        ("deflate", b"\xff\xff", 400, b"not valid deflate"),
+        ("gzip", gzip.compress(b"{" + b" " * 9_000)[:-12], 400, b"ends too early"),
+        ("gzip", gzip.compress(bytes(2**21)), 413, b"times its size"),
+        ("gzip, gzip", gzip.compress(gzip.compress(bytes(2**28))), 413, b"larger than the limit"),
+    ],
+    ids=range(7),  # compressed bytes are no name: they have the time
+)
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/embeddings", "/v1/messages/count_tokens"])
+def test_bodies_that_cannot_be_read_are_refused(
+    gateway: Running, path: str, word: str, body: bytes, status: int, says: bytes
+) -> None:
+    found = gateway.ask(path, body, {"content-encoding": word})
+    assert (found.status, says in found.body) == (status, True), found
+    assert b"error" in found.body
+
+
+def test_a_compressed_body_keeps_the_limit_for_bodies() -> None:
+    noise = "".join(map(str, range(20_000)))
+    with running({"server": {"max_body_bytes": 60_000}, "upstreams": {}}) as gateway:
+        found = gateway.ask(CHAT, gzip.compress(msgspec.json.encode({"messages": noise})), {"content-encoding": "gzip"})
+        assert (found.status, b"max_body_bytes" in found.body) == (413, True)
+
+
+def test_a_coding_without_its_library_is_refused(gateway: Running) -> None:
+    if any(importlib.util.find_spec(name) for name in ("brotli", "brotlicffi")):
+        pytest.skip("the library is installed")
+    assert gateway.ask(CHAT, b"x", {"content-encoding": "br"}).status == 415
+
+
+def test_a_byte_order_mark_before_json_is_skipped(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["marked"] = streamed(sse(text_chunk("Hello"), END, DONE))
+    body = b"\xef\xbb\xbf" + msgspec.json.encode(body_of("openai_chat", "openai_chat/marked"))
+    assert b"Hello" in gateway.ask(CHAT, body).body
+
+
+@pytest.mark.parametrize("client", ["openai_chat", "anthropic", "gemini", "ollama", "openai_responses"])
+def test_the_listed_name_of_a_model_works_everywhere(upstream: HostileUpstream, client: str) -> None:
+    upstream.scripts["x"] = streamed(sse(text_chunk("Hello"), END, DONE))
+    there = {"dialect": "openai_chat", "base_url": f"{upstream.url}/v1", "models": ["x"]}
+    with running({"upstreams": {"work": there}}) as gateway:
+        listed = [model["name"] for model in gateway.ask("/v1beta/models").json()["models"]]
+        assert "models/x" in listed
+        for model in ("x", "models/x"):
+            found = gateway.ask(path_of(client, model), body_of(client, model))
+            assert (found.status, b"Hello" in found.body) == (200, True), found
+        assert gateway.ask("/v1/models/models/x").status == 200

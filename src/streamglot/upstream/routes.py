@@ -42,6 +42,10 @@ class Route(Struct, forbid_unknown_fields=True):
     tools: list[str] = field(default_factory=list)
 
 
+LISTED: Final = "models/"
+"""Begins the names in the lists of Gemini's API. Its clients send them back with it."""
+
+
 class Candidate(Struct):
     """An upstream for a request, its name for the model, and how long its answer may be cached."""
 
@@ -140,7 +144,14 @@ class Routes:
                 f"the name of the model is {excerpt(model)}: it must have at most {MODEL_CHARS} characters, all of them printable",
                 code="invalid_model",
             )
-        return self._names(model or self._default)
+        return self._names(self._unlisted(model) if model.startswith(LISTED) else model or self._default)
+
+    def _unlisted(self, model: str) -> str:
+        """The name without the prefix under which a list shows it, unless that is the name of a model itself."""
+        patterns = [pattern for route in self._routes for pattern in route.models]
+        patterns += [pattern for upstream in self.upstreams.values() for pattern in upstream.models]
+        own = any(pattern.startswith(LISTED) and fnmatchcase(model, pattern) for pattern in patterns)
+        return model if own or LISTED.rstrip("/") in self.upstreams else model.removeprefix(LISTED)
 
     def _name(self, model: str) -> str:
         try:

@@ -256,4 +256,13 @@ def keys_revoke(name: str) -> int:
     return revoke(name)
 
 
+@keys.command("remove", examples=("streamglot keys remove alice",))
+@click.argument("name", type=text, shell_complete=completed(completion_values.keys))
+def keys_remove(name: str) -> int:
+    """Revoke the key with this NAME: another word for `keys revoke`."""
+    from .keys import revoke
+
+    return revoke(name)
+
+
 GROUPS = {"logs": logs, "sessions": sessions, "keys": keys}

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from ...errors import ConfigError
 from .call import CallDeadline, ClientDisconnected, check_length, query_value, too_large, too_slow
+from .encodings import decoded
 from .http_call import HTTPCall
 from .reply import Reply, header_value, sent_status
 
@@ -38,7 +39,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int
                 if len(body) > max_bytes:
                     raise too_large(max_bytes)
                 if not message.get("more_body", False):
-                    return bytes(body)
+                    return decoded(bytes(body), headers, max_bytes)
     except TimeoutError:
         raise too_slow(deadline.seconds) from None
 

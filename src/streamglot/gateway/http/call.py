@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import TracebackType
 from typing import Final, Protocol, cast
@@ -165,7 +166,7 @@ def too_slow(seconds: float) -> RequestError:
 def json_object(body: bytes) -> JsonObject:
     """Returns the body as the JSON object that every dialect sends."""
     try:
-        value = _decode(body)
+        value = _decode(body.removeprefix(BOM_UTF8))
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the body is not JSON ({error}): {excerpt(body)}", code="not_json") from None
     if not isinstance(value, dict):

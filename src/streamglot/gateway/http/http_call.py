@@ -15,6 +15,7 @@ import httptools
 
 from ...errors import RequestError, excerpt
 from .call import DONE, CallDeadline, ClientDisconnected, check_length, query_value, too_large, too_slow
+from .encodings import decoded
 from .parser import ProtocolError, RequestHead
 from .reply import STATUS_LINES, Reply, error_reply, header_lines, sent_status
 
@@ -200,7 +201,8 @@ class HTTPCall:
                 raise too_slow(deadline.seconds) from None
         if self._received > max_bytes:
             raise too_large(max_bytes)
-        return self._take()
+        body = self._take()
+        return decoded(body, self.headers, max_bytes) if "content-encoding" in self.headers else body
 
     async def read(self) -> bytes:
         """Returns the next piece of the body, of any size; empty at the end."""
