@@ -24,7 +24,7 @@ def walk(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[t
 EVERY = [pytest.param(path, command, id=" ".join(path) or "streamglot") for path, command in walk(app)]
 COMMANDS = [one for one in EVERY if not isinstance(one.values[1], click.Group)]
 
-OTHER_C = {("query",), ("batch", "run")}
+OTHER_C = {("chat",), ("batch", "run")}
 """Commands whose ``-c`` means something else."""
 
 

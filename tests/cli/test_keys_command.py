@@ -54,18 +54,18 @@ def _status(port: int) -> int:
         return 0
 
 
-def test_every_command_of_keys_reads_the_named_configuration(shell: Shell, tmp_path: Path) -> None:
+def test_every_command_of_keys_reads_the_named_configuration(storing: Shell, tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/other.db"\n')
     for place in (("--config", str(file)), ("-c", str(file))):
-        added = shell.run("keys", "add", f"alice{place[0]}", *place)
+        added = storing.run("keys", "add", f"alice{place[0]}", *place)
         assert (added.returncode, bool(added.stdout)) == (0, True), added.stderr
-        assert f"alice{place[0]}" in shell.run("keys", "list", *place).stdout.decode()
+        assert f"alice{place[0]}" in storing.run("keys", "list", *place).stdout.decode()
     assert (tmp_path / "other.db").exists()
     for command, name in (("revoke", "alice--config"), ("remove", "alice-c")):
-        assert shell.run("keys", command, name, "--config", str(file)).returncode == 0
-    assert "alice" not in shell.run("keys", "list", "--config", str(file)).stdout.decode()
-    missing = shell.run("keys", "list", "--config", str(tmp_path / "missing.toml"))
+        assert storing.run("keys", command, name, "--config", str(file)).returncode == 0
+    assert "alice" not in storing.run("keys", "list", "--config", str(file)).stdout.decode()
+    missing = storing.run("keys", "list", "--config", str(tmp_path / "missing.toml"))
     assert (missing.returncode, b"missing.toml" in missing.stderr) == (2, True)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import openai
 import pytest
 
 from gateway.dialect_clients import body_of, path_of
@@ -164,3 +165,21 @@ def test_the_listed_name_of_a_model_works_everywhere(upstream: HostileUpstream, 
             found = gateway.ask(path_of(client, model), body_of(client, model))
             assert (found.status, b"Hello" in found.body) == (200, True), found
         assert gateway.ask("/v1/models/models/x").status == 200
+
+
+# --- addresses
+
+
+def test_chat_clients_that_are_configured_for_google_are_served(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["compatible"] = streamed(sse(text_chunk("Hello"), END, DONE))
+    client = openai.OpenAI(base_url=f"{gateway.url}/v1beta/openai/", api_key="key", max_retries=0)
+    stream = client.chat.completions.create(
+        model="models/openai_chat/compatible", messages=[{"role": "user", "content": "q"}], stream=True
+    )
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Hello"
+    assert [model.id for model in client.models.list()] == [model["id"] for model in gateway.ask("/v1/models").json()["data"]]
+    with pytest.raises(openai.BadRequestError, match="messages"):
+        client.chat.completions.create(model="openai_chat/compatible", messages=[])
+    with pytest.raises(openai.NotFoundError) as refused:
+        client.get("/nothing", cast_to=object)
+    assert refused.value.response.json()["error"]["message"].startswith("there is no endpoint")

@@ -27,7 +27,7 @@ from .auth.authenticator import Authenticator, Caller
 from .auth.budgets import Reservation
 from .auth.slot import Slot
 from .auth.stored_keys import StoredCallers
-from .endpoints import Endpoint, endpoint_for
+from .endpoints import COMPATIBLE, Endpoint, compatible, endpoint_for
 from .handler import RequestHandler
 from .http.asgi import Application, ASGICall, Receive, Scope, Send, refuse_websocket, run_asgi, run_lifespan
 from .http.call import Call
@@ -255,6 +255,8 @@ class Gateway:
             return
         if scope["type"] != "http":
             raise ConfigError(f"the gateway serves the ASGI scopes http and lifespan, not {scope['type']!r}")
+        if scope["path"].startswith(COMPATIBLE):
+            scope = {**scope, "path": compatible(scope["path"])}
         call = ASGICall(scope, receive, send)
         refusal = self._screen(call)
         found = None if refusal is not None else self._endpoint(call)
@@ -281,6 +283,8 @@ class Gateway:
 
     def respond(self, call: HTTPCall) -> Coroutine[object, object, None]:
         """Answers a call: the endpoints of dialects directly, everything else as ASGI."""
+        if call.path.startswith(COMPATIBLE):
+            call.path = compatible(call.path)
         refusal = self._screen(call)
         if refusal is not None:
             return _send(call, refusal)
@@ -291,7 +295,7 @@ class Gateway:
 
     def converse(self, call: HTTPCall) -> Coroutine[object, object, None] | None:
         """Serves a WebSocket if this path has one; returns None otherwise."""
-        if call.path != RESPONSES:
+        if compatible(call.path) != RESPONSES:
             return None
         refusal = self._screen(call)
         if refusal is not None:

@@ -168,6 +168,16 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     ),
 }
 
+COMPATIBLE: Final = "/v1beta/openai/"
+"""Begins the addresses of chat clients that are configured for Google, which serves them there."""
+_OWN: Final = "/v1/"
+
+
+def compatible(path: str) -> str:
+    """Returns our own address for one under ``COMPATIBLE``."""
+    return _OWN + path.removeprefix(COMPATIBLE) if path.startswith(COMPATIBLE) else path
+
+
 PLAIN: Final = ("openai_chat", "openai_responses", "openai_completions")
 """Dialects whose upstreams serve embeddings under the same base URL as chat."""
 COMPLETES: Final = "openai_completions"
