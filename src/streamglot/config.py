@@ -64,6 +64,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
       side requests of coding agents; ``auto`` takes the only model if just one is served, ``none`` refuses them.
     - ``output``: ``rich`` adds reasoning, extensions and other fields that many clients read to the dialect's specification;
       ``strict`` writes the specification's fields only. The header ``x-streamglot-output`` decides for one request.
+    - ``broken_stream``: what follows the error of a broken stream. ``event``: the usual end. ``abort``: the connection is cut,
+      so that clients that do not know the dialect's errors fail, too.
     - ``extensions``: give every answer that is not streamed its ``extensions``: the pieces of reasoning, and calls as start,
       arguments and end. The field ``extensions`` of a request decides for that request.
     - ``reasoning``: send each piece of reasoning as it arrives, or hold it until its sentence is complete; ``summary`` sends
@@ -108,6 +110,7 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     log_content: bool = False
     redact: list[str] = field(default_factory=list)
     output: Literal["rich", "strict"] = "rich"
+    broken_stream: Literal["event", "abort"] = "event"
     extensions: bool = False
     reasoning: Literal["piece", "sentence", "summary"] = "piece"
     reasoning_summary: str = ""

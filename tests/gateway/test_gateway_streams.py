@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, un
 from gateway.raw import raw
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, text_chunk
-from gateway.upstream import Hang, HostileUpstream, Pause, Script, Until, head, piece, sse, streamed, whole
+from gateway.upstream import Hang, HostileUpstream, Pause, Script, Until, head, piece, sse, streamed, unfinished, whole
 from streamglot.gateway import app
 from waiting import WAIT_SECONDS, until
 
@@ -342,3 +344,57 @@ def test_keep_alives_do_not_hide_the_silence_of_an_upstream(upstream: HostileUps
             assert found.text == "Hello"
             assert found.error is not None
             assert "timeouts.idle" in found.error
+
+
+# --- server.broken_stream
+
+
+@pytest.fixture(scope="module")
+def aborting(upstream: HostileUpstream) -> Iterator[Running]:
+    with running({"server": {"broken_stream": "abort"}, "upstreams": upstreams_at(upstream.url)}) as started:
+        yield started
+
+
+STREAMS = ["openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "agui", "vercel_ui", "openai_completions"]
+
+
+@pytest.mark.parametrize("client", STREAMS)
+def test_a_broken_stream_is_cut_after_its_error(
+    aborting: Running, gateway: Running, upstream: HostileUpstream, client: str
+) -> None:
+    upstream.scripts["breaks"] = unfinished(sse(text_chunk("Hello")))
+    upstream.scripts["ends"] = streamed(sse(text_chunk("Hello"), END, DONE))
+    broken, whole_one = (
+        (path_of(client, f"openai_chat/{name}"), body_of(client, f"openai_chat/{name}")) for name in ("breaks", "ends")
+    )
+    usual = gateway.ask(*broken).body
+    with pytest.raises(http.client.IncompleteRead) as failed:
+        aborting.ask(*broken)
+    assert b"Hello" in failed.value.partial
+    assert b"truncated" in failed.value.partial or b"without the end" in failed.value.partial
+    assert (b"[DONE]" in failed.value.partial, b"finishReason" in failed.value.partial) == (False, False)
+    assert len(failed.value.partial) <= len(usual)
+    assert aborting.ask(*whole_one).body.count(b"Hello") >= 1, "a stream that is whole ends as usual"
+
+
+def test_an_interrupted_stream_is_cut_after_its_error(upstream: HostileUpstream) -> None:
+    upstream.scripts["hangs"] = unfinished(sse(text_chunk("Hello")), end=Hang())
+    upstreams = upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 0.4})
+    asked = path_of("openai_chat", ""), body_of("openai_chat", "openai_chat/hangs")
+    with running({"server": {"broken_stream": "abort"}, "upstreams": upstreams}) as gateway:
+        failed = pytest.raises(http.client.IncompleteRead, gateway.ask, *asked)
+    assert (b"error" in failed.value.partial, b"[DONE]" in failed.value.partial) == (True, False)
+
+
+def test_an_old_client_sees_the_cut_of_a_broken_stream(aborting: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["breaks"] = unfinished(sse(text_chunk("Hello")))
+    body = msgspec.json.encode(body_of("openai_chat", "openai_chat/breaks"))
+    with raw(aborting.port) as one:
+        one.send(b"POST /v1/chat/completions HTTP/1.0\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+        reset = False
+        try:
+            while one.socket.recv(2**16):
+                pass
+        except ConnectionResetError:
+            reset = True
+        assert reset, "a close would be the end of the answer"

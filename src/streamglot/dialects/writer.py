@@ -57,6 +57,7 @@ class WriterOptions(TypedDict, total=False):
     model: str
     created: int
     include_usage: bool
+    abort: bool
 
 
 class StepBreak:
@@ -82,7 +83,8 @@ class Writer:
     """The counterpart of a reader: events in, bytes out.
 
     ``strict`` writes the fields of the dialect's specification only. ``id``, ``model`` and ``created`` are used if the events
-    have none. ``include_usage`` writes the usage in dialects whose clients must ask for it; the others always write it. ``lost``
+    have none. ``include_usage`` writes the usage in dialects whose clients must ask for it; the others always write it.
+    ``abort`` leaves out the marker of an end behind an error, for a stream whose connection is cut. ``lost``
     counts what this dialect cannot express, by the name of the event. ``usage`` is the sum over the steps so far.
     """
 
@@ -93,8 +95,16 @@ class Writer:
     """Additional headers of an HTTP response in this dialect."""
 
     def __init__(
-        self, *, strict: bool = False, id: str = "", model: str = "", created: int = 0, include_usage: bool = False
+        self,
+        *,
+        strict: bool = False,
+        id: str = "",
+        model: str = "",
+        created: int = 0,
+        include_usage: bool = False,
+        abort: bool = False,
     ) -> None:
+        self.abort = abort
         self.strict = strict
         self.include_usage = include_usage
         self.id = id

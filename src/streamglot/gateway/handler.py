@@ -302,12 +302,12 @@ class RequestHandler:
                 events = sealer.events(events, self._endpoint.dialect)
             data = writer.feed(events)
             if events and type(events[-1]) in ENDS:
-                await response.write(data + writer.close(), last=True)
+                await response.write(data + writer.close(), last=True, broken=type(events[-1]) is StreamError)
                 return
             if data:
                 await response.write(data)
             events = await exchange.read()
-        await response.write(writer.close(), last=True)
+        await response.write(writer.close(), last=True, broken=True)
 
     @property
     def _always_usage(self) -> bool:

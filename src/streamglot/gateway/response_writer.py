@@ -70,13 +70,18 @@ class ResponseWriter:
         """Prepares to answer with a stream."""
         known = dialect(self._endpoint.dialect)
         options = {**known.writer_options(request), **self.options, **self._endpoint.writer(request, body)}
-        self.writer = known.writer(id=minted, created=int(self._gateway.time()), **options)
+        self.writer = known.writer(id=minted, created=int(self._gateway.time()), abort=self._aborts, **options)
         if self.recorder is not None and self.recorder.options.keep:
             self._open(self._stream_headers())  # the client may reconnect before the first event
 
     # --- a stream
 
-    async def write(self, data: bytes, last: bool = False) -> None:
+    @property
+    def _aborts(self) -> bool:
+        return self._gateway.server.broken_stream == "abort"
+
+    async def write(self, data: bytes, last: bool = False, broken: bool = False) -> None:
+        """Writes a piece. ``broken``: the last one, and an error ends it."""
         call = self.call
         self.busy += 1
         try:
@@ -92,7 +97,9 @@ class ResponseWriter:
                     data = stream.wrote(data)
             if self.recorder is not None and self.recorder.wrote is not None and data:
                 self.recorder.wrote(data)
-            if last:
+            if broken and self._aborts:
+                await call.break_off(data)
+            elif last:
                 await call.end(data)
             elif data:
                 await call.write(data)
@@ -110,11 +117,11 @@ class ResponseWriter:
         if self._stream is not None and self._stream.plain:
             self._stream.look()
 
-    async def end(self, data: bytes) -> None:
+    async def end(self, data: bytes, broken: bool = False) -> None:
         """Writes the end of the stream, and cuts the connection if the client does not read it in time."""
         try:
             with self._gateway.within(LAST_WRITE_SECONDS):
-                await self.write(data + self.writer.close(), last=True)
+                await self.write(data + self.writer.close(), last=True, broken=broken)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()
 
@@ -176,7 +183,7 @@ class ResponseWriter:
         if self.call.ended:
             return
         if self.streaming and self.writer is not None:
-            await self.end(self.writer.feed([error]))
+            await self.end(self.writer.feed([error]), broken=True)
             return
         if self._stream is not None:  # a client that resumes reads the error in the stream
             self._stream.wrote(self.writer.feed([error]) + self.writer.close())

@@ -137,6 +137,10 @@ class WebSocketCall:
         event = error_event(status, decoded.get("error", decoded), headers)
         return self._socket.send(event[:-1] + self._suffix if self._suffix else event)
 
+    def break_off(self, data: bytes) -> Awaitable[None]:
+        """Ends the response with its error. Other responses use the connection, and its frames have ends of their own."""
+        return self.end(data)
+
     def cut(self) -> None:
         """Closes the connection: nothing else shows a client that its response is incomplete."""
         self.ended = True

@@ -140,11 +140,13 @@ class GeminiWriter(Writer):
         """This dialect has its own value for an invalid call; clients repeat the request when they get it."""
         if event.code == ToolCallParseError.code and self.started:
             self._candidates[0].end_malformed(event.message)
-            self._close_array()
+            if not self.abort:
+                self._close_array()
             return
         self._after = b"}" if self._array else b"}\n\n"
         self.write_chunk(encode(error_body(event))[1:-1])
-        self._close_array()
+        if not self.abort:
+            self._close_array()
 
     def _close_array(self) -> None:
         if self._array:

@@ -131,7 +131,9 @@ class ChatWriter(Writer):
             chunk = b'%b,"choices":[{"index":0,"delta":{},"finish_reason":"error"}],%b%b\n\n' % (self._head, fields, error[1:])
         else:
             chunk = sse.event(error)
-        self.pieces += (chunk, b"data: [DONE]\n\n")
+        self.pieces.append(chunk)
+        if not self.abort:
+            self.pieces.append(b"data: [DONE]\n\n")
 
     def _choice(self, event: Choice) -> None:
         self.ensure_started()

@@ -74,7 +74,9 @@ class CompletionsWriter(Writer):
         self.pieces.append(b"data: [DONE]\n\n")
 
     def write_error(self, event: StreamError) -> None:
-        self.pieces += (sse.event(encode(error_body(event))), b"data: [DONE]\n\n")
+        self.pieces.append(sse.event(encode(error_body(event))))
+        if not self.abort:
+            self.pieces.append(b"data: [DONE]\n\n")
 
     def _write(self, index: int, text: bytes, finish: bytes = b"null", logprobs: bytes = b"null", more: bytes = b"") -> None:
         self.ensure_started()

@@ -132,6 +132,8 @@ class VercelUiWriter(Writer):
         for medium, _, _ in self._media.values():
             self.lose(medium)
         self._write("error", errorText=event.message or event.code)
+        if self.abort:
+            return
         if self.started:
             error = {"code": event.code, "origin": event.origin, "retryable": event.retryable, "status": event.status}
             self._finish("error", {"finishReason": "error", "error": error})

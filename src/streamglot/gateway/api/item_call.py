@@ -107,6 +107,9 @@ class ItemCall:
         self.ended = True
         return self.write(data)
 
+    def break_off(self, data: bytes) -> Awaitable[None]:
+        return self.end(data)
+
     def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # an item is always JSON
         self.started = self.ended = True
         self.status, self.answer_headers = status, headers

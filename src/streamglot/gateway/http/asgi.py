@@ -135,6 +135,11 @@ class ASGICall:
             self.bytes_sent += len(data)
             await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
+    async def break_off(self, data: bytes) -> None:
+        """The server sees a response without an end, and closes the connection."""
+        await self.write(data)
+        self.ended = True
+
     async def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
         await self.start(status, {"content-type": media_type, "content-length": str(len(body)), **headers})
         await self.end(body)

@@ -72,6 +72,9 @@ class Call(Protocol):
     def end(self, data: bytes = b"") -> Awaitable[None]:
         """Sends the last piece."""
 
+    def break_off(self, data: bytes) -> Awaitable[None]:
+        """Sends the last piece of a broken body, and closes the connection without the end that HTTP requires."""
+
     def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:
         """Sends a whole response."""
 
@@ -135,6 +138,9 @@ class DetachedCall:
         self.ended = True
         self.bytes_sent += len(data)
         return DONE
+
+    def break_off(self, data: bytes) -> Awaitable[None]:
+        return self.end(data)
 
     def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # as above
         self.started = True

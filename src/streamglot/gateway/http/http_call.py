@@ -292,6 +292,16 @@ class HTTPCall:
         self._head = b""
         return self._last(data)
 
+    def break_off(self, data: bytes) -> Awaitable[None]:
+        drained = self.write(data)
+        self.ended, self.keep_alive = True, False
+        connection = self._connection
+        if self._framing == CLOSE:  # the close would be the end, so the connection is reset
+            connection.reset()
+        connection.response_ended(self)
+        self._wake()
+        return drained
+
     def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:
         self.started = self.ended = True
         head = self._encoded(status, headers, f"content-type: {media_type}\r\ncontent-length: {len(body)}\r\n")

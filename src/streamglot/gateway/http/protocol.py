@@ -18,6 +18,8 @@ the one that is being answered. Usually they are the same.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -51,6 +53,8 @@ PIPELINED_BYTES: Final = 65_536
 FLUSH_BYTES: Final = 65_536
 """Bytes that may wait for the end of a turn of the event loop. Above this the transport's own limits apply."""
 NEVER: Final = inf
+_RESET: Final = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER with which a close resets the connection."""
 Address = tuple[str, int]
 
 
@@ -218,6 +222,14 @@ class HTTPProtocol(ClientConnection):
         """Closes at once and drops what still waits to be sent."""
         self.closing = True
         self._transport.abort()
+
+    def reset(self) -> None:
+        """Sends what can be sent at once, and resets the connection."""
+        self.flush()
+        opened = self._transport.get_extra_info("socket")
+        if opened is not None:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.abort()
 
     # --- the parser
 
