@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import socket
+import threading
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +15,10 @@ import openai
 import pytest
 
 from gateway.dialect_clients import body_of, path_of
+from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, text_chunk
-from gateway.upstream import HostileUpstream, sse, streamed, whole
+from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, whole
 
 FIELD = {"openai_responses": "input", "gemini": "contents"}
 NAMED = ("openai_chat", "openai_responses", "anthropic", "gemini", "agui", "vercel_ui")
@@ -165,6 +168,65 @@ def test_the_listed_name_of_a_model_works_everywhere(upstream: HostileUpstream, 
             found = gateway.ask(path_of(client, model), body_of(client, model))
             assert (found.status, b"Hello" in found.body) == (200, True), found
         assert gateway.ask("/v1/models/models/x").status == 200
+
+
+# --- a client that sends no more
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("client", ["openai_chat", "anthropic", "gemini", "ollama"])
+def test_a_client_that_has_closed_its_sending_half_gets_its_answer(
+    gateway: Running, upstream: HostileUpstream, client: str, stream: bool
+) -> None:
+    go_on = threading.Event()
+    upstream.scripts["patient"] = streamed(sse(text_chunk("Hel")), Until(go_on), sse(text_chunk("lo"), END, DONE))
+    model = "openai_chat/patient"
+    with raw(gateway.port) as one:
+        one.post(path_of(client, model, stream), body_of(client, model, stream))
+        one.socket.shutdown(socket.SHUT_WR)
+        if stream:
+            one.read_until(b"Hel")
+        go_on.set()
+        answer = one.read_all()
+    assert b"lo" in answer
+    assert stream or b"HTTP/1.1 200" in answer
+    assert b"Connection" not in answer
+
+
+def test_a_page_is_sent_to_a_client_that_has_closed_its_sending_half(gateway: Running) -> None:
+    with raw(gateway.port) as one:
+        one.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        one.socket.shutdown(socket.SHUT_WR)
+        answer = one.read_all()
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert (answer.count(b"HTTP/1.1 200"), b'"data"' in answer) == (2, True)
+
+
+def test_a_client_that_is_there_gets_its_late_answer(gateway: Running, upstream: HostileUpstream) -> None:
+    """The gateway asks the connection whether the client is there, in the way that HTTP allows before an answer."""
+    go_on = threading.Event()
+    upstream.scripts["late"] = [
+        Until(go_on),
+        *whole({"id": "c", "choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}),
+    ]
+    with raw(gateway.port) as one:
+        one.post(CHAT, body_of("openai_chat", "openai_chat/late", stream=False))
+        one.socket.shutdown(socket.SHUT_WR)
+        assert one.read_until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        go_on.set()
+        assert one.read_all().startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_client_that_is_gone_stops_the_upstream(gateway: Running, upstream: HostileUpstream, started: bool) -> None:
+    model = f"gone-{started}"
+    upstream.scripts[model] = streamed(sse(text_chunk("Hello")), Hang()) if started else [Hang()]
+    with raw(gateway.port) as one:
+        one.post(CHAT, body_of("openai_chat", f"openai_chat/{model}"))
+        upstream.wait_for(model)
+        if started:
+            one.read_until(b"Hello")
+    upstream.wait_for(model, lambda seen: seen.closed)
 
 
 # --- addresses

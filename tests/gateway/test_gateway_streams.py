@@ -381,8 +381,9 @@ def test_an_interrupted_stream_is_cut_after_its_error(upstream: HostileUpstream)
     upstream.scripts["hangs"] = unfinished(sse(text_chunk("Hello")), end=Hang())
     upstreams = upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 0.4})
     asked = path_of("openai_chat", ""), body_of("openai_chat", "openai_chat/hangs")
-    with running({"server": {"broken_stream": "abort"}, "upstreams": upstreams}) as gateway:
-        failed = pytest.raises(http.client.IncompleteRead, gateway.ask, *asked)
+    aborts = {"server": {"broken_stream": "abort"}, "upstreams": upstreams}
+    with running(aborts) as gateway, pytest.raises(http.client.IncompleteRead) as failed:
+        gateway.ask(*asked)
     assert (b"error" in failed.value.partial, b"[DONE]" in failed.value.partial) == (True, False)
 
 

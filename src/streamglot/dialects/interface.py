@@ -12,6 +12,7 @@ from ..messages import Built, Request, Response
 from .abilities import PLAIN, UNSPECIFIED, Abilities
 from .adapt import adapt, emulated_tools
 from .approval import Answers
+from .durations import duration
 from .echo import maker
 from .endpoint import Setup, UpstreamEndpoint, join
 from .hosted_tools import HostedCall
@@ -175,6 +176,13 @@ class Dialect:
     def error_body(self, error: StreamError) -> JsonObject:
         """The body of an HTTP error for a client."""
         raise ConfigError(f"the dialect {self.name!r} has no error body: only upstreams speak it")
+
+    def limit_headers(
+        self, what: str, limit: int, left: int, seconds: float, now: float
+    ) -> dict[str, str]:  # ``now`` is for others
+        """The headers that tell a client a limit of ``requests`` or ``tokens``, what is left, and the seconds until all is."""
+        names = (("limit", str(limit)), ("remaining", str(left)), ("reset", duration(seconds)))
+        return {f"x-ratelimit-{name}-{what}": value for name, value in names}
 
     # --- parts that few dialects have
 

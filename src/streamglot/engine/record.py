@@ -80,8 +80,8 @@ class ExchangeRecord(Struct):
     ``error`` is the code that the client sees, which an upstream may have invented; ``error_kind`` is one of a limited set.
     ``ending`` is the actual one: end, length, …, truncated, client_gone, error. ``usage`` is what the upstream reported; if that
     is incomplete, ``estimated`` counts against a key. ``session`` and ``turn`` are the ids of the stored conversation and turn, if
-    they are stored. ``kept`` is set if an upstream that keeps the conversation was asked. ``blocks``, ``waits`` and ``failures`` are
-    the exchange's timeline, in seconds since ``began``.
+    they are stored. ``limits`` are the headers in which the upstream told its rate limits. ``kept`` is set if an upstream that keeps
+    the conversation was asked. ``blocks``, ``waits`` and ``failures`` are the exchange's timeline, in seconds since ``began``.
     ``wait`` is the pause before the next attempt, while it lasts; ``on_wait`` is called when it begins and ends.
     """
 
@@ -100,6 +100,7 @@ class ExchangeRecord(Struct):
     cache: str = ""
     dropped: list[str] = field(default_factory=list)
     unopened: list[str] = field(default_factory=list)
+    limits: dict[str, str] = field(default_factory=dict)
     first_event: float = 0.0
     last_event: float = 0.0
     longest_gap: float = 0.0

@@ -30,11 +30,11 @@ from ..messages import Message, Request, TextPart
 from ..tools.own_calls import with_own_calls
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.providers import abilities_of, maker_of
-from ..upstream.rate_limits import retry_seconds, sensible
+from ..upstream.rate_limits import limit_headers, retry_seconds, sensible
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.response import read_whole
 from ..upstream.routes import Candidate
-from ..upstream.secrets import HIDDEN, SecretMask, shown_url
+from ..upstream.secrets import HIDDEN, SecretMask, hide, shown_url
 from .conversation import ConversationState, SentRequest
 from .exchange import Passthrough
 from .limiter import ConcurrencyLimit
@@ -274,6 +274,11 @@ class UpstreamRequest:
             answer = await self._pool.connections.post(upstream, place.url, headers, body)
         if self._traffic is not None:
             self._traffic.answered(upstream, answer.status, answer.headers)
+        told = limit_headers(answer.headers)
+        if told:
+            secrets = ErrorContext(candidate, self._record.request_id, key).secrets()
+            told = {name: hide(value, secrets) for name, value in told.items()}
+        self._record.limits = told
         pipeline.dropped = built.dropped
         return answer, pipeline, built.dropped
 

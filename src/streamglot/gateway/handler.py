@@ -175,7 +175,7 @@ class RequestHandler:
 
     async def _path(self) -> None:
         gateway, response, call = self._gateway, self._response, self._response.call
-        caller = self._caller = gateway.authenticator.admit(call.headers, call.query("key"))
+        caller = self._caller = response.caller = gateway.authenticator.admit(call.headers, call.query("key"))
         body = json_object(await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds)))
         body, call.headers = lift_options(self._endpoint, body, call.headers)
         self._body = body

@@ -27,10 +27,13 @@ from .stream_recorder import DIALECT, RESPONSE_ID, StreamRecorder
 
 if TYPE_CHECKING:
     from .app import Gateway
+    from .auth.authenticator import Caller
     from .recording import ServedTurnRecorder
 
 LAST_WRITE_SECONDS: Final = 2.0
 """Seconds that the end of a stream may take to reach a client that has stopped reading."""
+HALF_CLOSED_SECONDS: Final = 2.0
+"""Seconds of silence towards a client that sends no more and may be gone. Its upstream works for nobody until that is known."""
 
 
 class ResponseWriter:
@@ -43,6 +46,8 @@ class ResponseWriter:
     writer: Writer = None  # type: ignore[assignment]  # ``begin`` sets it, before anything is written
     recorder: ServedTurnRecorder | None = None
     context: ExchangeContext | None = None
+    caller: Caller | None = None
+    """The owner of the key. Without keys, clients get the limits of the upstream."""
     options: Mapping[str, JsonValue] = MappingProxyType({})
     """The options of the writer that do not depend on the request, see ``output_options``."""
     model = ""
@@ -151,7 +156,10 @@ class ResponseWriter:
             self._stream.wrote(self.writer.feed([error]) + self.writer.close())
 
     def silent(self, now: float, seconds: float) -> bool:
-        """Returns whether nothing was written for this long, so that a keep-alive is due."""
+        """Returns whether nothing was written for this long, so that a keep-alive is due. It also shows whether a client that
+        sends no more is still there."""
+        if self.call.half_closed and self.call.started:
+            seconds = min(seconds, HALF_CLOSED_SECONDS)
         quiet = not self.busy and not self.left and self.writer is not None
         return quiet and now - max(self.last_write, self._last_keep_alive) >= seconds
 
@@ -220,6 +228,12 @@ class ResponseWriter:
             headers["x-streamglot-model"] = self.model
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
+        if self.caller is None:
+            headers = {**record.limits, **headers}
+        else:
+            known = dialect(self._endpoint.dialect)
+            for what, told in self.caller.limits(self._gateway.clock()).items():
+                headers.update(known.limit_headers(what, *told, self._gateway.time()))
         if self.context is not None and self.context.annotations.get("policies"):
             from ..policies.running.records import header_value  # already loaded by the policies
 

@@ -40,6 +40,7 @@ class WebSocketCall:
     """
 
     remembers = True
+    half_closed = False
 
     def __init__(self, socket: WebSocket, upgrade: Call, headers: dict[str, str], body: bytes, stream_id: bytes) -> None:
         self.method = "POST"

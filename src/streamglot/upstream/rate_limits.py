@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from math import ceil
 from typing import Final
 
 from msgspec import Struct
@@ -24,6 +25,10 @@ _HEADER: Final = re.compile(
 )
 _ANY_RESET: Final = re.compile(r"(?:x-)?(?:.*-)?ratelimit-(?P<before>.*-)?reset(?P<after>-.*)?")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_TOLD: Final = re.compile(r"(?:[a-z]+-)?ratelimit-[a-z0-9-]{1,64}")
+_TOLD_VALUE: Final = re.compile(r"[\x20-\x7e]{1,128}")
+_MAX_TOLD: Final = 24
+"""Headers with rate limits that are passed on. The provider with the most sends 15."""
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -64,6 +69,14 @@ def retry_seconds(headers: Mapping[str, str], wall_clock: float | None = None) -
         return sensible(max(0.0, when.timestamp() - now))
     except (ValueError, TypeError, OverflowError):
         return _reset_seconds(headers, now)
+
+
+def limit_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that tell a client the limits of the upstream, as they came, and how long it should wait."""
+    told = [name for name in headers if "ratelimit" in name and _TOLD.fullmatch(name) and _TOLD_VALUE.fullmatch(headers[name])]
+    limits = {name: headers[name] for name in told[:_MAX_TOLD]}
+    wait = retry_seconds(headers) if "retry-after" in headers else None
+    return limits if wait is None else {**limits, "retry-after": str(ceil(wait))}
 
 
 def sensible(seconds: float) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
@@ -73,6 +74,11 @@ class AnthropicDialect(Dialect):
         from .wire import error_body
 
         return error_body(error)
+
+    def limit_headers(self, what: str, limit: int, left: int, seconds: float, now: float) -> dict[str, str]:
+        reset = datetime.fromtimestamp(now + seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        names = (("limit", str(limit)), ("remaining", str(left)), ("reset", reset))
+        return {f"anthropic-ratelimit-{what}-{name}": value for name, value in names}
 
     def parse_count(self, body: JsonObject, model: str = "") -> Request:
         return self.parse_request({"max_tokens": 1, **body})

@@ -53,7 +53,7 @@ class ItemCall:
         self.headers = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
         self.headers["x-request-id"] = request_id
         self.extra_headers: dict[str, str] = {}
-        self.started = self.ended = self.remembers = False
+        self.started = self.ended = self.remembers = self.half_closed = False
         self.bytes_sent = 0
         self.status = 0
         self.answer_headers: Mapping[str, str] = {}

@@ -80,6 +80,11 @@ class Caller:
             if wait > 0:
                 raise self._too_fast(what, wait)
 
+    def limits(self, now: float) -> dict[str, tuple[int, int, float]]:
+        """Returns, for requests and tokens if they are limited, the limit, what is left, and the seconds until all of it is."""
+        buckets = {"requests": self._requests, "tokens": self._tokens}
+        return {what: bucket.left(now) for what, bucket in buckets.items() if bucket.limited}
+
     def budget_exceeded(self) -> RequestError:
         if self.refusal is not None:
             return self.refusal()

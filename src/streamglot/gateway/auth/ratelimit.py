@@ -192,6 +192,12 @@ class TokenBucket:
     def limited(self) -> bool:
         return self._capacity > 0
 
+    def left(self, now: float) -> tuple[int, int, float]:
+        """Returns the limit, what is left of it now, and the seconds until all of it is."""
+        with self._memory.locked(self._place):
+            debt = self._debt(now)
+        return int(self._capacity), max(0, int(self._capacity - debt)), debt / self._capacity * MINUTE
+
     def take(self, cost: float, now: float) -> float:
         """Takes the cost and returns 0, or returns the seconds to wait."""
         if not self._capacity:

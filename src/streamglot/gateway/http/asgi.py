@@ -95,6 +95,7 @@ class ASGICall:
         self.started = False
         self.ended = False
         self.bytes_sent = 0
+        self.half_closed = False
         self._query: bytes = scope.get("query_string", b"")
         self._receive = receive
         self._send = send

@@ -41,6 +41,8 @@ class Call(Protocol):
     started: bool
     ended: bool
     bytes_sent: int
+    half_closed: bool
+    """Whether the client sends no more. It may be gone, or wait for its answer."""
     remembers: bool
     """Whether the connection remembers responses by the gateway's ids, even if they are not stored."""
 
@@ -110,6 +112,7 @@ class DetachedCall:
         self.ended = False
         self.bytes_sent = call.bytes_sent
         self.remembers = call.remembers
+        self.half_closed = False
 
     def query(self, name: str) -> str:
         return self._call.query(name)

@@ -15,7 +15,11 @@ from .reply import Reply, error_reply
 _THIS_MACHINE: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?")
 PREFLIGHT_SECONDS: Final = 600
 """Seconds that a browser may cache the answer to its preflight request."""
-EXPOSED: Final = "x-request-id, x-streamglot-upstream, x-streamglot-model, x-streamglot-dropped, x-streamglot-cache, retry-after"
+EXPOSED: Final = (
+    "x-request-id, x-streamglot-upstream, x-streamglot-model, x-streamglot-dropped, x-streamglot-cache, retry-after, "
+    "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
 """Response headers that a page may read."""
 
 

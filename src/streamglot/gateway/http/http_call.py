@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 READ_AHEAD_BYTES: Final = 65_536
 """Bytes of a body that may be buffered before the endpoint reads."""
 SWITCHING: Final = "HTTP/1.1 101 Switching Protocols\r\n"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+PROBES_PER_CONTINUE: Final = 30
+"""A client that is there gets one such head in 15 seconds, the first at once. The other looks only read the socket's state."""
 _NO_BODY: Final = frozenset((204, 304))
 
 # How the end of the response's body is marked.
@@ -45,6 +48,7 @@ class HTTPCall:
         "_left",
         "_limit",
         "_on_disconnect",
+        "_probes",
         "_query",
         "_received",
         "_task",
@@ -54,6 +58,7 @@ class HTTPCall:
         "disconnected",
         "ended",
         "extra_headers",
+        "half_closed",
         "head",
         "headers",
         "keep_alive",
@@ -74,6 +79,8 @@ class HTTPCall:
         self.complete = False
         """Whether the whole request has been received."""
         self.disconnected = False
+        self.half_closed = False
+        self._probes = 0
         self.started = False
         self.ended = False
         self.bytes_sent = 0
@@ -170,6 +177,13 @@ class HTTPCall:
         """
         return self._expects
 
+    def probe(self) -> None:
+        """Sends something to a client that may be gone. HTTP allows it before an answer; a stream does it itself."""
+        if not self.started and self.head.version == "1.1":
+            if self._probes % PROBES_PER_CONTINUE == 0:
+                self._connection.write(CONTINUE)
+            self._probes += 1
+
     def _wake(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
@@ -227,7 +241,7 @@ class HTTPCall:
         self._connection.resume_reading()
         if self._expects:
             self._expects = False
-            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._connection.write(CONTINUE)
 
     async def _more(self) -> None:
         if self.disconnected:

@@ -5,6 +5,9 @@ the one that is being answered. Usually they are the same.
 
 - **Order.** A request that comes before the previous one is answered must wait: parsed in ``_queue`` if it came in the same read,
   else as bytes in ``_held``. Reading never stops for that, so a disconnect is noticed at once.
+- **Half-closed connections.** A client may close its sending half after a request and wait for the answer. A client that is gone
+  looks the same until something is sent to it, so the connection sends ``100 Continue`` before an answer, and the pieces of a
+  stream do it after that. The system then reports the reset.
 - **Deadlines.** There is one, ``deadline``; the server checks it a few times a second. It covers the wait for a request, a slow
   head, the rest of a body that no endpoint reads, a client that does not read, and a close that the client does not answer. While
   an endpoint works there is none: endpoints have their own limits.
@@ -52,6 +55,8 @@ PIPELINED_BYTES: Final = 65_536
 """Unparsed bytes that may wait for their turn."""
 FLUSH_BYTES: Final = 65_536
 """Bytes that may wait for the end of a turn of the event loop. Above this the transport's own limits apply."""
+PROBE_SECONDS: Final = 0.5
+"""Seconds between two looks whether a client that sends no more still reads. Most answers begin earlier."""
 NEVER: Final = inf
 _RESET: Final = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which a close resets the connection."""
@@ -64,6 +69,7 @@ class HTTPProtocol(ClientConnection):
         "_discarded",
         "_discarding",
         "_error",
+        "_half_closed",
         "_head_timed",
         "_held",
         "_held_bytes",
@@ -89,6 +95,7 @@ class HTTPProtocol(ClientConnection):
         self._queue: list[HTTPCall] = []
         self._held: list[bytes] = []
         self._held_bytes = 0
+        self._half_closed = False
         self._error: ProtocolError | None = None
         self._head_timed = True
         self._reading = True
@@ -136,16 +143,22 @@ class HTTPProtocol(ClientConnection):
         else:
             self._feed(data)
 
-    def eof_received(self) -> None:
-        """The client sends no more, which is the first sign of a disconnect. The transport closes."""
+    def eof_received(self) -> bool:
+        """The client sends no more. If a whole request waits for its answer, the connection stays open for it."""
+        if self._call is not None and self._receiving is None and self._transport.get_extra_info("sslcontext") is None:
+            self._half_closed = self._call.half_closed = True
+            if not self.paused:
+                self.deadline = self.server.loop.time() + PROBE_SECONDS
+            return True
         if self._call is None and self._receiving is None and not self._parser.idle and not self._discarding:
             self._refuse(cut_off())
+        return False
 
     def resume_writing(self) -> None:
         self.paused = False
         self._wake_writers()
         if self._call is not None and not self.closing:
-            self.deadline = NEVER
+            self.deadline = self.server.loop.time() + PROBE_SECONDS if self._half_closed else NEVER
         else:
             self.deadline = self.server.loop.time() + self._limit_seconds()
 
@@ -296,8 +309,9 @@ class HTTPProtocol(ClientConnection):
         self._call = call
         if self.server.stopping and not self._queue:
             call.keep_alive = False
+        call.half_closed = self._half_closed
         if not self.paused:
-            self.deadline = NEVER
+            self.deadline = self.server.loop.time() + PROBE_SECONDS if self._half_closed else NEVER
         self.server.answer(call)
 
     def _next(self) -> None:
@@ -311,7 +325,7 @@ class HTTPProtocol(ClientConnection):
             self._feed(data)
         elif self._error is not None:
             self._refuse(self._error)
-        elif self.server.stopping:
+        elif self.server.stopping or self._half_closed:
             self._close()
 
     def _wait_for_request(self) -> None:
@@ -338,12 +352,23 @@ class HTTPProtocol(ClientConnection):
 
     def expire(self) -> None:
         """Called when the deadline has passed and another turn of the event loop did not change that."""
-        if self.closing or self.paused or self._receiving is not None:
+        if self._half_closed and self._call is not None and not self.closing and not self.paused:
+            self._probe(self._call)
+        elif self.closing or self.paused or self._receiving is not None:
             self.abort()
         elif self._parser.idle:
             self.abort()  # nothing is in transit in either direction
         elif self._call is None:
             self._refuse(shutting_down() if self.server.stopping else headers_too_slow(self.head_seconds))
+
+    def _probe(self, call: HTTPCall) -> None:
+        """Finds out whether a client that sends no more still reads."""
+        opened = self._transport.get_extra_info("socket")
+        if opened is not None and opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.abort()
+            return
+        self.deadline = self.server.loop.time() + PROBE_SECONDS
+        call.probe()
 
     def shut_down(self) -> None:
         """Accepts no more requests on this connection, because the server stops."""
@@ -373,7 +398,7 @@ class HTTPProtocol(ClientConnection):
             return
         self.flush()
         self.closing = self._discarding = True
-        if self._transport.can_write_eof():
+        if self._transport.can_write_eof() and not self._half_closed:
             self._transport.write_eof()
         else:
             self._transport.close()
