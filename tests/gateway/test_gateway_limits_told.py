@@ -64,10 +64,10 @@ def keyed(upstream: HostileUpstream, **limits: Any) -> dict[str, Any]:
 
 
 def test_the_limits_of_the_key_are_told_in_the_dialect_of_the_client(upstream: HostileUpstream) -> None:
-    upstream.scripts["counted"] = streamed(sse(text_chunk("Hello"), END, usage(10, 5), DONE), **TOLD)
+    upstream.scripts["limited"] = streamed(sse(text_chunk("Hello"), END, usage(10, 5), DONE), **TOLD)
     with running(keyed(upstream, requests_per_minute=3, tokens_per_minute=100_000)) as gateway:
         given = [
-            gateway.ask(path_of(client, ""), body_of(client, "openai_chat/counted"), {"x-api-key": KEY})
+            gateway.ask(path_of(client, ""), body_of(client, "openai_chat/limited"), {"x-api-key": KEY})
             for client in ("openai_chat", "openai_responses", "anthropic", "openai_chat")
         ]
     assert [answer.status for answer in given] == [200, 200, 200, 429]
@@ -89,9 +89,9 @@ def test_the_limits_of_the_key_are_told_in_the_dialect_of_the_client(upstream: H
 
 
 def test_a_key_without_limits_is_told_none(upstream: HostileUpstream) -> None:
-    upstream.scripts["counted"] = streamed(sse(text_chunk("Hello"), END, DONE), **TOLD)
+    upstream.scripts["limited"] = streamed(sse(text_chunk("Hello"), END, DONE), **TOLD)
     with running(keyed(upstream, tokens_per_minute=9)) as gateway:
-        headers = gateway.ask(path_of("ollama", ""), body_of("ollama", "openai_chat/counted"), {"x-api-key": KEY}).headers
+        headers = gateway.ask(path_of("ollama", ""), body_of("ollama", "openai_chat/limited"), {"x-api-key": KEY}).headers
         assert {name.rpartition("-")[2] for name in told(headers)} == {"tokens"}
     with running(keyed(upstream)) as gateway:
-        assert not told(gateway.ask(path_of("ollama", ""), body_of("ollama", "openai_chat/counted"), {"x-api-key": KEY}).headers)
+        assert not told(gateway.ask(path_of("ollama", ""), body_of("ollama", "openai_chat/limited"), {"x-api-key": KEY}).headers)

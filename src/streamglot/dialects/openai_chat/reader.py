@@ -49,7 +49,8 @@ class ChatReader(ChoicesReader):
         self._details: dict[int, ReasoningDetails] = {}
         self._early: JsonObject = {}
         self._urls: set[str] = set()
-        self._text_seen = False
+        self._looked = False
+        """Whether a chunk with content was looked at a second time. After that, only chunks with nothing are."""
 
     def whole_at_once(self, body: bytes) -> bool:
         try:
@@ -132,8 +133,10 @@ class ChatReader(ChoicesReader):
             content = delta.content
         else:
             content = delta.content
-            if not self._text_seen or (not content and not delta.tool_calls):
-                self._text_seen = self._text_seen or bool(content)
+            if not self._looked:
+                self._looked = bool(content or delta.tool_calls)
+                self.suspect = True
+            elif not content and not delta.tool_calls:
                 self.suspect = True
         if content:
             if isinstance(content, str):
