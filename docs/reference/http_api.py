@@ -34,7 +34,13 @@ HEADERS = {
     "x-streamglot-dropped": (
         "response",
         "What the upstream cannot express, and was left out or converted: parameters, and state in the history that is not the "
-        "upstream's own (`messages.reasoning`).",
+        "upstream's own (`messages.reasoning`); `delta.NAME` for text of the upstream in a field that nobody knows, if it came before "
+        "the answer began.",
+    ),
+    "x-ratelimit-limit-requests": (
+        "response",
+        "The limit of the key; likewise `remaining` and `reset`, and `tokens`. `/v1/messages` has the names of its own vendor. Without "
+        "keys, the headers of the upstream about its limits, as they came.",
     ),
     "x-streamglot-policy": ("response", "What policies decided before the first byte."),
     "x-streamglot-cache": ("response", "`hit` or `miss`, on routes with `cache_seconds`."),
@@ -60,12 +66,23 @@ def http_api_page() -> str:
     paths: dict[str, dict[str, dict[str, Any]]] = description()["paths"]
     for path, methods in paths.items():
         lines += [f"| `{verb.upper()} {path}` | `{each['tags'][0]}` |" for verb, each in methods.items() if "tags" in each]
+    lines += [
+        "",
+        "Clients that are configured for Google's OpenAI endpoint use the same addresses under `/v1beta/openai/` instead of `/v1/`. A model may",
+        "be named `models/x`, as it is in the list for clients of Gemini. A request whose `messages`, `input` or `contents` is missing or empty",
+        "is refused with 400, unless that has a meaning: Ollama's empty request loads the model, and a response may continue a",
+        "`previous_response_id`, a `conversation` or a `prompt` without input.",
+        "",
+        "A chat client gets its usage in a last chunk with empty `choices` only if it set `stream_options.include_usage`. Fields that no client",
+        "asked for, such as llama.cpp's `timings`, stand in a chunk with a choice.",
+    ]
     lines += ["", "## Everything else", "", "| address | what it does | query |", "|---|---|---|"]
     for path, methods in sorted(paths.items()):
         for verb, each in methods.items():
             if "tags" not in each:
                 query = ", ".join(f"`{one['name']}`" for one in each.get("parameters", ()) if one["in"] == "query")
                 lines.append(f"| `{verb.upper()} {path}` | {cell(each['summary'])} | {query or '–'} |")
+    known = {*_names(), *(name for name in HEADERS if not name.startswith("x-streamglot-"))}
     lines += ["", "## Headers", "", "| header | in | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | {where} | {meaning} |" for name, (where, meaning) in HEADERS.items() if name in _names()]
     lines += [

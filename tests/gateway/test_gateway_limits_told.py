@@ -15,7 +15,7 @@ from gateway.scenarios import DONE, END, text_chunk, usage
 from gateway.upstream import HostileUpstream, sse, streamed, whole
 from streamglot.gateway.auth.authenticator import digest_of
 
-TOLD = {
+TOLD: dict[str, Any] = {
     "x_ratelimit_limit_requests": "60",
     "x_ratelimit_remaining_tokens": "149984",
     "x_ratelimit_reset_tokens": "6m0s",
@@ -49,7 +49,7 @@ def test_the_limits_of_the_upstream_reach_a_client_without_a_key(
 
 
 def test_only_headers_of_limits_are_passed_on(gateway: Running, upstream: HostileUpstream) -> None:
-    odd = {f"x_ratelimit_{number}": "1" for number in range(40)}
+    odd: dict[str, Any] = {f"x_ratelimit_{number}": "1" for number in range(40)}
     upstream.scripts["odd"] = streamed(
         sse(text_chunk("Hello"), END, DONE), x_ratelimit_long="x" * 999, x_other="1", set_cookie="a=b", **odd
     )

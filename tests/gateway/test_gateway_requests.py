@@ -64,7 +64,8 @@ def test_other_requests_need_a_conversation_too(gateway: Running, path: str) -> 
 def test_an_empty_conversation_that_has_a_meaning_is_sent(gateway: Running, upstream: HostileUpstream) -> None:
     loaded = {"model": "m", "created_at": "2026-01-01T00:00:00Z", "message": {"role": "assistant", "content": ""}}
     upstream.scripts["loads"] = whole({**loaded, "done_reason": "load", "done": True})
-    for body in ({}, {"messages": []}):
+    empty: list[dict[str, Any]] = [{}, {"messages": []}]
+    for body in empty:
         found = gateway.ask("/api/chat", {"model": "ollama/loads", "stream": False, **body})
         assert (found.status, found.json()["done_reason"]) == (200, "load")
     upstream.scripts["continues"] = whole({"id": "resp_2", "object": "response", "status": "completed", "output": []})
