@@ -84,7 +84,7 @@ def http_api_page() -> str:
                 lines.append(f"| `{verb.upper()} {path}` | {cell(each['summary'])} | {query or '–'} |")
     known = {*_names(), *(name for name in HEADERS if not name.startswith("x-streamglot-"))}
     lines += ["", "## Headers", "", "| header | in | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {where} | {meaning} |" for name, (where, meaning) in HEADERS.items() if name in _names()]
+    lines += [f"| `{name}` | {where} | {meaning} |" for name, (where, meaning) in HEADERS.items() if name in known]
     lines += [
         "",
         'Clients that cannot set headers put the same options into their body, in every dialect: `"streamglot": {"output": "strict"}`, with',
