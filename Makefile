@@ -115,8 +115,9 @@ bench-page: $(READY) browser ## weight of the page, long tasks and frames at 500
 screenshots: $(READY) browser ## the pictures of the page in docs/pictures
 	cd tests && ../$(BIN)/python -m web.screenshots
 
-bench-store: $(READY) ## finished turns a second in the store
+bench-store: $(READY) ## finished turns a second in the store; what a request costs with up to a million turns (BENCH_TURNS=, BENCH_DATABASE=)
 	$(BIN)/python -m bench.store
+	$(BIN)/python -m bench.stored
 
 bench-batch: $(READY) ## items a second of durable batches, their memory, and live requests beside them (BENCH_ITEMS=, BENCH_MEMORY=)
 	$(BIN)/python -m bench.batch

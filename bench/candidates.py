@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -56,7 +57,7 @@ http {{
 
 def gateway_config(upstream_port: int, store: str = "none") -> str:
     """Nothing is stored except in the named store, so that figures from before the store existed can be compared."""
-    path = BUILD / f"bench-{'off' if store == 'none' else 'on'}.toml"
+    path = BUILD / f"bench-{'off' if store == 'none' else f'on-{zlib.crc32(store.encode()):x}'}.toml"
     path.write_text(
         f'[server]\ndiscover = false\n[store]\nurl = "{store}"\ncontent = true\n'
         f'[upstreams.mock]\ndialect = "openai_chat"\nbase_url = "http://127.0.0.1:{upstream_port}/v1"\n'

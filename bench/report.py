@@ -16,6 +16,7 @@ Figures = dict[str, float]
 PAGE = ROOT / "docs" / "benchmarks.md"
 PACKAGES = ("streamglot", "httptools", "uvloop", "aiohttp", "msgspec")
 STREAMS = 1000
+STORE_TITLE = "## With the store on"
 
 CHAT = "streamglot, chat client"
 ANTHROPIC = "streamglot, anthropic client"
@@ -82,9 +83,38 @@ def write(results: dict[str, Figures], started: Figures, seconds: float, each: f
     verdicts = targets(results, started)
     lines += [f"| {target} | {measured} | {holds} |" for target, measured, holds in verdicts]
     text = "\n".join(lines) + "\n"
-    PAGE.write_text(text)
+    PAGE.write_text(text + _store_section())
     print(text)
     print(f"written to {PAGE}")
+
+
+def write_store(compared: list[str], costs: list[str], requests: int, rounds: int) -> None:
+    """Writes the section about the store. The rest of the page stays as it is."""
+    lines = [
+        STORE_TITLE,
+        "",
+        "Written by `python -m bench.stored` (`make bench-store`), on the machine of that run. The figures above are those of a",
+        "gateway without a store. By default it stores every turn in SQLite. One gateway after the other, with a store that is empty:",
+        "",
+        *compared,
+        "What a request that does not stream costs with a store that was filled before. The conversations that requests continue were",
+        "stored by a process that has ended, so each of them is searched in the database, except those of `history`, which this process",
+        "has in memory. `restart` repeats a conversation, `edited` repeats it with a changed answer, `named` also names its session,",
+        "`response id` continues a response of the Responses API. CPU is that of the gateway, and of PostgreSQL, until everything is",
+        f"written. Medians of {rounds} rounds of {requests} requests, one at a time. The last two columns are the last size divided by the first.",
+        "",
+        *machine(),
+        "",
+        *costs,
+    ]
+    page = PAGE.read_text().partition(f"\n{STORE_TITLE}")[0].rstrip("\n")
+    PAGE.write_text(f"{page}\n\n" + "\n".join(lines).rstrip("\n") + "\n")
+
+
+def _store_section() -> str:
+    """The section about the store as it is on the page."""
+    _, title, section = PAGE.read_text().partition(f"\n{STORE_TITLE}")
+    return title + section
 
 
 def derive(results: dict[str, Figures]) -> None:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from gateway.process import Served, serving, stored_turns
@@ -231,3 +232,46 @@ def test_an_unreachable_valkey_is_reported(answering: HostileUpstream, tmp_path:
 
     with nobody() as valkey:
         at_once(lambda: drive(valkey))
+
+
+def test_a_conversation_that_is_not_found_in_time_is_answered(
+    answering: HostileUpstream, postgres: Postgres, tmp_path: Path
+) -> None:
+    """A client that sends its whole history gets the same answer. Only the link to the earlier turns is missing, which the log and the
+    metrics say."""
+    url = asyncio.run(postgres.database())
+    first = [{"role": "user", "content": "once"}]
+    history = [*first, {"role": "assistant", "content": words("once")}, {"role": "user", "content": "and then?"}]
+
+    async def ask(served: Served, messages: list[dict[str, str]]) -> dict[str, str]:
+        line = await Line.to(served.port)
+        answer = await line.ask(CHAT, {"model": "up/answering", "messages": messages, "stream": True})
+        assert (line.status, answer.count(b'"content":') >= WORDS, answer.endswith(b"data: [DONE]\n\n")) == (200, True, True)
+        return {name: line.headers[f"x-streamglot-{name}"] for name in ("session", "turn")}
+
+    async def drive() -> None:
+        with serving(tmp_path, answering.url, url) as served:
+            before = await ask(served, first)
+            await asyncio.to_thread(settle, served)
+        with serving(tmp_path, answering.url, url) as served:  # it has nothing in memory
+            assert (await ask(served, history))["session"] == before["session"]
+            await asyncio.to_thread(settle, served)
+        with serving(tmp_path, answering.url, url) as served:
+            connection = await asyncpg.connect(url)
+            transaction = connection.transaction()
+            await transaction.start()
+            await connection.execute("LOCK TABLE endings IN ACCESS EXCLUSIVE MODE")
+            missed = await ask(served, history)
+            warning = await asyncio.to_thread(served.log_line, "store_missed")
+            await transaction.rollback()
+            await connection.close()
+            assert missed["session"] != before["session"]
+            assert warning["missed"] == 1
+            assert "went on without its stored conversation" in warning["message"]
+            assert await asyncio.to_thread(served.metric, "streamglot_store_missed_total") == 1
+            await asyncio.to_thread(settle, served)
+        assert answering.seen[-1].body["messages"] == history
+        turns = {turn.id: turn for found in (await stored_turns(url)).values() for turn in found}
+        assert turns[missed["turn"]].ending == "end"
+
+    at_once(drive)

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import text
 
-from store.turns import answer, ask, asynchronous, take, user
+from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.errors import RequestError
-from streamglot.store import Store, StoreSettings, prune_turns, schema
+from streamglot.store import Finished, Store, StoreSettings, prune_turns
 
 
 @pytest.mark.usefixtures("no_periodic_steps")
@@ -41,21 +41,19 @@ async def test_turns_that_count_for_a_budget_are_not_pruned(url: str) -> None:
     await store.keys.add("free")
     await store.keys.add("gone", budget_tokens=1)
     await store.keys.revoke("gone")
-    turns = schema.turns
     for caller in ("free", "gone", "daily", "ever"):
-        await take(store, ask(user(caller)), answer("x"), caller=caller)
+        turn = await begin(store, ask(user(caller)), caller, at=time.time() - (100_000 if caller == "daily" else 90_000))
+        turn.finish(Finished(ending="end", response=answer("x")))
     await store.writer.flush()
-    await store.database.execute(update(turns).where(turns.c.caller == "daily").values(started=time.time() - 100_000))
-    await store.database.execute(update(turns).where(turns.c.caller != "daily").values(started=time.time() - 90_000))
     assert (await prune_turns(store.database, older_than=1000)).turns == 4  # outside the period, or without cost
     for caller in ("daily", "ever"):
         await take(store, ask(user(caller)), answer("x"), caller=caller, cost=2.0)
     await store.writer.flush()
     with pytest.raises(RequestError, match=r"nothing was removed.*'daily', 'ever'.*--forget-spending"):
         await prune_turns(store.database, older_than=-60)
-    oldest = await take(store, ask(user("free")), answer("x"), caller="free")
+    oldest = await begin(store, ask(user("free")), "free", at=1.0)
+    oldest.finish(Finished(ending="end", response=answer("x")))
     await store.writer.flush()
-    await store.database.execute(update(turns).where(turns.c.id == oldest.id).values(started=1.0))
     with pytest.raises(RequestError, match=r"1 turns were removed, then pruning stopped.*'daily'"):
         await prune_turns(store.database, max_bytes=0)
     assert [over.key.name for over in await store.keys.budget_exceeded()] == ["ever"]

@@ -20,7 +20,6 @@ from streamglot.store import database as database_module
 from streamglot.store import rows as rows_module
 from streamglot.store.migrations import HEAD
 from streamglot.store.rows import rows_of
-from streamglot.store.search import matches
 from streamglot.store.tokenizer import wording
 from waiting import WAIT_SECONDS
 
@@ -118,8 +117,7 @@ async def test_existing_texts_become_words(url: str) -> None:
     await database.execute(text("DELETE FROM texts WHERE turn_id = 'turn_3'"))
 
     async def found(words: str) -> list[str]:
-        await store.queries.indexing.catch_up()
-        return [row.turn_id for row in await database.fetch(matches(words, database.is_sqlite))]
+        return [turn async for page in store.queries.search.pages(Filter(search=words, limit=1_000), "") for turn in page]
 
     for words, turn in (("STRASSE cafe", 1), ("3.14", 1), ("猫和狗", 2), ("x" * 3000, 4), ("हिन्दी", 605)):
         assert await found(words) == [f"turn_{turn}"], words[:20]

@@ -12,12 +12,12 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, and_, delete, or_, select, update
+from sqlalchemy import Connection, and_, delete, select, update
 
 from . import schema
 from .database import Database, Watch
 from .processes import Process, is_alive
-from .sql_types import DatabaseRow, Query, SqlRow
+from .sql_types import DatabaseRow, Query, SqlRow, at_most
 
 KEEP_SECONDS: Final = 60.0
 """Seconds that an expired row stays. A late decision then learns what became of the question."""
@@ -163,14 +163,11 @@ class StoredApprovals:
     async def expire(self) -> None:
         """Deletes the rows that have expired, and the open questions of dead processes."""
         table, processes = schema.approvals, schema.processes
-        old = table.c.expires <= time.time() - KEEP_SECONDS
-        gone = and_(
-            ~table.c.suspended,
-            table.c.decision.is_(None),
-            table.c.process.in_(select(processes.c.id).where(processes.c.recovered.is_not(None))),
-        )
-        if await self._database.fetch(select(table.c.id).where(or_(old, gone)).limit(1)):
-            await self._database.execute(delete(table).where(or_(old, gone)))
+        old = (table.c.suspended.in_((False, True)), table.c.expires <= time.time() - KEEP_SECONDS)
+        dead = select(processes.c.recovered).where(processes.c.id == table.c.process).scalar_subquery().is_not(None)
+        for those in (old, (~table.c.suspended, table.c.decision.is_(None), dead)):
+            if await self._database.fetch(at_most(select(table.c.id).where(*those), 1)):
+                await self._database.execute(delete(table).where(*those))
 
     def _row(self, one: OpenedApproval, suspended: bool) -> SqlRow:
         fields = {"id": one.id, "process": self._process.id, "caller": one.caller, "expires": one.expires, "body": one.body}

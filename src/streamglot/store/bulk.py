@@ -12,6 +12,7 @@ from sqlalchemy import ARRAY, ColumnElement, Connection, CursorResult, Table, bi
 from . import asyncpg_statements
 from .database import Database
 from .engines import searchable
+from .schema import TOTAL
 from .sql_types import SqlColumns, SqlValue, SqlValues
 
 ROWS_PER_STATEMENT: Final = 1_000
@@ -35,7 +36,8 @@ class BulkStatement:
         columns of new rows to the condition for inserting them, on PostgreSQL. SQLite has one writer, so that its caller can
         check the condition before."""
         inserts = names is None
-        given = [column.name for column in table.columns if column.autoincrement is not True] if names is None else list(names)
+        filled = [column.name for column in table.columns if column.autoincrement is not True and column.info != TOTAL]
+        given = filled if names is None else list(names)
         self._database = database
         self._arrays = inserts and not database.is_sqlite
         if self._arrays:

@@ -7,7 +7,7 @@ from collections.abc import Container, Hashable, Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import astuple
-from sqlalchemy import Connection, bindparam, case, delete, func, select
+from sqlalchemy import ARRAY, Connection, Text, any_, bindparam, case, delete, func, select
 
 from . import schema
 from .bulk import BulkStatement
@@ -15,6 +15,7 @@ from .contents import Cut, cut, piece_row
 from .database import Database, StoreUnavailable
 from .processes import Process
 from .rows import Row, Rows
+from .turn_rows import EndingRow, TurnRow
 
 KNOWN_ROWS: Final = 20_000
 """Messages, requests with their pieces, nodes and sessions that this process knows to be in the database. Without it each turn would resend its history."""
@@ -48,6 +49,12 @@ class Commit:
         )
         chunks = schema.chunks.c
         trim = delete(schema.chunks).where(chunks.stream_id == bindparam("stream_id"), chunks.last <= bindparam("last"))
+        self._locks: list[BulkStatement] = []
+        if not database.is_sqlite:  # it has one writer at a time
+            for column in (schema.sessions.c.id, schema.keys.c.name):
+                wanted = column == any_(bindparam("names", type_=ARRAY(Text)))
+                lock = select(column).where(wanted).order_by(column).with_for_update(key_share=True)
+                self._locks.append(BulkStatement(database, lock, column.table, ("names",)))
         self._statements: dict[str, BulkStatement] = {
             "endings": BulkStatement(database, ended_once, schema.endings),
             "steps": BulkStatement(database, latest_step, schema.steps),
@@ -101,6 +108,7 @@ class Commit:
         nodes = [rows.nodes[mark] for mark in sorted(rows.nodes) if mark not in self._known]
         sessions = [rows.sessions[id] for id in sorted(rows.sessions) if id not in self._known]
         self._add(connection, "sessions", sessions)
+        self._lock_totals(connection, rows)
         self._add(connection, "contents", _by_hash(contents))
         self._add(connection, "pieces", _pieces({**messages, **requests}))
         self._add(connection, "messages", _by_hash({mark: found.body for mark, found in messages.items()}))
@@ -115,6 +123,18 @@ class Commit:
         self._add(connection, "chunks", rows.chunks)
         self._add(connection, "trims", [{"stream_id": of, "last": up_to} for of, up_to in rows.trims.items()])
         return [*(row["id"] for row in sessions), *(row["hash"] for row in nodes), *messages, *requests, *of_requests]
+
+    def _lock_totals(self, connection: Connection, rows: Rows) -> None:
+        """Locks the rows that triggers add to, in their order. Otherwise two processes that write turns of the same sessions or keys
+        could wait for each other. One row needs no order."""
+        if not self._locks:
+            return
+        turns: list[TurnRow | EndingRow] = [*rows.turns.values(), *rows.endings.values()]
+        for statement, names in zip(
+            self._locks, ({turn.session_id for turn in turns}, {turn.caller for turn in turns}), strict=True
+        ):
+            if len(names) > 1:
+                statement.rows(connection, names=sorted(names))
 
     def _add(self, connection: Connection, name: str, rows: Iterable[Row]) -> None:
         self._statements[name].execute(connection, rows)

@@ -39,6 +39,17 @@ ANSWER_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 1.0
 """Seconds. A PostgreSQL connection that was idle for longer is tested before its next use. A test takes three round trips, as
 many as a transaction. A server that stops closes its connections, which is known without a test."""
+PLANNING: Final = "SELECT " + ", ".join(
+    f"set_config('{name}', '{value}', false)"
+    for name, value in {
+        **dict.fromkeys(("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"), "off"),
+        **dict.fromkeys(("random_page_cost", "seq_page_cost"), "0.01"),
+    }.items()
+)
+"""Makes PostgreSQL plan the queries of a connection by the indexes, which are made for them, and not by statistics, which are missing or
+old while a table grows. It looks up what it joins instead of reading whole tables. Pages cost little, so that it reads rows in the order
+of an index instead of collecting and sorting them. What no index can do it does as before; that seems expensive then, and must not be
+compiled for it (``jit``)."""
 READERS: Final = 6
 """Read connections per process."""
 WRITER_CACHE_KB: Final = 4_000
@@ -208,6 +219,7 @@ class PostgresEngine:
         self._reading = self._engine(
             place, READERS, isolation_level="AUTOCOMMIT"
         )  # a query sees one moment without a transaction
+        event.listen(self._reading.sync_engine, "connect", self._plan_by_indexes)
         self.dialect = self._writing.dialect
 
     def _engine(self, place: URL, connections: int, **more: object) -> AsyncEngine:
@@ -224,6 +236,11 @@ class PostgresEngine:
         event.listen(engine.sync_engine, "checkout", self._test)
         event.listen(engine.sync_engine, "checkin", _note_use)
         return engine
+
+    def _plan_by_indexes(self, connection: DBAPIConnection, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(PLANNING)
+        cursor.close()
 
     def _test(self, connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: object) -> None:
         """Replaces all connections of the pool if this one is lost."""

@@ -7,11 +7,12 @@ import hashlib
 import math
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
-from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, insert, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, cast, func, insert, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ..callers import MAX_LIMIT, fault_of_key_name
@@ -19,10 +20,15 @@ from ..errors import RequestError, excerpt
 from . import schema
 from .database import Database, Watch
 from .key_marker import KeyMarker
-from .sql_types import DatabaseRow, Query, SqlValue
+from .sql_types import DatabaseRow, Query, SqlRow, SqlValue
+from .turn import TURN, first_id
 
 PREFIX: Final = "sg-"
 SHOWN_CHARS: Final = 8
+TOTAL: Final = 0
+MINUTE: Final = 60
+DAY: Final = 86_400
+"""The periods of ``spending``, in seconds."""
 
 
 class StoredKey(Struct, kw_only=True):
@@ -88,12 +94,23 @@ class StoredKeys:
         row = {**msgspec.structs.asdict(key), "models": _text(key.models)}
         row["tools"] = None if key.tools is None else _text(key.tools)
         try:
-            await self._database.execute(insert(schema.keys), row)
+            await self._database.write(lambda connection: self._add(connection, row), alone=True)
         except IntegrityError:
             raise RequestError(f"a key named {name!r} exists or existed; choose another name") from None
         self._watch.forget()
         self._marker.set()
         return key, secret
+
+    def _add(self, connection: Connection, row: SqlRow) -> None:
+        """Adds the key, and what earlier turns of its caller used. From then on a trigger adds to it; other writers are excluded, so
+        that no turn is left out."""
+        connection.execute(insert(schema.keys), row)
+        turns, endings, spending = schema.turns, schema.endings, schema.spending
+        for size in (TOTAL, MINUTE, DAY):
+            at = period_of(turns.c.started, size)
+            used = select(turns.c.caller, literal(size), at, *_SUMS).join(endings, endings.c.turn_id == turns.c.id)
+            used = used.where(turns.c.caller == row["name"]).group_by(turns.c.caller, at)
+            connection.execute(insert(spending).from_select(list(spending.c), used))
 
     async def all(self, *, revoked: bool = False) -> list[StoredKey]:
         """All valid keys, and with ``revoked`` also those that were revoked."""
@@ -127,27 +144,49 @@ class StoredKeys:
 
     async def spent(self, key: StoredKey, now: float | None = None) -> Spent:
         """The used part of the key's budget."""
-        row = (await self._database.fetch(_used(*_SUMS, now=now).where(schema.keys.c.id == key.id)))[0]
-        return _spent(row)
+        return (await self._spent_by([key], now or time.time()))[key.name]
 
     async def charged(self, which: ColumnElement[bool]) -> list[str]:
         """The names of the valid keys whose budgets these turns count for."""
         keys = schema.keys
-        counts = or_(and_(keys.c.budget_cost.is_not(None), _COST > 0), and_(keys.c.budget_tokens.is_not(None), _TOKENS > 0))
-        question = _used(keys.c.name, now=None).where(keys.c.revoked.is_(None), counts, which).distinct()
+        counts = or_(and_(keys.c.budget_cost.is_not(None), COST > 0), and_(keys.c.budget_tokens.is_not(None), TOKENS > 0))
+        question = _used(keys.c.name).where(keys.c.revoked.is_(None), counts, which).distinct()
         return [row.name for row in await self._database.fetch(question.order_by(keys.c.name))]
 
     async def balances(self, now: float | None = None) -> list[tuple[StoredKey, Spent]]:
         """The valid keys that have a budget, with what was used of it."""
-        keys = schema.keys
-        budgeted = or_(keys.c.budget_cost.is_not(None), keys.c.budget_tokens.is_not(None))
-        question = (
-            _used(*keys.c, *_SUMS, now=now, all_keys=True)
-            .where(keys.c.revoked.is_(None), budgeted)
-            .group_by(*keys.c)
-            .order_by(keys.c.created)
-        )
-        return [(_key(row), _spent(row)) for row in await self._database.fetch(question)]
+        keys = [key for key in await self.all() if key.budget_cost is not None or key.budget_tokens is not None]
+        used: dict[str, Spent] = {}
+        for seconds in {key.budget_seconds for key in keys}:
+            used |= await self._spent_by([key for key in keys if key.budget_seconds == seconds], now or time.time())
+        return [(key, used[key.name]) for key in keys]
+
+    async def _spent_by(self, keys: Sequence[StoredKey], now: float) -> dict[str, Spent]:
+        """What these keys used of their budgets, which have the same period. It adds up whole days, the minutes before the first of
+        them, and the turns before the first whole minute."""
+        names, seconds, spending = [key.name for key in keys], keys[0].budget_seconds, schema.spending
+        if seconds is None:
+            parts = [_sums(spending.c.caller.in_(names), spending.c.size == TOTAL, spending.c.at == 0)]
+        else:
+            begin = max(0.0, now - seconds)
+            minute, day = _next(begin, MINUTE), _next(begin, DAY)
+            parts = [
+                _sums(spending.c.caller.in_(names), spending.c.size == DAY, spending.c.at >= day),
+                _sums(spending.c.caller.in_(names), spending.c.size == MINUTE, spending.c.at >= minute, spending.c.at < day),
+                _turns_between(begin, minute, schema.turns.c.caller, *_SUMS)
+                .where(schema.turns.c.caller.in_(names))
+                .group_by(schema.turns.c.caller),
+            ]
+        found = {name: Spent(turns=0, tokens=0, cost=0.0) for name in names}
+        for part in parts:
+            for row in await self._database.fetch(part):
+                spent = found[row.caller]
+                spent.turns, spent.tokens, spent.cost = (
+                    spent.turns + row.turns,
+                    spent.tokens + int(row.tokens),
+                    spent.cost + row.cost,
+                )
+        return found
 
     async def budget_exceeded(self, now: float | None = None) -> list[BudgetExceeded]:
         """The valid keys that have used up their budget."""
@@ -160,44 +199,94 @@ class StoredKeys:
 
     async def _renews(self, key: StoredKey, spent: Spent, now: float | None) -> float | None:
         """When enough of the oldest turns leave the period for the use to fall below the budget."""
-        at = now or time.time()
-        for amount, used, limit in ((_COST, spent.cost, key.budget_cost), (_TOKENS, spent.tokens, key.budget_tokens)):
+        now = at = now or time.time()
+        if key.budget_seconds is None:
+            return None
+        for name, used, limit in (("cost", spent.cost, key.budget_cost), ("tokens", spent.tokens, key.budget_tokens)):
             if limit is None or used < limit:
                 continue
-            turns = schema.turns
-            gone = func.sum(amount).over(order_by=(turns.c.started, turns.c.id)).label("gone")
-            each = _used(turns.c.started, gone, now=now).where(schema.keys.c.id == key.id).subquery()
-            rows = await self._database.fetch(select(func.min(each.c.started)).where(used - each.c.gone < limit))
-            if key.budget_seconds is None or rows[0][0] is None:
+            last = await self._last_counted(key, name, used - limit, max(0.0, now - key.budget_seconds))
+            if last is None:
                 return None
-            at = max(at, rows[0][0] + key.budget_seconds)
+            at = max(at, last + key.budget_seconds)
         return at
 
+    async def _last_counted(self, key: StoredKey, name: str, excess: float, begin: float) -> float | None:
+        """The start of the turn with which the sum of the oldest turns from ``begin`` on becomes larger than ``excess``. It is searched
+        in the turns before the first whole minute, then minute by minute, then day by day, and then within that day and minute."""
+        minute, day = _next(begin, MINUTE), _next(begin, DAY)
+        periods: list[tuple[int, float, float]] = [(0, begin, minute), (MINUTE, minute, day), (DAY, day, math.inf)]
+        while periods:
+            size, first, end = periods.pop(0)
+            for row in await self._database.fetch(_amounts(key.name, name, size, first, end)):
+                excess -= row.amount
+                if excess < 0:
+                    if not size:
+                        return float(row.start)
+                    excess += row.amount
+                    periods = [(0 if size == MINUTE else MINUTE, row.start, row.start + size)]  # it is within this period
+                    break
+        return None
 
-_TOKENS: Final = func.coalesce(cast(schema.endings.c.input_tokens, BigInteger), 0) + func.coalesce(
+
+TOKENS: Final = func.coalesce(cast(schema.endings.c.input_tokens, BigInteger), 0) + func.coalesce(
     schema.endings.c.output_tokens, 0
 )
 """The sum is a BigInteger, because two values of the column may exceed its type."""
-_COST: Final = func.coalesce(schema.endings.c.cost, 0.0)
+COST: Final = func.coalesce(schema.endings.c.cost, 0.0)
 _SUMS: Final = (
     func.count(schema.endings.c.turn_id).label("turns"),
-    func.coalesce(func.sum(_TOKENS), 0).label("tokens"),
-    func.coalesce(func.sum(_COST), 0.0).label("cost"),
+    func.coalesce(func.sum(TOKENS), 0).label("tokens"),
+    func.coalesce(func.sum(COST), 0.0).label("cost"),
 )
 
 
-def _used(*columns: ColumnElement[SqlValue], now: float | None, all_keys: bool = False) -> Query:
-    """Selects these columns of the turns that count for the budget of their key. ``all_keys`` includes keys without such
-    turns."""
+def _used(*columns: ColumnElement[SqlValue]) -> Query:
+    """Selects these columns of the turns that count for the budget of their key."""
     keys, turns, endings = schema.keys, schema.turns, schema.endings
-    at = now or time.time()
+    at = time.time()
     counted = and_(turns.c.caller == keys.c.name, turns.c.started >= at - func.coalesce(keys.c.budget_seconds, at))
-    return (
-        select(*columns)
-        .select_from(keys)
-        .join(turns, counted, isouter=all_keys)
-        .join(endings, endings.c.turn_id == turns.c.id, isouter=all_keys)
+    return select(*columns).select_from(keys).join(turns, counted).join(endings, endings.c.turn_id == turns.c.id)
+
+
+def _sums(*conditions: ColumnElement[bool]) -> Query:
+    spending = schema.spending
+    sums = (func.sum(spending.c[name]).label(name) for name in ("turns", "tokens", "cost"))
+    return select(spending.c.caller, *sums).where(*conditions).group_by(spending.c.caller)
+
+
+def _turns_between(begin: float, end: float, *columns: ColumnElement[SqlValue]) -> Query:
+    """These columns of the turns that started in this time and have ended."""
+    turns, endings = schema.turns, schema.endings
+    question = select(*columns).join_from(turns, endings, endings.c.turn_id == turns.c.id)
+    return question.where(turns.c.id >= first_id(TURN, begin), turns.c.id < first_id(TURN, end))
+
+
+def _amounts(caller: str, name: str, size: int, first: float, end: float) -> Query:
+    """When the turns of a caller started and what each used, or the same of periods of this size; the oldest first."""
+    turns, spending = schema.turns, schema.spending
+    if not size:
+        amount = {"cost": COST, "tokens": TOKENS}[name].label("amount")
+        return (
+            _turns_between(first, end, turns.c.started.label("start"), amount)
+            .where(turns.c.caller == caller)
+            .order_by(turns.c.id)
+        )
+    question = select(spending.c.at.label("start"), spending.c[name].label("amount")).where(
+        spending.c.caller == caller, spending.c.size == size
     )
+    question = question.where(spending.c.at >= first)
+    return (question if end == math.inf else question.where(spending.c.at < end)).order_by(spending.c.at)
+
+
+def period_of(started: ColumnElement[float], size: int) -> ColumnElement[int]:
+    """The beginning of the period of ``spending`` in which a turn started."""
+    return (cast(func.floor(started / size), BigInteger) * size if size else cast(literal(0), BigInteger)).label("at")
+
+
+def _next(at: float, size: int) -> int:
+    """The first beginning of a period of this size from this time on."""
+    return math.ceil(at / size) * size
 
 
 def _check_limits(key: StoredKey) -> None:
@@ -220,10 +309,6 @@ def _check_limits(key: StoredKey) -> None:
         )
     if key.budget_cost is None and key.budget_tokens is None:
         raise RequestError("a budget period was given without a budget: set what the key may cost, or how many tokens it may use")
-
-
-def _spent(row: DatabaseRow) -> Spent:
-    return Spent(turns=row.turns, tokens=int(row.tokens), cost=float(row.cost))
 
 
 def _key(row: DatabaseRow) -> StoredKey:

@@ -46,10 +46,9 @@ class Lookup:
 
     async def sessions_in(self, directory: str, limit: int) -> list[str]:
         """The sessions of a directory, the one with the newest turn first."""
-        sessions, turns = schema.sessions, schema.turns
-        question = select(sessions.c.id).join(turns, turns.c.session_id == sessions.c.id)
-        question = question.where(sessions.c.directory == directory, ~turns.c.probe).group_by(sessions.c.id)
-        rows = await self._database.fetch(question.order_by(func.max(turns.c.started).desc()).limit(limit))
+        sessions = schema.sessions
+        question = select(sessions.c.id).where(sessions.c.directory == directory, sessions.c.updated > 0)
+        rows = await self._database.fetch(question.order_by(sessions.c.updated.desc(), sessions.c.id.desc()).limit(limit))
         return [row.id for row in rows]
 
     async def last_answered(

@@ -23,6 +23,7 @@ from . import schema
 from .database import Database, StoreLocked, Watch
 from .rows import words
 from .sql_types import DatabaseRow, Query, UpsertStatement
+from .tokenizer import scope_of
 from .whole_bodies import piece_queries, with_pieces
 
 SEEN_SECONDS: Final = 10.0
@@ -121,12 +122,16 @@ class Process:
 
     def _end_turns(self, connection: Connection, process: str, at: float, done: bool = True) -> int:
         """Ends the open turns of a process and returns their number. ``done``: no look is needed after this one."""
-        count = connection.execute(_interrupt(self._database, process, at)).rowcount
         rows = connection.execute(_asked(self._database, process)).all()
         bodies = {row.hash: _decoded(row.body) for row in rows}
         found = [piece for question in piece_queries(bodies) for piece in connection.execute(question)]
         bodies = with_pieces(bodies, found)
-        asked = [{"turn_id": row.id, "body": words(text)} for row in rows if (text := _text(bodies.get(row.hash, "")))]
+        asked = [
+            {"turn_id": row.id, "body": words(text), "scope": scope_of(row.caller)}
+            for row in rows
+            if (text := _text(bodies.get(row.hash, "")))
+        ]
+        count = connection.execute(_interrupt(self._database, process, at)).rowcount
         if asked:
             connection.execute(self._database.insert_new(schema.texts), asked)
         if done:
@@ -152,26 +157,29 @@ def _text(body: str) -> str:
 
 
 def _interrupt(database: Database, process: str, at: float) -> UpsertStatement:
-    turns, endings = schema.turns, schema.endings
-    ended = select(endings.c.turn_id).where(endings.c.turn_id == turns.c.id).exists()
-    open_turns = select(
-        turns.c.id, literal(at), literal(INTERRUPTED), literal(INTERRUPTED), literal(_ERROR), literal("[]"), literal("{}")
-    ).where(turns.c.process == process, ~ended)
-    columns = ["turn_id", "ended", "ending", "error_code", "error", "verdicts", "more"]
+    """A trigger removes the turns from ``running``."""
+    turns, endings, running = schema.turns, schema.endings, schema.running
+    fixed = [literal(value) for value in (at, INTERRUPTED, INTERRUPTED, _ERROR, "[]", "{}")]
+    open_turns = (
+        select(turns.c.id, *fixed, turns.c.session_id, turns.c.caller, turns.c.named)
+        .join(running, running.c.turn_id == turns.c.id)
+        .where(running.c.process == process)
+    )
+    columns = ["turn_id", "ended", "ending", "error_code", "error", "verdicts", "more", "session_id", "caller", "named"]
     return database.insert(endings).from_select(columns, open_turns).on_conflict_do_nothing()
 
 
 def _asked(database: Database, process: str) -> Query:
-    """The last user message of the interrupted turns, for the search index; other turns add it when they end. SQLite returns it
-    as bytes, because it may not be valid text and would make the whole query fail."""
-    turns, nodes, messages, endings = schema.turns, schema.nodes, schema.messages, schema.endings
+    """The last user message of the running turns, for the search index; other turns add it when they end. SQLite returns it as
+    bytes, because it may not be valid text and would make the whole query fail."""
+    turns, nodes, messages, running = schema.turns, schema.nodes, schema.messages, schema.running
     body = cast(messages.c.body, LargeBinary).label("body") if database.is_sqlite else messages.c.body
     return (
-        select(turns.c.id, messages.c.hash, body)
-        .join(endings, endings.c.turn_id == turns.c.id)
+        select(turns.c.id, turns.c.caller, messages.c.hash, body)
+        .join(running, running.c.turn_id == turns.c.id)
         .join(nodes, nodes.c.hash == turns.c.node)
         .join(messages, messages.c.hash == nodes.c.message)
-        .where(turns.c.process == process, endings.c.ending == INTERRUPTED)
+        .where(running.c.process == process)
     )
 
 

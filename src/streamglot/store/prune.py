@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, text
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, text, update
 
 from ..errors import RequestError
 from . import schema
 from .database import Database, StoreUnavailable
 from .export import archive_line
-from .keys import StoredKeys
+from .keys import COST, DAY, MINUTE, TOKENS, TOTAL, StoredKeys, period_of
 from .queries import Queries
+from .sql_types import SqlRow
 
 TURNS_PER_TRANSACTION: Final = 500
 """Turns per transaction, so that others can write in between."""
@@ -157,6 +158,7 @@ async def _remove(database: Database, turns: Sequence[str], archive: Path | None
         done.archived += await _archive(database, turns, archive)
 
     def remove(connection: Connection) -> None:
+        _subtract(connection, turns)
         for table, column in (
             (schema.chunks, "stream_id"),
             (schema.streams, "id"),
@@ -172,6 +174,34 @@ async def _remove(database: Database, turns: Sequence[str], archive: Path | None
 
     await database.write(remove)
     done.turns += len(turns)
+
+
+def _subtract(connection: Connection, turns: Sequence[str]) -> None:
+    """Takes the turns out of the totals of their sessions, and out of what their keys spent. The rows are changed in the order of their
+    keys, as writers lock them."""
+    table, endings, sessions, spending = schema.turns, schema.endings, schema.sessions, schema.spending
+    gone = table.c.id.in_(turns)
+    sums = {name: func.sum(endings.c[name]) for name in ("input_tokens", "output_tokens", "cost")}
+    counts = select(table.c.session_id, func.count().label("turns"), *(total.label(name) for name, total in sums.items()))
+    counts = counts.outerjoin_from(table, endings, endings.c.turn_id == table.c.id).where(gone, ~table.c.probe)
+    for row in connection.execute(counts.group_by(table.c.session_id).order_by(table.c.session_id)).all():
+        stays = (table.c.session_id == row.session_id, ~table.c.probe, ~gone)
+        newest = select(table.c.started).where(*stays).order_by(table.c.id.desc()).limit(1).scalar_subquery()
+        titled = select(table.c.title).where(*stays, table.c.title != "").order_by(table.c.id).limit(1).scalar_subquery()
+        left: SqlRow = {
+            name: sessions.c[name] - (getattr(row, name) or 0) for name in ("turns", "input_tokens", "output_tokens", "cost")
+        }
+        left |= {"updated": func.coalesce(newest, 0.0), "title": func.coalesce(titled, "")}
+        connection.execute(update(sessions).where(sessions.c.id == row.session_id).values(left))
+    spent = [func.count().label("turns"), func.sum(TOKENS).label("tokens"), func.sum(COST).label("cost")]
+    for size in (TOTAL, MINUTE, DAY):
+        at = period_of(table.c.started, size)
+        used = select(table.c.caller, at, *spent).join(endings, endings.c.turn_id == table.c.id).where(gone)
+        used = used.where(table.c.caller.in_(select(schema.keys.c.name))).group_by(table.c.caller, at)
+        for row in connection.execute(used.order_by(table.c.caller, at)).all():
+            place = (spending.c.caller == row.caller, spending.c.size == size, spending.c.at == row.at)
+            less = {name: spending.c[name] - getattr(row, name) for name in ("turns", "tokens", "cost")}
+            connection.execute(update(spending).where(*place).values(less))
 
 
 async def _archive(database: Database, turns: Sequence[str], archive: Path) -> int:

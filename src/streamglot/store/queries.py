@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, FromClause, and_, false, func, or_, select, text
+from sqlalchemy import ColumnElement, FromClause, false, func, or_, select, text, union_all
 
 from ..dialects import DIALECTS, dialect
 from ..errors import RequestError, excerpt
@@ -17,16 +17,18 @@ from ..messages import Message, Request, Response, TokenCounts
 from . import schema
 from .database import Database
 from .query_results import Filter, RawFrame, RawFrames, SessionSummary, TurnDetail, TurnSummary
-from .search import Indexing, matches
-from .sql_types import DatabaseRow, Query, SqlValue
+from .search import Indexing, Search
+from .sql_types import DatabaseRow, Query, SqlValue, at_most
 from .titles import given_titles
-from .turn import BROKEN
+from .turn import BROKEN, TURN, first_id
 from .whole_bodies import whole_bodies
 
 MAX_ROWS: Final = 1_000
 """Rows per page."""
 ALL_ROWS: Final = 2**31 - 1
 """No limit of rows: a row has the frames of one commit."""
+LOOKED_AT: Final = 20
+"""Rows that are looked at together, of those that only one is wanted of."""
 RUNNING: Final = ""
 """The ending of a turn that still runs."""
 CURSOR_SEPARATOR: Final = "@"
@@ -41,53 +43,69 @@ _errors = msgspec.json.Decoder(StreamError)
 class Queries:
     def __init__(self, database: Database) -> None:
         self.indexing = Indexing(database)
+        self.search = Search(database, self.indexing)
         self._database = database
 
     # --- turns
 
     async def turns(self, which: Filter | None = None) -> list[TurnSummary]:
-        """The turns that match, the newest first."""
+        """The turns that match, the newest first. With search words, the order is that in which their answers were stored."""
         which = which or Filter()
-        turns, endings = schema.turns, schema.endings
-        question = self._filtered(_turn_columns(), which)
-        if which.search:
-            await self.indexing.catch_up()
+        limit = min(which.limit, MAX_ROWS)
         if which.before:
-            begun = select(turns.c.started).where(turns.c.id == which.before)
-            if which.caller is not None:
-                begun = begun.where(turns.c.caller == which.caller)
-            question = question.where(_after(turns.c.started, turns.c.id, *await self._place(which.before, begun, "turn")))
-        question = question.order_by(turns.c.started.desc(), turns.c.id.desc()).limit(min(which.limit, MAX_ROWS))
-        for name, value in (("upstream", which.upstream), ("ending", which.ending or "")):
-            if value:
-                question = question.where(endings.c[name] == value)
+            await self._place(which.before, self._begun(which), "turn")
+        if which.session_id and which.caller is not None and not await self._owned(which.session_id, which.caller):
+            return []
+        if which.search:
+            rest = msgspec.structs.replace(which, search="", before="", limit=1)
+            if (which.model or which.upstream or which.ending) and not await self.turns(rest):
+                return []  # otherwise all texts with these words would be read for nothing
+            return await self._first_of(self.search.pages(which, _cursor(which.before)[0]), which)
         if which.ending == RUNNING:
-            question = question.where(endings.c.turn_id.is_(None))
+            return await self._first_of(self._running(_cursor(which.before)[0]), which)
+        chosen = _chosen(which, limit).subquery("chosen")
+        question = _turn_columns().join(chosen, chosen.c.id == schema.turns.c.id).order_by(chosen.c.id.desc())
         return [TurnSummary(**_summary(row)) for row in await self._database.fetch(question)]
 
-    def _filtered(self, question: Query, which: Filter) -> Query:
+    async def _first_of(self, pages: AsyncIterator[Sequence[str]], which: Filter) -> list[TurnSummary]:
+        """The turns with these ids that match the rest of the filter, in the order of the ids. It asks for the next page only if the
+        others leave too few."""
+        found: list[TurnSummary] = []
+        async for ids in pages:
+            rows = await self._database.fetch(_turn_columns().where(schema.turns.c.id.in_(ids), *_conditions(which)))
+            chosen = {row.id: row for row in rows}
+            found += [TurnSummary(**_summary(chosen[id])) for id in ids if id in chosen]
+            if len(found) >= which.limit:
+                break
+        return found[: min(which.limit, MAX_ROWS)]
+
+    async def _running(self, before: str) -> AsyncIterator[Sequence[str]]:
+        """The turns without an ending, the newest first."""
+        id = schema.running.c.turn_id
+        question = at_most(select(id).order_by(id.desc()), MAX_ROWS)
+        rows = await self._database.fetch(question.where(id < before) if before else question)
+        while rows:
+            yield [row.turn_id for row in rows]
+            rows = await self._database.fetch(question.where(id < rows[-1].turn_id)) if len(rows) == MAX_ROWS else ()
+
+    def _begun(self, which: Filter) -> Query:
         turns = schema.turns
-        if which.caller is not None:
-            question = question.where(turns.c.caller == which.caller)
-        for name, value in (("session_id", which.session_id), ("model", which.model)):
-            if value:
-                question = question.where(turns.c[name] == value)
-        if which.since:
-            question = question.where(turns.c.started >= which.since)
-        if which.until:
-            question = question.where(turns.c.started < which.until)
-        if which.search:
-            question = question.where(turns.c.id.in_(matches(which.search, self._database.is_sqlite)))
-        return question
+        question = select(turns.c.started).where(turns.c.id == which.before)
+        return question if which.caller is None else question.where(turns.c.caller == which.caller)
+
+    async def _owned(self, session_id: str, caller: str) -> bool:
+        sessions = schema.sessions
+        question = select(sessions.c.id).where(sessions.c.id == session_id, sessions.c.caller == caller)
+        return bool(await self._database.fetch(question))
 
     async def turn(self, turn_id: str, caller: str | None = None) -> TurnDetail | None:
         """A turn by its id, or by the id of the response that the client received."""
         turns, endings = schema.turns, schema.endings
-        question = _turn_columns(turns.c.settings, turns.c.wish, turns.c.node, endings).order_by(turns.c.started.desc()).limit(1)
+        question = _turn_columns(turns.c.settings, turns.c.wish, turns.c.node, endings)
         if caller is not None:
             question = question.where(turns.c.caller == caller)
         rows = await self._database.fetch(question.where(turns.c.id == turn_id))
-        rows = rows or await self._database.fetch(question.where(has_response_id(turn_id)))
+        rows = rows or await self._database.fetch(question.where(has_response_id(turn_id, caller)))
         if not rows:
             return None
         row = rows[0]
@@ -158,14 +176,18 @@ class Queries:
         """The turn that the next request of a session continues, and whether it has ended. A turn that ended without an answer
         does not count, because its client will repeat the request."""
         turns, endings, answers = schema.turns, schema.endings, schema.answers
-        has_answer = select(answers.c.turn_id).where(answers.c.turn_id == turns.c.id).exists()
-        answered = or_(has_answer, endings.c.ending.not_in(BROKEN))
-        question = select(turns.c.id, endings.c.ending).outerjoin(endings, endings.c.turn_id == turns.c.id)
-        question = question.where(turns.c.session_id == session_id, ~turns.c.probe, or_(endings.c.ending.is_(None), answered))
-        if caller is not None:
-            question = question.where(turns.c.caller == caller)
-        rows = await self._database.fetch(question.order_by(turns.c.started.desc()).limit(1))
-        return (rows[0].id, rows[0].ending is not None) if rows else ("", True)
+        # not EXISTS, for which PostgreSQL may read the whole table once
+        has_answer = at_most(select(answers.c.choice).where(answers.c.turn_id == turns.c.id), 1).scalar_subquery().label("answer")
+        question = select(turns.c.id, turns.c.probe, turns.c.caller, endings.c.ending, has_answer)
+        question = question.outerjoin(endings, endings.c.turn_id == turns.c.id).where(turns.c.session_id == session_id)
+        question = at_most(question.order_by(turns.c.id.desc()), LOOKED_AT)
+        rows = await self._database.fetch(question)
+        while rows:
+            for row in rows:
+                if not row.probe and caller in (None, row.caller) and (row.answer is not None or row.ending not in BROKEN):
+                    return row.id, row.ending is not None
+            rows = await self._database.fetch(question.where(turns.c.id < rows[-1].id)) if len(rows) == LOOKED_AT else ()
+        return "", True
 
     # --- sessions
 
@@ -174,36 +196,22 @@ class Queries:
     ) -> list[SessionSummary]:
         """The sessions with the most recent turn first. Probes are not counted, and a session of probes only is not listed.
         ``before`` is the last session of the previous page: its ``cursor_of``, or its id, which stands for its current place."""
-        sessions, turns, endings = schema.sessions, schema.turns, schema.endings
-        updated = func.max(turns.c.started)
-        question = (
-            select(
-                sessions,
-                func.count(turns.c.id).label("turns"),
-                updated.label("updated"),
-                func.coalesce(func.sum(endings.c.input_tokens), 0).label("input_tokens"),
-                func.coalesce(func.sum(endings.c.output_tokens), 0).label("output_tokens"),
-                func.sum(endings.c.cost).label("cost"),
-            )
-            .join(turns, turns.c.session_id == sessions.c.id)
-            .outerjoin(endings, endings.c.turn_id == turns.c.id)
-            .where(~turns.c.probe)
-            .group_by(*sessions.c)
-            .order_by(updated.desc(), sessions.c.id.desc())
-            .limit(min(limit, MAX_ROWS))
-        )
+        sessions = schema.sessions
+        updated = sessions.c.updated
+        question = select(sessions).where(updated > 0).order_by(updated.desc(), sessions.c.id.desc())
         if caller is not None:
             question = question.where(sessions.c.caller == caller)
         if session_id:
             question = question.where(sessions.c.id == session_id)
         if before:
-            last = select(updated).where(turns.c.session_id == before, ~turns.c.probe)
+            last = select(updated).where(sessions.c.id == before, updated > 0)
             if caller is not None:
-                last = last.where(turns.c.caller == caller)
-            question = question.having(_after(updated, sessions.c.id, *await self._place(before, last, "session")))
-        rows = await self._database.fetch(question)
-        titles = await self._titles([row.id for row in rows])
-        return [SessionSummary(**row._mapping, title=titles.get(row.id, "")) for row in rows]
+                last = last.where(sessions.c.caller == caller)
+            question = question.where(*_after(updated, sessions.c.id, *await self._place(before, last, "session")))
+        rows = await self._database.fetch(at_most(question, min(limit, MAX_ROWS)))
+        given = await self._database.fetch(given_titles([row.id for row in rows])) if rows else ()
+        titles = {row.session_id: msgspec.json.decode(row.value) for row in given}
+        return [SessionSummary(**{**row._mapping, "title": titles.get(row.id, row.title)}) for row in rows]
 
     async def session(self, session_id: str, caller: str | None = None) -> SessionSummary | None:
         found = await self.sessions(caller, 1, session_id)
@@ -211,18 +219,18 @@ class Queries:
 
     async def last_session(self, caller: str | None = None, directory: str | None = None) -> str | None:
         """The session of the newest turn, optionally of one directory."""
-        sessions, turns = schema.sessions, schema.turns
-        question = select(sessions.c.id).join(turns, turns.c.session_id == sessions.c.id).where(~turns.c.probe)
+        sessions = schema.sessions
+        question = select(sessions.c.id).where(sessions.c.updated > 0)
         if caller is not None:
             question = question.where(sessions.c.caller == caller)
         if directory is not None:
             question = question.where(sessions.c.directory == directory)
-        rows = await self._database.fetch(question.order_by(turns.c.started.desc()).limit(1))
+        rows = await self._database.fetch(at_most(question.order_by(sessions.c.updated.desc(), sessions.c.id.desc()), 1))
         return rows[0].id if rows else None
 
     async def _place(self, before: str, when: Query, what: str) -> tuple[float, str]:
         """Where a page begins: from a cursor, or from the row of an id."""
-        id, _, time = before.partition(CURSOR_SEPARATOR)
+        id, time = _cursor(before)
         try:
             at = float(time) if time else (await self._database.fetch(when))[0][0]
         except (ValueError, IndexError):
@@ -232,18 +240,6 @@ class Queries:
                 f"before must be the last_id of a page, or the id of a {what} that you may see, not {excerpt(before)}"
             )
         return at, id
-
-    async def _titles(self, sessions: Sequence[str]) -> dict[str, str]:
-        turns = schema.turns
-        first = (
-            select(turns.c.session_id, func.min(turns.c.id).label("id"))
-            .where(turns.c.session_id.in_(sessions), ~turns.c.probe, turns.c.title != "")
-            .group_by(turns.c.session_id)
-            .subquery()
-        )
-        rows = await self._database.fetch(select(turns.c.session_id, turns.c.title).join(first, first.c.id == turns.c.id))
-        given = await self._database.fetch(given_titles(list(sessions)))
-        return {row.session_id: row.title for row in rows} | {row.session_id: msgspec.json.decode(row.value) for row in given}
 
     # --- contents
 
@@ -297,17 +293,74 @@ def cursor_of(found: TurnSummary | SessionSummary) -> str:
     return f"{found.id}{CURSOR_SEPARATOR}{found.updated if isinstance(found, SessionSummary) else found.started!r}"
 
 
-def _after(time: ColumnElement[float], id: ColumnElement[str], at: float, last: str) -> ColumnElement[bool]:
-    return or_(time < at, and_(time == at, id < last))
+def _cursor(before: str) -> tuple[str, str]:
+    """The id and the time in a cursor. The time is empty if there is only an id."""
+    id, _, time = before.partition(CURSOR_SEPARATOR)
+    return id, time
 
 
-def has_response_id(response_id: str) -> ColumnElement[bool]:
-    """The turns whose response has this id. The id is stored at the start or at the end of a turn."""
+def _after(time: ColumnElement[float], id: ColumnElement[str], at: float, last: str) -> tuple[ColumnElement[bool], ...]:
+    """The rows behind this one. The first condition says where the index is entered; the second one is for rows of the same time."""
+    return time <= at, or_(time < at, id < last)
+
+
+def _chosen(which: Filter, limit: int) -> Query:
+    """The ids of the turns that match, from the table whose index begins with what is compared. The owner of a session was checked
+    before, so that the turns of another caller's session are not read one after another."""
+    turns, endings = schema.turns, schema.endings
+    ended = [endings.c[name] == value for name, value in (("upstream", which.upstream), ("ending", which.ending)) if value]
+    table, id = (endings, endings.c.turn_id) if ended and not which.session_id else (turns, turns.c.id)
+    question = select(id.label("id")).where(*ended)
+    if which.session_id:
+        question = question.where(table.c.session_id == which.session_id)
+    elif which.caller is not None:
+        question = question.where(table.c.caller == which.caller)
+    if which.model:
+        question = question.where(turns.c.model == which.model)
+    if table is endings and which.model:
+        question = question.join(turns, turns.c.id == id)
+    elif table is turns and ended:
+        question = question.join(endings, endings.c.turn_id == id)
+    if which.before:
+        question = question.where(id < _cursor(which.before)[0])
+    return at_most(question.where(*_within(id, which)).order_by(id.desc()), limit)
+
+
+def _conditions(which: Filter) -> list[ColumnElement[bool]]:
+    """The conditions except the search words and the page, for turns that were found already. The columns are concatenated with an empty
+    text, so that the database does not look for the turns by the index of a column instead."""
+    turns, endings = schema.turns, schema.endings
+    values = [
+        (turns.c.caller, which.caller),
+        (turns.c.session_id, which.session_id or None),
+        (turns.c.model, which.model or None),
+    ]
+    values += [(endings.c.upstream, which.upstream or None), (endings.c.ending, which.ending or None)]
+    found = [column + "" == value for column, value in values if value is not None]
+    if which.ending == RUNNING:
+        found.append(endings.c.turn_id.is_(None))
+    return found + _within(turns.c.id, which)
+
+
+def _within(id: ColumnElement[str], which: Filter) -> list[ColumnElement[bool]]:
+    """The conditions for the time, as those for the id of a turn."""
+    found = [id >= first_id(TURN, which.since)] if which.since else []
+    return [*found, id < first_id(TURN, which.until)] if which.until else found
+
+
+def has_response_id(response_id: str, caller: str | None) -> ColumnElement[bool]:
+    """The newest turn whose response has this id. The id is stored at the start or at the end of a turn. An upstream may give the
+    same id to all of its responses."""
     if not response_id:
         return false()
-    turns, endings = schema.turns, schema.endings
-    started = select(turns.c.id).where(turns.c.response_id == response_id)
-    return turns.c.id.in_(started.union_all(select(endings.c.turn_id).where(endings.c.response_id == response_id)))
+    newest: list[Query] = []
+    for table, id in ((schema.turns, schema.turns.c.id), (schema.endings, schema.endings.c.turn_id)):
+        found = select(id.label("id")).where(table.c.response_id == response_id, schema.IDENTIFIED)
+        if caller is not None:
+            found = found.where(table.c.caller == caller)
+        found = at_most(found.order_by(table.c.caller.desc(), id.desc()), LOOKED_AT)
+        newest.append(select(found.subquery().c.id))
+    return schema.turns.c.id == select(func.max(union_all(*newest).subquery().c.id)).scalar_subquery()
 
 
 def _turn_columns(*more: FromClause | ColumnElement[SqlValue]) -> Query:

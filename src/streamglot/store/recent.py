@@ -101,9 +101,14 @@ class Recent:
     def answers(self, session_id: str) -> list[tuple[str, Message]]:
         return [(seen.turn_id, message) for seen in reversed(self._newest("session", session_id)) for message in seen.messages]
 
+    def last(self, session_id: str) -> Seen | None:
+        """The newest turn of a session, if the session was seen here."""
+        return next(iter(self._newest("session", session_id)), None)
+
     def owner(self, session_id: str) -> str | None:
         """The caller of a session, if the session was seen here."""
-        return next((seen.caller for seen in self._newest("session", session_id)), None)
+        last = self.last(session_id)
+        return last.caller if last is not None else None
 
     def ended(self, turn_id: str) -> bool:
         """Whether this turn ended here recently."""

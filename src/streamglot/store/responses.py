@@ -22,8 +22,9 @@ OTHER_PROCESS_SECONDS: Final = COMMIT_SECONDS + 0.1
 POLL_SECONDS: Final = 0.05
 RETRIEVABLE: Final = and_(
     schema.turns.c.retrievable,
-    ~select(schema.withdrawals.c.turn_id).where(schema.withdrawals.c.turn_id == schema.turns.c.id).exists(),
+    select(schema.withdrawals.c.at).where(schema.withdrawals.c.turn_id == schema.turns.c.id).scalar_subquery().is_(None),
 )
+"""Not with EXISTS, for which PostgreSQL may read all withdrawals once."""
 
 
 class Responses:
@@ -58,10 +59,7 @@ class Responses:
     async def _row(self, response_id: str, caller: str | None) -> DatabaseRow | None:
         """The row of the turn. It may still be on its way to the database, from this process or from another."""
         turns = schema.turns
-        question = select(turns.c.id, RETRIEVABLE.label("retrievable")).where(has_response_id(response_id))
-        if caller is not None:
-            question = question.where(turns.c.caller == caller)
-        question = question.order_by(turns.c.started.desc()).limit(1)
+        question = select(turns.c.id, RETRIEVABLE.label("retrievable")).where(has_response_id(response_id, caller))
         ours = self._recent.knows(response_id)
         if ours:
             await settled(self._writer)

@@ -19,7 +19,7 @@ from .echoes import carries_echo
 from .packing import packed
 from .shorten import bare_response, short_request, short_response
 from .sql_types import SqlRow
-from .tokenizer import wording
+from .tokenizer import scope_of, wording
 from .turn import BARE_BYTES, Finished, Turn, answer_weight, weight
 from .turn_rows import MAX_TOKENS, UNFIT_ERRORS, EndingRow, TurnRow, as_json, clean, ending_row, turn_row
 
@@ -264,9 +264,11 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: Hashes) ->
         for choice in response.choices:
             message = Message("assistant", choice.parts, echo=finished.echo if choice.index == 0 else None)
             mark, index = _message(rows, message), min(choice.index, MAX_TOKENS)
-            rows.answers.append({"turn_id": turn.id, "choice": index, "message": mark, "echoes": carries_echo(message)})
+            echo_session = turn.session.id if index == 0 and carries_echo(message) else None
+            rows.answers.append({"turn_id": turn.id, "choice": index, "message": mark, "echo_session": echo_session})
             parts += choice.parts
-        rows.texts.append({"turn_id": turn.id, "body": _words(entry.request or turn.started.request, parts)})
+        body = _words(entry.request or turn.started.request, parts)
+        rows.texts.append({"turn_id": turn.id, "body": body, "scope": scope_of(row.caller)})
     return row
 
 

@@ -19,16 +19,17 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import case, select
+from sqlalchemy import ColumnElement, Table, literal_column, select, union_all
 
 from ..json_types import JsonValue
 from ..messages import Message, Request
-from ..tasks import patient_timeout
+from ..tasks import WriteLine, patient_timeout
 from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import EDITED_DEPTH, Match, Recent, Seen
 from .responses import OTHER_PROCESS_SECONDS, POLL_SECONDS, RETRIEVABLE
+from .sql_types import Query, at_most
 from .turn import Session, messages_weight, mint_id
 from .turn_rows import ID_CHARS, clean
 from .whole_bodies import whole_bodies
@@ -49,11 +50,19 @@ CHAT: Final = "chat"
 """The kind of the session names of the web page's chats."""
 FIND_SECONDS: Final = 1.0
 """How long a request waits for its history, in seconds."""
+MISSED_LOG_SECONDS: Final = 10.0
+"""Seconds between two lines in the log about lookups that got no answer. Each has their number so far."""
+_MISSED: Final = (
+    f"the database did not answer within {FIND_SECONDS:g} s: the request went on without its stored conversation, so its turn is not "
+    "linked to the one before, and state of its provider is not restored; look at the load of the database"
+)
 THREAD_HASH_BYTES: Final = 2**18
 """A conversation of more bytes is hashed in a thread, not in the event loop."""
 MAX_ANSWERS: Final = 500
 """Answers of a session that are searched for state to restore. Providers need that of the last turns only."""
 CANDIDATES: Final = 20
+"""Turns with the same hash, or with the same response id, that are looked at: the newest. A program that always asks the same and
+receives the same has any number of them."""
 _IN_USER: Final = re.compile(r"session(?:_id)?[_\":\s]+([0-9a-f]{8}-[0-9a-f-]{27})")
 _decoder = msgspec.json.Decoder(Message)
 
@@ -92,11 +101,15 @@ def session_hints(
 
 
 class Sessions:
-    def __init__(self, database: Database, recent: Recent, others: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, database: Database, recent: Recent, others: Callable[[], bool] = lambda: False, log: WriteLine | None = None
+    ) -> None:
         """``others`` returns whether other processes write to the database; their turns appear with a delay."""
         self._database = database
         self._recent = recent
         self._others = others
+        self._log = log or (lambda line: None)
+        self._log_at = 0.0
         self.missed = 0
 
     async def find(self, hints: SessionHints, request: Request) -> Session:
@@ -112,7 +125,7 @@ class Sessions:
             async with patient_timeout(FIND_SECONDS):
                 await self._find(hints, session)
         except (StoreUnavailable, TimeoutError):
-            self.missed += 1
+            self._note_missed()
             self._remember(hints, session)
         return session
 
@@ -120,29 +133,28 @@ class Sessions:
         caller = hints.caller
         if hints.name:
             session.id = named(caller, hints.name)
-            if hints.name.startswith(PREFIX) and (
-                self._recent.owner(hints.name) == caller or await self._owned(caller, hints.name)
-            ):
-                session.id, session.new = hints.name, False
-            elif self._recent.owner(session.id) == caller or await self._owned(caller, session.id):
+            known = await self._name(caller, hints.name) if hints.name.startswith(PREFIX) else None
+            if known is not None:
+                session.id, session.name, session.new = hints.name, known, False
+            elif await self._name(caller, session.id) is not None:
                 session.new = False
         turn: tuple[str, str] | None = None
         if hints.response_id:
             turn = await self.previous(caller, hints.response_id)
         elif session.conversation is not None and session.conversation.prefixes:
-            turn = await self._continued(caller, session.conversation, session.id)
+            turn = await self._continued(session, session.conversation)
         if turn is not None:
             session.previous = turn[0]
             if session.id in ("", turn[1]):
                 session.id, session.new = turn[1], False
         session.id = session.id or mint_id(PREFIX, session.started)
 
-    async def _continued(self, caller: str, conversation: Conversation, session_id: str) -> tuple[str, str] | None:
+    async def _continued(self, session: Session, conversation: Conversation) -> tuple[str, str] | None:
         """The turn that this conversation continues. Another process may be about to write its last answer."""
-        best = self._recent.by_conversation(caller, conversation, session_id)
+        best = self._recent.by_conversation(session.caller, conversation, session.id)
         until = time.monotonic() + OTHER_PROCESS_SECONDS
         while best is None or best.depth > 0:
-            found = await self._by_conversation(caller, conversation, session_id)
+            found = await self._by_conversation(session, conversation)
             if found is not None and (best is None or found.depth < best.depth):
                 best = found
             if (best is not None and best.depth < 1) or not self._others() or time.monotonic() > until:
@@ -155,8 +167,10 @@ class Sessions:
         session.id, session.new, session.previous = "", True, ""
         seen: Seen | Match | None = self._recent.by_response(hints.caller, hints.response_id) if hints.response_id else None
         if hints.name:
-            known = hints.name.startswith(PREFIX) and self._recent.owner(hints.name) == hints.caller
-            session.id = hints.name if known else named(hints.caller, hints.name)
+            last = self._recent.last(hints.name) if hints.name.startswith(PREFIX) else None
+            session.id = named(hints.caller, hints.name)
+            if last is not None and last.caller == hints.caller:
+                session.id, session.name = hints.name, hints.name if last.named else ""
         if session.conversation is not None:
             seen = self._recent.by_conversation(hints.caller, session.conversation, session.id)
         if seen is not None:
@@ -171,13 +185,12 @@ class Sessions:
         if seen is not None:
             gone = await self._database.fetch(select(withdrawals.c.at).where(withdrawals.c.turn_id == seen.turn_id))
             return None if gone else (seen.turn_id, seen.session_id)
-        question = (
-            select(turns.c.id, turns.c.session_id)
-            .join(endings, endings.c.turn_id == turns.c.id)
-            .where(endings.c.response_id == response_id, turns.c.caller == caller, RETRIEVABLE)
-            .order_by(turns.c.started.desc())
-            .limit(1)
+        ended = select(endings.c.turn_id).where(
+            endings.c.response_id == response_id, schema.IDENTIFIED, endings.c.caller == caller
         )
+        newest = at_most(ended.order_by(endings.c.turn_id.desc()), CANDIDATES).subquery()
+        question = select(turns.c.id, turns.c.session_id).join(newest, newest.c.turn_id == turns.c.id).where(RETRIEVABLE)
+        question = at_most(question.order_by(newest.c.turn_id.desc()), 1)
         rows = await self._database.fetch(question)
         if not rows and not self._recent.knows(response_id):
             await asyncio.sleep(OTHER_PROCESS_SECONDS)  # another process may be about to write it
@@ -186,58 +199,61 @@ class Sessions:
 
     async def answers(self, session: Session) -> list[Message]:
         """The answers of a session that carry provider state, oldest first, for ``restore_echoes``."""
-        turns, answers, messages = schema.turns, schema.answers, schema.messages
-        question = (
-            select(turns.c.id, messages)
-            .join(answers, answers.c.turn_id == turns.c.id)
-            .join(messages, messages.c.hash == answers.c.message)
-            .where(turns.c.session_id == session.id, turns.c.caller == session.caller)
-            .where(answers.c.echoes, answers.c.choice == 0)
-            .order_by(turns.c.started.desc())
-            .limit(MAX_ANSWERS)
-        )
+        answers, messages = schema.answers, schema.messages
+        newest = select(answers.c.turn_id, answers.c.message).where(answers.c.echo_session == session.id)
+        signed = at_most(newest.order_by(answers.c.turn_id.desc()), MAX_ANSWERS).subquery()
+        question = select(signed.c.turn_id.label("id"), messages).join(messages, messages.c.hash == signed.c.message)
         found: dict[str, Message] = {}
         try:
             async with patient_timeout(FIND_SECONDS):
                 rows = await self._database.fetch(question)
                 bodies = await whole_bodies(self._database, {row.hash: row.body for row in rows})
-                found = {row.id: _decoder.decode(bodies[row.hash]) for row in reversed(rows) if row.hash in bodies}
+                found = {row.id: _decoder.decode(bodies[row.hash]) for row in rows if row.hash in bodies}
         except (StoreUnavailable, TimeoutError):
-            self.missed += 1
+            self._note_missed()
         found.update(self._recent.answers(session.id))
         return [found[turn] for turn in sorted(found)]
 
+    def _note_missed(self) -> None:
+        """Counts a lookup that got no answer. The first one is logged at once, and of many that follow one in a while."""
+        self.missed += 1
+        if time.monotonic() >= self._log_at:
+            self._log_at = time.monotonic() + MISSED_LOG_SECONDS
+            self._log({"event": "store_missed", "missed": self.missed, "message": _MISSED})
+
     # --- queries
 
-    async def _owned(self, caller: str, session_id: str) -> bool:
+    async def _name(self, caller: str, session_id: str) -> str | None:
+        """The name of a session of this caller; empty if it has none, None if there is no such session. A session that was seen
+        here may have any name that it can be known by."""
+        last = self._recent.last(session_id)
+        if last is not None and last.caller == caller:
+            return session_id if last.named else ""
         table = schema.sessions
-        return bool(await self._database.fetch(select(table.c.id).where(table.c.id == session_id, table.c.caller == caller)))
+        rows = await self._database.fetch(select(table.c.name).where(table.c.id == session_id, table.c.caller == caller))
+        return str(rows[0].name) if rows else None
 
-    async def _by_conversation(self, caller: str, conversation: Conversation, session_id: str) -> Match | None:
-        """The database query that corresponds to ``Recent.by_conversation``."""
-        turns, endings, sessions, later = schema.turns, schema.endings, schema.sessions, schema.turns.alias("later")
-        gone_on = (
-            select(later.c.id)
-            .where(later.c.session_id == turns.c.session_id, later.c.started > turns.c.started, ~later.c.probe)
-            .exists()
+    async def _by_conversation(self, session: Session, conversation: Conversation) -> Match | None:
+        """The database query that corresponds to ``Recent.by_conversation``. Of many equal histories it looks at the newest."""
+        turns, endings, sessions = schema.turns, schema.endings, schema.sessions
+        ends = [(endings, endings.c.turn_id, endings.c.tip == prefix.tip) for prefix in conversation.prefixes]
+        each = [
+            select(_candidates(session, *end).subquery("ended"), literal_column(str(depth)).label("depth"))
+            for depth, end in enumerate(ends)
+        ]
+        ends_found = union_all(*each).subquery()
+        found = at_most(select(ends_found).order_by(ends_found.c.depth), CANDIDATES).subquery("found")
+        exact = (
+            select(found.c.id, found.c.session_id, found.c.depth)
+            .join(turns, turns.c.id == found.c.id)
+            .join(sessions, sessions.c.id == found.c.session_id)
+            .where(turns.c.caller == session.caller)
+            .order_by(found.c.depth, sessions.c.updated > turns.c.started, found.c.id.desc())
         )
-        tips = [prefix.tip for prefix in conversation.prefixes]
-        depth = case({tip: depth for depth, tip in reversed(list(enumerate(tips)))}, value=endings.c.tip)
-        question = (
-            select(turns.c.id, turns.c.session_id, depth.label("depth"))
-            .join(endings, endings.c.turn_id == turns.c.id)
-            .where(turns.c.caller == caller, ~turns.c.probe)
-        )
-        if session_id:
-            question = question.where(turns.c.session_id == session_id)
-        else:
-            question = question.join(sessions, sessions.c.id == turns.c.session_id).where(sessions.c.name == "")
-        exact = question.where(endings.c.tip.in_(tips)).order_by(depth, gone_on, turns.c.started.desc()).limit(1)
-        rows = await self._database.fetch(exact)
+        rows = await self._database.fetch(at_most(exact, 1))
         if not rows or rows[0].depth > 0:
             newest = conversation.prefixes[0]
-            edited = question.where(turns.c.asked == newest.asked, endings.c.tip.is_not(None))
-            for row in await self._database.fetch(edited.order_by(turns.c.started.desc()).limit(CANDIDATES)):
+            for row in await self._database.fetch(_candidates(session, turns, turns.c.id, turns.c.asked == newest.asked)):
                 if alike(await self._answer(row.id), newest.answer):
                     return Match(EDITED_DEPTH, row.id, row.session_id)
         return Match(rows[0].depth, rows[0].id, rows[0].session_id) if rows else None
@@ -248,6 +264,15 @@ class Sessions:
         rows = await self._database.fetch(question.where(answers.c.turn_id == turn_id, answers.c.choice == 0))
         bodies = await whole_bodies(self._database, {row.hash: row.body for row in rows})
         return b"".join(normal(_decoder.decode(body).parts)[:ANSWER_BYTES] for body in bodies.values())
+
+
+def _candidates(session: Session, table: Table, id: ColumnElement[str], same: ColumnElement[bool]) -> Query:
+    """The newest turns with the same hash, in this session or in those without a name. Many turns can have the same hash: those of
+    a program that always asks the same."""
+    question = select(id.label("id"), table.c.session_id).where(same, table.c.named == bool(session.name))
+    if session.id:
+        question = question.where(table.c.session_id == session.id)
+    return at_most(question.order_by(table.c.session_id.desc(), id.desc()), CANDIDATES)
 
 
 def chat_session(caller: str, chat: str) -> str:

@@ -31,11 +31,10 @@ from .responses import OTHER_PROCESS_SECONDS, POLL_SECONDS, Responses, settled
 from .rows import FrameEntry, StepEntry, TurnEntry
 from .sessions import SessionHints, Sessions
 from .shorten import bare_response, encoded_size
-from .turn import BARE_BYTES, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
+from .turn import BARE_BYTES, TURN, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
 from .turn_rows import UNFIT_ERRORS, EndingRow, ending_row, turn_row
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, Report, Writer
 
-TURN: Final = "turn_"
 PROBE_SECONDS: Final = 2.0
 """Seconds between two checks of the database when no query uses it, so that a fault is reported within this time."""
 
@@ -61,7 +60,7 @@ class Store:
         self.approvals = StoredApprovals(database, self.process)
         self.queries = Queries(database)
         self._recent = Recent()
-        self.sessions = Sessions(database, self._recent, self.process.has_others)
+        self.sessions = Sessions(database, self._recent, self.process.has_others, log)
         self._log = log or (lambda line: None)
         self.writer = Writer(
             Commit(database, self.process),

@@ -6,6 +6,7 @@ that are written without spaces each character is a word; several words in a row
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from typing import Final
@@ -63,3 +64,8 @@ def wording(text: str) -> str:
     if all(" " in words[start : start + half] for start in range(0, len(words) - half, half)):
         return words  # no word can be too long
     return _LONG.sub(r"\g<0> ", words)
+
+
+def scope_of(caller: str) -> str:
+    """The word that stands for a caller in the index, so that a search finds the texts of one caller."""
+    return hashlib.blake2b(caller.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -30,6 +30,9 @@ BARE_BYTES: Final = 1024
 BROKEN: Final = ("truncated", "client_gone", "interrupted", "policy", "error")
 ID_RANDOM_BYTES: Final = 9
 """Random bytes of an id: enough that ids of the same microsecond differ and nobody finds one by trying."""
+TURN: Final = "turn_"
+LAST_MICROSECOND: Final = 16**14 - 1
+"""The last time that an id can begin with, in microseconds since 1970: in the year 4253."""
 IDS_PER_DRAW: Final = 256
 """Ids for which one call of the system draws random bytes. The call costs 5 µs, and 2 KB of them take hardly longer than 9 bytes."""
 ENDINGS: Final = (
@@ -171,6 +174,11 @@ def mint_id(prefix: str, now: float) -> str:
         except IndexError:
             data = os.urandom(ID_RANDOM_BYTES * IDS_PER_DRAW).hex()
             _unused_ends.extend(data[at : at + 2 * ID_RANDOM_BYTES] for at in range(0, len(data), 2 * ID_RANDOM_BYTES))
+
+
+def first_id(prefix: str, at: float) -> str:
+    """Sorts before the ids that were made at this time or later, and after all earlier ones."""
+    return f"{prefix}{max(0, min(int(at * 1_000_000), LAST_MICROSECOND)):014x}"
 
 
 _unused_ends: Final[list[str]] = []

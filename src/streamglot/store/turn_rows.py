@@ -49,6 +49,7 @@ class TurnRow(Struct, gc=False):
     response_id: str
     retrievable: bool
     wish: str | None
+    named: bool
 
 
 class EndingRow(Struct, gc=False):
@@ -74,6 +75,9 @@ class EndingRow(Struct, gc=False):
     timings: str
     verdicts: str
     more: str
+    session_id: str
+    caller: str
+    named: bool
 
 
 def turn_row(turn: Turn, process: str, request: Request, content: bool) -> TurnRow:
@@ -97,6 +101,7 @@ def turn_row(turn: Turn, process: str, request: Request, content: bool) -> TurnR
         response_id=_id(started.response_id),
         retrievable=started.retrievable,
         wish=as_json(started.client_options) if started.client_options else None,
+        named=bool(session.name),
     )
 
 
@@ -130,6 +135,9 @@ def ending_row(turn: Turn, finished: Finished, tip: bytes | None, content: bool)
         timings=as_json(timings),
         verdicts=as_json(finished.verdicts) if content and finished.verdicts else "[]",
         more=as_json(finished.more) if finished.more else "{}",
+        session_id=turn.session.id,
+        caller=clean(turn.started.caller),
+        named=bool(turn.session.name),
     )
 
 

@@ -1,4 +1,4 @@
 """The schema versions, run by ``Database.open``. The database records its own version."""
 
-HEAD = "0009"
+HEAD = "0010"
 """The newest version."""
