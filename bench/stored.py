@@ -187,6 +187,7 @@ def measured(kind: str, upstream_port: int) -> tuple[str, dict[int, Costs]]:
                 stored[size] = [
                     {kind: Conversations(gateway.client, kind, f"{number} {kind}") for kind in KINDS} for number in range(ROUNDS)
                 ]
+                time.sleep(SETTLE_SECONDS)
                 gateway.stop()
                 if size:
                     server.fill(url, size)
