@@ -17,7 +17,8 @@ from msgspec import Struct
 ROOT = Path(__file__).parents[1]
 RUN_ELSEWHERE = {
     "README.md": "test_wheel.py",
-    "docs/library.md": "test_wheel.py",
+    "docs/library.md": "library/test_programs.py",
+    **dict.fromkeys((f"docs/library/{page}.md" for page in ("streams", "boxes", "requests", "answers", "text")), "test_wheel.py"),
     "docs/policies.md": "policies/test_guide.py",
     "docs/tools.md": "tools/test_tools_document.py",
     "docs/batches.md": "batch/test_batch_docs.py",

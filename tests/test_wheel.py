@@ -15,7 +15,7 @@ import pytest
 import streamglot
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/library.md")
+PAGES = ("README.md", *(f"docs/library/{page}.md" for page in ("streams", "boxes", "requests", "answers", "text")))
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CLIENT = """
 import asyncio

@@ -12,15 +12,27 @@ import streamglot
 
 from .words import NOTE, cell, code, prose
 
-LATER = ("Client", "Running", "Stream", "run_in_thread")
-"""Public names that ``__all__`` leaves out because they need the extra ``client``."""
 SUBJECTS = {
-    "Read and write": ("reader", "writer", "translate", "Reader", "Writer", "dialect", "Dialect", "DIALECTS", "accumulate_delta"),
-    "Collect": ("collect", "Collect", "Snapshot", "PerChoice", "messages_of", "replay", "check"),
-    "Calls inside text": ("inband", "parse_text"),
-    "Ask upstreams": ("Client", "Stream", "JsonStream", "run_in_thread", "Running", "Upstream"),
+    "Streams": ("read", "write", "translate", "EventStream", "AsyncEventStream", "ByteStream", "AsyncByteStream"),
+    "Boxes": ("reader", "writer", "translator", "Reader", "Writer", "Translator", "PerChoice", "Collect"),
+    "Calls inside text": ("inband", "parse_text", "InBand", "Format"),
+    "Requests": ("prepare", "Prepared", "Request", "Message", "ToolSpec", "ToolChoice", "Reasoning", "OutputFormat"),
+    "Parts": ("TextPart", "ReasoningPart", "ToolCallPart", "ToolResultPart", "MediaPart", "RefusalPart", "NativePart"),
+    "Answers": (
+        "Response",
+        "ResponseChoice",
+        "Snapshot",
+        "ChoiceSnapshot",
+        "TokenCounts",
+        "Step",
+        "collect",
+        "messages_of",
+        "replay",
+        "check",
+    ),
+    "Dialects": ("dialect", "Dialect", "DIALECTS", "Built", "UpstreamEndpoint", "accumulate_delta"),
+    "Ask upstreams": ("Client", "PlainClient", "Stream", "PlainStream", "JsonStream", "run_in_thread", "Running", "Upstream"),
     "Tools and policies": ("tool", "ToolOutput", "ToolError", "Policy", "apply_policies"),
-    "Requests and responses": ("Request", "Message", "ToolSpec", "Response"),
     "Limits": ("Limits",),
 }
 ELSEWHERE = re.compile(r"\b(?:streamglot|collections\.abc|typing)(?:\.\w+)*\.(\w+)")
@@ -33,7 +45,7 @@ DEFAULT_CHARS = 60
 
 
 def public_names() -> set[str]:
-    return {*streamglot.__all__, *LATER}
+    return {*streamglot.__all__}
 
 
 def python_api_page() -> str:

@@ -1,28 +1,28 @@
 """streamglot: every LLM stream, one language.
 
-reader(name)       bytes of a dialect in, events out
-writer(name)       events in, bytes of a dialect out
-translate(chunks)  from one dialect to another, live
-collect(events)    the complete answer
-Collect()          the same while the events arrive, with snapshots of the answer so far
-messages_of(one)   an answer as history for the next request
-apply_policies()   policies on the events of a stream
-Client()           sends requests to upstreams: ``async with`` or ``with``
-run_in_thread()    the same for an event loop that must not wait
-@tool              makes a tool of a typed function, for ``Client(tools=[…])``
+read(chunks, source)              the bytes of an upstream as events
+write(events, target)             events as the bytes of a client
+translate(chunks, source, target) from one dialect to another, live
+prepare(request, target)          a request for an upstream: url, headers, body
+collect(events)                   the complete answer
+messages_of(answer)               an answer as history for the next request
+Client()                          sends requests to upstreams: ``async with`` or ``with``
+run_in_thread()                   the same for an event loop that must not wait
+@tool                             makes a tool of a typed function, for ``Client(tools=[…])``
 
-``Client`` and ``run_in_thread`` need the extra ``client`` and are imported by name; ``from streamglot import *`` imports only
-what needs no package but msgspec. docs/library.md describes everything.
+``read``, ``write`` and ``translate`` take plain and asynchronous iterables. The same as boxes, for programs with loops of their own:
+``reader``, ``writer``, ``translator``, ``inband``, ``PerChoice``, ``Collect``. What one box gives, the next one takes.
+
+``Client`` and ``run_in_thread`` need the extra ``client``; everything else needs no package but msgspec. docs/library.md is the guide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from importlib import import_module
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from .dialects import DIALECTS, Dialect, dialect
+from .dialects.endpoint import UpstreamEndpoint
 from .dialects.openai_chat.accumulate import accumulate_delta
 from .dialects.reader import Reader
 from .dialects.writer import Writer
@@ -66,72 +66,70 @@ from .events import (
     Usage,
 )
 from .grammar import check
-from .inband import inband, parse_text
+from .inband import Format, InBand, inband, parse_text
 from .limits import Limits
-from .messages import Message, Request, Response, ToolSpec
-from .stages import Collect, PerChoice, Snapshot, collect, messages_of, replay
+from .messages import (
+    Built,
+    MediaPart,
+    Message,
+    NativePart,
+    OutputFormat,
+    Reasoning,
+    ReasoningPart,
+    RefusalPart,
+    Request,
+    Response,
+    ResponseChoice,
+    Step,
+    TextPart,
+    TokenCounts,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    ToolSpec,
+)
+from .stages import ChoiceSnapshot, Collect, PerChoice, Snapshot, collect, messages_of, replay
 
 if TYPE_CHECKING:
     from .client import Client as Client
     from .client import JsonStream as JsonStream
+    from .client import PlainClient as PlainClient
+    from .client import PlainStream as PlainStream
     from .client import Running as Running
     from .client import Stream as Stream
     from .client import run_in_thread as run_in_thread
+    from .iterators import AsyncByteStream as AsyncByteStream
+    from .iterators import AsyncEventStream as AsyncEventStream
+    from .iterators import ByteStream as ByteStream
+    from .iterators import EventStream as EventStream
     from .policies import Policy as Policy
     from .policies import apply_policies as apply_policies
+    from .prepared import Prepared as Prepared
+    from .prepared import prepare as prepare
+    from .streams import Translator as Translator
+    from .streams import read as read
+    from .streams import reader as reader
+    from .streams import translate as translate
+    from .streams import translator as translator
+    from .streams import write as write
+    from .streams import writer as writer
     from .tools import ToolError as ToolError
     from .tools import ToolOutput as ToolOutput
     from .tools import tool as tool
-    from .upstream import Upstream
+    from .upstream import Upstream as Upstream
 
 __version__ = "0.1.0"
-
-
-def reader(name: str, **options: object) -> Reader:
-    """The box that reads this dialect: ``feed(bytes)`` and ``close()`` return events."""
-    return dialect(name).reader(**options)
-
-
-def writer(name: str, *, request: Request | None = None, **options: object) -> Writer:
-    """The box that writes this dialect: ``feed(events)`` and ``close()`` return bytes. It writes what the vendor sends to a
-    client that asked for nothing special. ``request`` is the client's: usage, model and old ``functions`` follow from it.
-    ``options`` go before it."""
-    known = dialect(name)
-    return known.writer(**options if request is None else {**known.writer_options(request), **options})
-
-
-def translate(
-    chunks: Iterable[bytes],
-    source: str,
-    target: str,
-    *,
-    policies: Iterable[Policy] = (),
-    request: Request | None = None,
-    **options: object,
-) -> Iterator[bytes]:
-    """The bytes of one dialect in another, one piece out for each piece in. ``policies`` judge the events in between.
-    ``request`` and ``options`` go to the writer."""
-    read, write = reader(source), writer(target, request=request, **options)
-    if policies:
-        from .policies import run_policies
-
-        reads = (events for chunk in chain(chunks, [None]) if (events := read.close() if chunk is None else read.feed(chunk)))
-        for events in run_policies(reads, policies):
-            yield write.feed(events)
-        written = write.close()
-    else:
-        for chunk in chunks:
-            written = write.feed(read.feed(chunk))
-            if written:
-                yield written
-        written = write.feed(read.close()) + write.close()
-    if written:
-        yield written
 
 
 _LATER = {
     "Client": "client",
     "JsonStream": "client",
+    "PlainClient": "client",
+    "PlainStream": "client",
+    **dict.fromkeys(("AsyncByteStream", "AsyncEventStream", "ByteStream", "EventStream"), "iterators"),
+    "Translator": "streams",
+    **dict.fromkeys(("read", "reader", "translate", "translator", "write", "writer"), "streams"),
+    **dict.fromkeys(("Prepared", "prepare"), "prepared"),
     "Policy": "policies",
     "Running": "client",
     "Stream": "client",
@@ -146,11 +144,16 @@ _LATER = {
 _CLIENT_NEEDS = ("aiohttp", "httptools")
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+        found = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
+        return found
     except ModuleNotFoundError as error:
         if error.name not in _CLIENT_NEEDS:
             raise
@@ -160,50 +163,79 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "DIALECTS",
+    "AsyncByteStream",
+    "AsyncEventStream",
+    "Built",
+    "ByteStream",
     "Choice",
+    "ChoiceSnapshot",
     "Citation",
+    "Client",
     "Collect",
     "ConfigError",
     "Dialect",
     "Echo",
     "Event",
+    "EventStream",
     "Extra",
+    "Format",
     "GrammarError",
+    "InBand",
     "JsonStream",
     "KeepAlive",
     "LimitExceeded",
     "Limits",
     "Media",
+    "MediaPart",
     "Message",
+    "NativePart",
+    "OutputFormat",
     "PerChoice",
+    "PlainClient",
+    "PlainStream",
     "Policy",
     "PolicyRefused",
+    "Prepared",
     "Reader",
+    "Reasoning",
     "ReasoningDelta",
     "ReasoningEnd",
+    "ReasoningPart",
     "ReasoningStart",
+    "RefusalPart",
     "Request",
     "RequestError",
     "Response",
+    "ResponseChoice",
+    "Running",
     "Snapshot",
+    "Step",
     "StepEnd",
+    "Stream",
     "StreamEnd",
     "StreamError",
     "StreamStart",
     "StreamglotError",
     "TextDelta",
     "TextEnd",
+    "TextPart",
     "TextStart",
+    "TokenCounts",
     "ToolCallDelta",
     "ToolCallEnd",
     "ToolCallParseError",
+    "ToolCallPart",
     "ToolCallStart",
+    "ToolChoice",
     "ToolError",
     "ToolOutput",
     "ToolResult",
+    "ToolResultPart",
     "ToolSpec",
+    "Translator",
     "Unsupported",
     "Upstream",
+    "UpstreamEndpoint",
     "UpstreamError",
     "UpstreamProtocolError",
     "UpstreamRefused",
@@ -219,9 +251,14 @@ __all__ = [
     "inband",
     "messages_of",
     "parse_text",
+    "prepare",
+    "read",
     "reader",
     "replay",
+    "run_in_thread",
     "tool",
     "translate",
+    "translator",
+    "write",
     "writer",
 ]

@@ -19,6 +19,7 @@ A message names the broken rule, an excerpt of the offending piece, and the next
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 from .events import ErrorOrigin, StreamError
@@ -38,6 +39,16 @@ def excerpt(piece: object) -> str:
         return f"{piece[:EXCERPT_CHARS]!r} … ({len(piece)} in all)"
     shown = repr(piece)
     return shown if len(shown) <= EXCERPT_CHARS else f"{shown[:EXCERPT_CHARS]} …"
+
+
+def did_you_mean(name: object, names: Iterable[str]) -> str:
+    """The question that follows an unknown name in a message; nothing if no known name is like it."""
+    from difflib import get_close_matches  # only for an error
+
+    known = [*names]
+    wanted = str(name).lower().replace("-", "_").replace(" ", "_")
+    found = get_close_matches(wanted, known, 1, 0.6) or [each for each in known if wanted and wanted in each][:1]
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 FOREIGN_ERRORS: Final = (Exception, SystemExit)
@@ -147,3 +158,38 @@ class UpstreamTruncated(UpstreamError):
 class UpstreamTimeout(UpstreamError):
     status = 504
     code = "upstream_timeout"
+
+
+_CLASSES: Final[tuple[type[StreamglotError], ...]] = (
+    ConfigError,
+    RequestError,
+    Unsupported,
+    LimitExceeded,
+    PolicyRefused,
+    GrammarError,
+    UpstreamError,
+    UpstreamRefused,
+    UpstreamProtocolError,
+    ToolCallParseError,
+    UpstreamTruncated,
+    UpstreamTimeout,
+)
+_OF_CODE: Final[dict[str, type[StreamglotError]]] = {
+    "upstream_empty": UpstreamTruncated,
+    **{kind.code: kind for kind in _CLASSES},
+}
+_OF_ORIGIN: Final[dict[ErrorOrigin, type[StreamglotError]]] = {
+    "upstream": UpstreamRefused,
+    "client": RequestError,
+    "policy": PolicyRefused,
+    "gateway": StreamglotError,
+}
+"""For errors with a code of their own, such as that of a provider."""
+
+
+def error_of(event: StreamError) -> StreamglotError:
+    """The exception that an error at the end of a stream stands for."""
+    kind = LimitExceeded if event.code.startswith("limit_") else _OF_CODE.get(event.code) or _OF_ORIGIN[event.origin]
+    error = kind(event.message, code=event.code, status=event.status, retryable=event.retryable, detail=event.detail)
+    error.origin = event.origin
+    return error

@@ -11,6 +11,7 @@ Every event is a frozen struct tagged by ``type``; ``encode`` and ``decode`` con
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -26,7 +27,8 @@ ErrorOrigin: TypeAlias = Literal["upstream", "gateway", "client", "policy"]
 
 
 class Echo(Struct, frozen=True, omit_defaults=True):
-    """Opaque state of a provider (a signature, encrypted reasoning, a native block) that is returned to it, and to no other."""
+    """Opaque state of a provider (a signature, encrypted reasoning, a native block) in ``data``, which is returned to this ``provider``, and to no
+    other."""
 
     provider: str
     data: JsonObject
@@ -37,6 +39,8 @@ class _Event(Struct, frozen=True, omit_defaults=True, tag_field="type"):
 
 
 class StreamStart(_Event, frozen=True, tag="stream_start"):
+    """The first event. ``id``, ``model`` and ``created`` (seconds since 1970) are those of the provider; empty or 0 if it sent none."""
+
     id: str = ""
     model: str = ""
     created: int = 0
@@ -49,11 +53,13 @@ class TextStart(_Event, frozen=True, tag="text_start"):
 
 
 class TextDelta(_Event, frozen=True, gc=False, tag="text_delta"):
+    """A piece of the visible ``text``."""
+
     text: str
 
 
 class TextEnd(_Event, frozen=True, tag="text_end"):
-    """``complete`` is False if the stream broke off inside the text."""
+    """``complete`` is False if the stream broke off inside the text. ``echo`` is state of the block for its provider."""
 
     echo: Echo | None = None
     complete: bool = True
@@ -66,12 +72,14 @@ class ReasoningStart(_Event, frozen=True, tag="reasoning_start"):
 
 
 class ReasoningDelta(_Event, frozen=True, gc=False, tag="reasoning_delta"):
+    """A piece of the ``text`` of the reasoning."""
+
     text: str
 
 
 class ReasoningEnd(_Event, frozen=True, tag="reasoning_end"):
-    """``redacted`` if the provider hid the text and sent opaque state instead. ``complete`` is False if the stream broke off
-    inside the reasoning."""
+    """``redacted`` if the provider hid the text and sent opaque state instead. ``complete`` is False if the stream broke off inside the
+    reasoning. ``echo`` is that state, such as a signature."""
 
     echo: Echo | None = None
     redacted: bool = False
@@ -79,8 +87,8 @@ class ReasoningEnd(_Event, frozen=True, tag="reasoning_end"):
 
 
 class ToolCallStart(_Event, frozen=True, tag="tool_call_start"):
-    """A tool call. The provider or our own tool loop runs a call of the kind "server", never the client. ``native`` is the form
-    of the call in the provider's own dialect, for the writer of that dialect."""
+    """A call of the tool ``name``. ``call_id`` is what its result refers to. The provider or our own tool loop runs a call of the ``kind``
+    "server", never the client. ``native`` is the form of the call in the provider's own dialect, for the writer of that dialect."""
 
     call_id: str
     name: str
@@ -89,20 +97,22 @@ class ToolCallStart(_Event, frozen=True, tag="tool_call_start"):
 
 
 class ToolCallDelta(_Event, frozen=True, gc=False, tag="tool_call_delta"):
-    """A piece of the arguments: JSON text, or free text for a custom tool."""
+    """A piece of the arguments: ``args`` is JSON text, or free text for a custom tool."""
 
     args: str
 
 
 class ToolCallEnd(_Event, frozen=True, tag="tool_call_end"):
-    """``complete`` is False if the stream broke off inside the arguments, or they are not JSON: such a call is never run."""
+    """``complete`` is False if the stream broke off inside the arguments, or they are not JSON: such a call is never run. ``echo`` is state
+    of the call for its provider."""
 
     echo: Echo | None = None
     complete: bool = True
 
 
 class ToolResult(_Event, frozen=True, tag="tool_result"):
-    """The result of a tool that our loop, or the provider itself, ran."""
+    """The result of a tool that our loop, or the provider itself, ran: ``content`` for the call ``call_id``. ``is_error`` if the tool failed.
+    ``native`` is the form of the result in the provider's own dialect."""
 
     call_id: str
     content: str
@@ -111,7 +121,8 @@ class ToolResult(_Event, frozen=True, tag="tool_result"):
 
 
 class Citation(_Event, frozen=True, tag="citation"):
-    """A source for the text of the open block. ``start`` and ``end`` are offsets into that text, if known."""
+    """A source for the text of the open block: its ``url`` and ``title``, and the ``cited_text`` in it. ``start`` and ``end`` are offsets into
+    the text of the block, if known. ``native`` is the form of the citation in the provider's own dialect."""
 
     url: str = ""
     title: str = ""
@@ -122,7 +133,8 @@ class Citation(_Event, frozen=True, tag="citation"):
 
 
 class Media(_Event, frozen=True, tag="media"):
-    """An image, audio or file of the answer. Pieces of one medium share an ``id``, and their base64 ``data`` is joined."""
+    """An image, audio or file of the answer, of the type ``mime``, as ``data`` or at a ``url``. Pieces of one medium share an ``id``, and their
+    base64 ``data`` is joined, like the ``transcript`` of audio."""
 
     mime: str
     data: str = ""
@@ -132,7 +144,8 @@ class Media(_Event, frozen=True, tag="media"):
 
 
 class StepEnd(_Event, frozen=True, gc=False, tag="step_end"):
-    """The end of one model turn of a tool loop. The results of its calls precede or directly follow it."""
+    """The end of one model turn of a tool loop: ``step`` counts from 1, ``reason`` says why it ended. The results of its calls precede or
+    directly follow it."""
 
     step: int
     reason: StopReason = "tool_calls"
@@ -140,7 +153,8 @@ class StepEnd(_Event, frozen=True, gc=False, tag="step_end"):
 
 class Usage(_Event, frozen=True, tag="usage"):
     """Running totals of one model turn: the last event before its ``StepEnd`` counts, and the turns of an answer are added.
-    Input includes cached tokens, output includes reasoning."""
+    ``input_tokens`` include ``cached_tokens`` and ``cache_write_tokens``, ``output_tokens`` include ``reasoning_tokens``. None is unknown.
+    ``raw`` is the provider's own object."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -173,12 +187,14 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 
 class KeepAlive(_Event, frozen=True, gc=False, tag="keep_alive"):
+    """A sign of life without content. ``comment`` is its text."""
+
     comment: str = ""
 
 
 class Extra(_Event, frozen=True, tag="extra"):
-    """A piece that only one dialect can express. Its own writer writes it, the others count it as lost. ``provider`` is set for
-    state of the conversation that this provider keeps: it becomes the ``echo`` of the answer's message."""
+    """A piece that only one ``dialect`` can express, as its ``data``. Its own writer writes it, the others count it as lost.
+    ``provider`` is set for state of the conversation that this provider keeps: it becomes the ``echo`` of the answer's message."""
 
     dialect: str
     data: JsonObject
@@ -186,7 +202,8 @@ class Extra(_Event, frozen=True, tag="extra"):
 
 
 class StreamEnd(_Event, frozen=True, tag="stream_end"):
-    """The provider ended the answer. ``raw_reason`` is its own word, None if it sent none."""
+    """The provider ended the answer. ``reason`` is the same word for all providers, ``raw_reason`` its own, None if it sent none.
+    ``sequence`` is the stop sequence that ended the answer."""
 
     reason: StopReason = "end"
     raw_reason: str | None = None
@@ -194,7 +211,9 @@ class StreamEnd(_Event, frozen=True, tag="stream_end"):
 
 
 class StreamError(_Event, frozen=True, tag="stream_error"):
-    """The stream broke, or the provider reported an error: everything before it is a partial answer."""
+    """The stream broke, or the provider reported an error: everything before it is a partial answer. ``code`` and ``message`` say what
+    happened, ``origin`` where, ``status`` is the HTTP status for it, and ``retryable`` whether the same request may succeed later. ``detail`` is
+    the provider's own error object. ``Response.raise_for_error()`` raises it as an exception."""
 
     code: str
     message: str
@@ -228,7 +247,7 @@ BareEvent: TypeAlias = (
 
 
 class Choice(_Event, frozen=True, tag="choice"):
-    """An event of choice ``index`` > 0, if the client requested several answers. Choice 0 is not wrapped, and its StreamEnd, the
+    """An ``event`` of choice ``index`` > 0, if the client requested several answers. Choice 0 is not wrapped, and its StreamEnd, the
     last event of all, ends the stream; the StreamEnd of another choice ends that choice only."""
 
     index: int
@@ -259,6 +278,41 @@ EVENT_TYPES: tuple[type[_Event], ...] = (
     StreamError,
     Choice,
 )
+
+EVENT_KINDS: Final = frozenset(EVENT_TYPES)
+
+
+def as_events(given: Iterable[Event] | Event) -> Iterable[Event]:
+    """What a box was fed, as an iterable: the events that the box before it gave, or one event. Raises ``TypeError`` for anything
+    else. A box checks the events themselves where it looks at them anyway, by ``not_an_event``."""
+    if isinstance(given, _Event):
+        return (given,)
+    if isinstance(given, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(given, Iterable):
+        raise not_an_event(given)
+    return given
+
+
+def as_list(given: Iterable[Event] | Event) -> list[Event]:
+    """The same as a list, with the kinds of the events checked."""
+    events = given if type(given) is list else list(as_events(given))
+    if not EVENT_KINDS.issuperset(map(type, events)):
+        raise not_an_event(next(event for event in events if type(event) not in EVENT_KINDS))
+    return events
+
+
+def not_an_event(given: object) -> TypeError:
+    """The error about something that is not an event."""
+    what = type(given).__name__
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        hint = "give bytes to a reader first: box.feed(reader.feed(data))"
+    elif isinstance(given, (list, tuple)):
+        hint = "feed the list that the box before gave as it is, not inside another list"
+    elif isinstance(given, str):
+        hint = "text becomes an event as TextDelta(text), between TextStart() and TextEnd()"
+    else:
+        hint = "feed what the box before gave, or one event"
+    return TypeError(f"a box takes events, not {what}; {hint}")
+
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

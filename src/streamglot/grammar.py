@@ -95,7 +95,8 @@ class Checker:
 
 
 def check(events: Iterable[Event]) -> None:
-    """Raises GrammarError unless these events are one complete stream."""
+    """Checks that these ``events`` are one complete stream in a valid order. Gives nothing. Raises ``GrammarError`` at the first event that may
+    not stand there."""
     checker = Checker()
     for event in events:
         checker.feed(event)

@@ -35,7 +35,11 @@ MAX_MEDIA_CHARS = 256 * 2**20
 
 
 class Limits(Struct, frozen=True):
-    """The limits of one stream. The error code of each is ``limit_`` and its name."""
+    """The limits of one stream. The error code of each is ``limit_`` and its name. docs/limits.md has the reasons.
+
+    Bytes of a line (``line_bytes``), of an event (``event_bytes``, in ``event_lines`` lines) and of the whole response (``response_bytes``);
+    characters of a block (``block_chars``); the number of ``blocks``, ``citations`` and ``choices``; blocks and characters that wait for another
+    block to end (``held_blocks``, ``held_chars``); bytes beside the blocks (``extra_bytes``), and characters of media (``media_chars``)."""
 
     line_bytes: int = MAX_LINE_BYTES
     event_bytes: int = MAX_EVENT_BYTES
@@ -51,6 +55,7 @@ class Limits(Struct, frozen=True):
     media_chars: int = MAX_MEDIA_CHARS
 
     def exceeded(self, name: str) -> LimitExceeded:
+        """The error about the limit of this name."""
         limit = getattr(self, name)
         return LimitExceeded(
             f"the upstream's stream exceeds the limit {name} = {limit}; raise it if such a large answer is intended",

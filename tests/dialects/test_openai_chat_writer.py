@@ -156,7 +156,7 @@ def reasoning_of(message: dict[str, Any]) -> list[Any]:
     return [part for part in request.messages[0].parts if isinstance(part, ReasoningPart)]
 
 
-def returned(events: list[BareEvent], whole: bool, field: str) -> tuple[dict[str, Any], list[Any]]:
+def returned(events: list[BareEvent], whole: bool, field: Any) -> tuple[dict[str, Any], list[Any]]:
     """The message that a client puts together, and the reasoning in it after it came back."""
     answered = [START, *events, *TEXT, END]
     if whole:

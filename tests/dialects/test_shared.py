@@ -74,7 +74,7 @@ def test_the_registry() -> None:
                 entry.reader()
         if entry.has_writer:
             assert entry.writer().dialect == name
-        assert entry.has_response == (type(entry).build_response is not Dialect.build_response)
+        assert entry.has_response == (type(entry).response_builder is not Dialect.response_builder)
     assert len(DIALECTS) == len(list(DIALECTS)) == 12
     assert "klingon" not in DIALECTS
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streamglot.events import (
     BareEvent,
+    Event,
     ReasoningDelta,
     StreamEnd,
     StreamError,
@@ -43,7 +44,7 @@ READ = {
 PYTHON = {"name": "python", "parameters": {"type": "object", "properties": {"code": {"type": "string"}}}}
 
 
-def put_together(events: Iterable[BareEvent]) -> dict[str, Any]:
+def put_together(events: Iterable[Event]) -> dict[str, Any]:
     found: dict[str, Any] = {"text": "", "reasoning": "", "calls": [], "complete": [], "ids": [], "end": ""}
     for event in events:
         match event:
@@ -107,8 +108,8 @@ def outcome(text: str, format: str, tools: Any = (WEATHER,), **more: Any) -> tup
     return found["text"], [tuple(call) for call in found["calls"]], found["complete"]
 
 
-def run(box: InBand, events: list[BareEvent]) -> list[BareEvent]:
-    out: list[BareEvent] = []
+def run(box: InBand, events: Sequence[Event]) -> list[Event]:
+    out: list[Event] = []
     for event in events:
         out += box.feed(event)
     return out + box.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def stream(text: str, end: BareEvent) -> list[BareEvent]:
     return [StreamStart(), TextStart(), TextDelta(text), TextEnd(), end]
 
 
-def given(events: list[BareEvent], **more: Any) -> list[BareEvent]:
+def given(events: Sequence[Event], **more: Any) -> list[Event]:
     box = inband("hermes", [WEATHER], **more)
     found = [event for one in events for event in box.feed(one)] + box.close()
     check(found)

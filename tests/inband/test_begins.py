@@ -21,7 +21,7 @@ def answer(row: str, begins: Begins, *pieces: str, end: str = "end") -> tuple[di
     box = InBand(FORMATS[row], [WEATHER], begins=begins, ended=lambda closed, late: told.append((closed, late)))
     events: list[BareEvent] = []
     for event in stream(*pieces, end=StreamEnd(end)):  # type: ignore[arg-type]  # a reason
-        events += box.feed(event)
+        events += box.feed(event)  # type: ignore[arg-type]  # one choice
     check(events)
     return put_together(events), told
 

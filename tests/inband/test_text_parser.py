@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from streamglot.events import (
     BareEvent,
     Citation,
     Echo,
+    Event,
     StepEnd,
     StreamEnd,
     StreamError,
@@ -112,7 +113,7 @@ def test_thinking_with_wide_gaps() -> None:
 # --- events around the text
 
 
-def fed(box: InBand, events: list[BareEvent]) -> list[BareEvent]:
+def fed(box: InBand, events: Sequence[Event]) -> list[Event]:
     return [given for event in events for given in box.feed(event)] + box.close()
 
 

@@ -86,7 +86,8 @@ def test_translate_runs_policies_live() -> None:
     policies = load_policies([{"use": "redact", "detectors": ["api_keys"]}])
     pieces = list(translate(iter(chunks), "anthropic", "openai_chat", policies=policies))
     assert SECRET[5:].encode() not in b"".join(pieces)
-    assert len(pieces) > 8, "pieces leave as they come"
+    assert len(pieces) > 5, "pieces leave as they come"
+    assert all(pieces)
     assert b"".join(
         translate(chunks, "anthropic", "openai_chat", policies=load_policies([{"use": "system_note", "text": "x"}]))
     ) == b"".join(translate(chunks, "anthropic", "openai_chat"))

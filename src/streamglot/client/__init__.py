@@ -4,9 +4,9 @@
 """
 
 from .batch import Batch, BatchResult
-from .client import Client
+from .client import Client, PlainClient
 from .json_stream import JsonStream
-from .stream import Stream
+from .stream import PlainStream, Stream
 from .thread import Running, run_in_thread
 
-__all__ = ["Batch", "BatchResult", "Client", "JsonStream", "Running", "Stream", "run_in_thread"]
+__all__ = ["Batch", "BatchResult", "Client", "JsonStream", "PlainClient", "PlainStream", "Running", "Stream", "run_in_thread"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -18,14 +18,14 @@ from ..engine.pool import UpstreamPool
 from ..errors import ConfigError
 from ..json_types import JsonObject, JsonValue
 from ..loop_thread import LoopThread
-from ..messages import Message, Request
+from ..messages import Message, Request, Response
 from ..stages.stage import ExchangeContext
 from ..tools.tool import as_tool
 from ..upstream import Upstream
 from .batch import Batch, BatchOptions, Requests
 from .json_stream import JsonStream, output_format
 from .request import make_request
-from .stream import Stream
+from .stream import PlainStream, Stream
 
 if TYPE_CHECKING:
     from ..engine.recorder import TurnRecorder
@@ -35,12 +35,24 @@ T = TypeVar("T")
 
 
 class Client:
-    """Calls the upstreams of the configuration, the discovered ones (keys in the environment, servers on this machine), the local
-    model, and the ``upstreams`` given here. If some are given, nothing is discovered unless ``discover`` is True.
+    """Asks models, in an asynchronous program and in a plain one:
+
+        async with streamglot.Client() as client:
+            answer = await client.ask("Hello", model="gpt-5.5")
+
+        with streamglot.Client() as client:
+            answer = client.ask("Hello", model="gpt-5.5")
+
+    It calls the upstreams of the configuration, the discovered ones (keys in the environment, servers on this machine), the local
+    model, and the ``upstreams`` given here. If some are given, nothing is discovered unless ``discover`` is True. ``config`` is a
+    loaded configuration instead of that of this machine, ``environment`` the variables instead of those of the process.
 
     ``tools`` are functions, tools, or globs of tools that the configuration enables. The client runs calls of them and returns
     their results to the model, unless ``run_tools`` is False. ``policies`` judge every request and answer. ``model_lists`` is a
     folder that keeps the lists of models of upstreams for the next process.
+
+    Raises ``ConfigError`` for settings that are wrong. Plain ``with`` gives a ``PlainClient``, and works in a thread whose event loop
+    runs, such as that of a notebook, too; it blocks that thread.
     """
 
     def __init__(
@@ -75,7 +87,7 @@ class Client:
 
     def stream(
         self,
-        request: Request | None = None,
+        request: Request | str | None = None,
         /,
         *,
         model: str = "",
@@ -86,16 +98,52 @@ class Client:
         run_tools: bool | None = None,
         **fields: object,
     ) -> Stream:
-        """Returns the answer to a request, given as a ``Request`` or by its fields.
+        """Returns the answer to a request as a stream of events, given as a ``Request``, as one text, or by its fields.
 
-        ``messages`` may be a string, ``Message`` objects, or the messages of a ``dialect`` with its other fields. ``recorder``
-        writes the turn to a store. ``run_tools`` says whether the client runs calls of its tools or returns them.
+            async for event in client.stream("Hello", model="gpt-5.5"):
+                ...
+
+        ``messages`` may be a string, ``Message`` objects, or the messages of a ``dialect`` with its other ``fields``; ``model`` and
+        ``system`` belong to them. ``recorder`` writes the turn to a store. ``run_tools`` says whether the client runs calls of its
+        tools or returns them.
         """
         made = make_request(request, model, messages, system, dialect, fields)
         exchange = self.exchange(made, recorder=recorder, run_tools=run_tools)
-        stream = Stream(self.pool, exchange, self._worker.run if self._worker else None)
+        kind = PlainStream if self._worker else Stream
+        stream = kind(self.pool, exchange, self._worker.run if self._worker else None)
         self._streams.add(stream)
         return stream
+
+    def ask(
+        self,
+        request: Request | str | None = None,
+        /,
+        *,
+        model: str = "",
+        messages: str | Iterable[Message | JsonObject] = (),
+        system: str = "",
+        dialect: str = "",
+        recorder: TurnRecorder | None = None,
+        run_tools: bool | None = None,
+        **fields: object,
+    ) -> Coroutine[object, object, Response]:
+        """Returns the whole answer at once: ``answer = await client.ask("Hello", model="gpt-5.5")``. In a plain program, inside ``with
+        Client() as client``, it is ``answer = client.ask(…)``.
+
+        The arguments are those of ``stream``. An error before the answer has begun is raised; later it is the ``error`` of the
+        ``Response``, which ``raise_for_error()`` raises.
+        """
+        asked = self.stream(
+            request,
+            model=model,
+            messages=messages,
+            system=system,
+            dialect=dialect,
+            recorder=recorder,
+            run_tools=run_tools,
+            **fields,
+        ).whole()
+        return asked if self._worker is None else self._worker.run(asked)  # type: ignore[arg-type]  # PlainClient has the type
 
     def exchange(
         self, made: Request, *, recorder: TurnRecorder | None = None, run_tools: bool | None = None, collects: bool = False
@@ -141,11 +189,13 @@ class Client:
         return batch
 
     @overload
-    def stream_json(self, kind: type[T], request: Request | None = None, /, **fields: object) -> JsonStream[T]: ...
+    def stream_json(self, kind: type[T], request: Request | str | None = None, /, **fields: object) -> JsonStream[T]: ...
     @overload
-    def stream_json(self, kind: JsonObject, request: Request | None = None, /, **fields: object) -> JsonStream[JsonValue]: ...
+    def stream_json(
+        self, kind: JsonObject, request: Request | str | None = None, /, **fields: object
+    ) -> JsonStream[JsonValue]: ...
     # Any: the overloads say which type, and ``fields`` are the arguments of ``stream``
-    def stream_json(self, kind: type | JsonObject, request: Request | None = None, /, **fields: Any) -> JsonStream[Any]:
+    def stream_json(self, kind: type | JsonObject, request: Request | str | None = None, /, **fields: Any) -> JsonStream[Any]:
         """Yields partial objects of a type while the model writes them, then the whole one.
 
         ``kind`` is a msgspec struct, a dataclass, a pydantic model or a JSON Schema. The other arguments are those of ``stream``.
@@ -170,14 +220,16 @@ class Client:
             stream.hang_up()
         await self.pool.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> PlainClient:
         self._worker = LoopThread("streamglot client")
         try:
             self._worker.run(self.__aenter__())
         except BaseException:
             self._worker.stop()
             raise
-        return self
+        view = object.__new__(PlainClient)
+        view.__dict__ = self.__dict__
+        return view
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         worker, self._worker = self._worker, None
@@ -191,3 +243,66 @@ class Client:
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop that a plain ``with`` runs in the background."""
         return self._worker.loop if self._worker else None
+
+
+class PlainClient(Client):
+    """What ``with Client() as client`` gives: the same client, whose ``ask`` returns the answer and whose streams are read by ``for``.
+    It takes the arguments of ``Client``, of which it is a view; only ``with`` makes one."""
+
+    def ask(  # type: ignore[override]  # a plain program does not wait for a coroutine
+        self,
+        request: Request | str | None = None,
+        /,
+        *,
+        model: str = "",
+        messages: str | Iterable[Message | JsonObject] = (),
+        system: str = "",
+        dialect: str = "",
+        recorder: TurnRecorder | None = None,
+        run_tools: bool | None = None,
+        **fields: object,
+    ) -> Response:
+        """Returns the whole answer at once: ``answer = client.ask("Hello", model="gpt-5.5")``.
+
+        The arguments are those of ``stream``. An error before the answer has begun is raised; later it is the ``error`` of the
+        ``Response``, which ``raise_for_error()`` raises.
+        """
+        answer: Any = super().ask(  # Any: the coroutine has been run
+            request,
+            model=model,
+            messages=messages,
+            system=system,
+            dialect=dialect,
+            recorder=recorder,
+            run_tools=run_tools,
+            **fields,
+        )
+        response: Response = answer
+        return response
+
+    def stream(
+        self,
+        request: Request | str | None = None,
+        /,
+        *,
+        model: str = "",
+        messages: str | Iterable[Message | JsonObject] = (),
+        system: str = "",
+        dialect: str = "",
+        recorder: TurnRecorder | None = None,
+        run_tools: bool | None = None,
+        **fields: object,
+    ) -> PlainStream:
+        """Returns the answer to a request as a stream of events, for ``for``. The arguments are those of ``Client.stream``."""
+        stream = super().stream(
+            request,
+            model=model,
+            messages=messages,
+            system=system,
+            dialect=dialect,
+            recorder=recorder,
+            run_tools=run_tools,
+            **fields,
+        )
+        assert isinstance(stream, PlainStream)
+        return stream

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from msgspec import UNSET, ValidationError
 
-from ..errors import StreamglotError
+from ..errors import StreamglotError, error_of
 from ..events import Event, StepEnd, StreamEnd, StreamError, TextDelta
 from ..json_types import JsonObject
 from ..messages import OutputFormat, Request
@@ -35,12 +35,12 @@ def output_format(kind: type | JsonObject, name: str = "") -> OutputFormat:
 
 
 class JsonStream(Generic[T]):
-    """Iterates over partial objects. The last one is complete and of the requested type; it is also the ``result``.
+    """What ``Client.stream_json`` gives: partial objects of the type ``kind`` while the model writes them, from the events of ``stream``. The last
+    one is complete and of the requested type; it is also the ``result``.
 
     In a partial object, missing fields are ``msgspec.UNSET``. A pydantic model has their defaults, or lacks them. A JSON Schema
     gives plain dicts. An answer that breaks off or does not match the type raises a ``StreamglotError``. An upstream's first
-    error is raised too, because there is no event to carry it.
-    """
+    error is raised too, because there is no event to carry it."""
 
     def __init__(self, kind: type[T] | JsonObject, stream: Stream) -> None:
         self.events = stream
@@ -53,6 +53,7 @@ class JsonStream(Generic[T]):
 
     @property
     def request(self) -> Request:
+        """The request as it was made."""
         return self.events.request
 
     @property
@@ -111,7 +112,7 @@ class JsonStream(Generic[T]):
             elif isinstance(event, StepEnd):  # text before tool calls is not the answer
                 self._json, self._size, self._grown = PartialJson(), 0, 0
             elif isinstance(event, StreamError):
-                raise _error_of(event)
+                raise error_of(event)
             elif isinstance(event, StreamEnd):
                 self._result = self._whole(event)
                 return self._result
@@ -151,9 +152,3 @@ class JsonStream(Generic[T]):
             return convert(value, self._kind)
         except ArgumentsError as error:
             raise StreamglotError(f"the answer does not match its type: {error}", code="invalid_output") from None
-
-
-def _error_of(event: StreamError) -> StreamglotError:
-    error = StreamglotError(event.message, code=event.code, retryable=event.retryable, status=event.status, detail=event.detail)
-    error.origin = event.origin
-    return error

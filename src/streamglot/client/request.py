@@ -30,7 +30,7 @@ _Messages = list[Message | JsonObject]
 
 
 def make_request(
-    request: Request | None,
+    request: Request | str | None,
     model: str,
     messages: str | Iterable[Message | JsonObject],
     system: str,
@@ -42,9 +42,13 @@ def make_request(
     If a dialect is named or a message is a dict, the fields are those of the dialect ``written_in``; otherwise they are those of
     a ``Request``. Streamglot objects such as messages and tools are accepted in both.
     """
-    if request is not None:
+    if isinstance(request, Request):
         return structs.replace(request, stream=True)
-    listed: _Messages = [Message("user", [TextPart(messages)])] if isinstance(messages, str) else list(messages)
+    if request is not None:
+        if messages or not isinstance(request, str):
+            raise TypeError(f"a request is a Request, or one text without `messages`, not {excerpt(request)}")
+        messages = request
+    listed: _Messages = [Message("user", messages)] if isinstance(messages, str) else list(messages)
     parse = dialect(written_in or DIALECT).parse_request
     ours = [message for message in listed if isinstance(message, Message)]
     if written_in or not ours or len(ours) < len(listed):

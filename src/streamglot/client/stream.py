@@ -6,13 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
 from ..engine.record import ExchangeRecord
 from ..engine.upstream_stream import ENDS
-from ..errors import ConfigError
+from ..errors import ConfigError, StreamglotError
 from ..events import (
     BareEvent,
     Choice,
@@ -27,7 +27,8 @@ from ..events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from ..messages import Request
+from ..messages import Request, Response
+from ..stages import Collect, Snapshot
 
 T = TypeVar("T")
 Run: TypeAlias = Callable[[Coroutine[object, object, Any]], Any]  # Any: the result is that of the coroutine
@@ -39,9 +40,12 @@ _ENDINGS: Final[dict[type, BareEvent]] = {
 
 
 class Stream:
-    """Sends the request with the first iteration. An error before the first event is raised; later it is the last event.
+    """What ``Client.stream`` gives: the events of one answer, by ``async for`` or ``for``. The request is sent with the first iteration. An
+    error before the first event is raised, such as ``UpstreamRefused``; later it is the last event, a ``StreamError``.
 
-    ``run`` runs a step for a plain loop. ``upstream``, ``model`` and ``dropped`` are known once the answer has begun.
+    ``response()`` is the whole answer at the end, ``snapshot()`` the answer so far. ``upstream``, ``model`` and ``dropped`` are known
+    once the answer has begun. ``close()`` in a plain program, or ``aclose()``, ends the stream early. Only a ``Client`` makes one, from
+    its ``pool``, the ``exchange``, and ``run``, which runs a step for a plain loop.
     """
 
     def __init__(self, pool: UpstreamPool, exchange: Exchange, run: Run | None) -> None:
@@ -55,9 +59,31 @@ class Stream:
         self._ready: deque[Event] = deque()
         self._open: dict[int, type] = {}
         self._started = False
+        self._collect = Collect()
+        self._response: Response | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the client was opened by a plain ``with``, so that the stream is read by ``for``."""
+        return self._run is not None
+
+    def snapshot(self) -> Snapshot:
+        """The answer so far, with the events of the last network read."""
+        return self._collect.snapshot()
+
+    def response(self) -> Response:
+        """The whole ``Response``, once the stream has ended or was closed. Before that it raises ``StreamglotError``."""
+        if not self._over:
+            raise StreamglotError(
+                "the stream has not ended: read it to its end first; snapshot() gives the answer so far", code="incomplete_output"
+            )
+        if self._response is None:
+            self._response = self._collect.close()[0]
+        return self._response
 
     @property
     def request(self) -> Request:
+        """The request as it was made."""
         return self._exchange.request
 
     @property
@@ -117,6 +143,10 @@ class Stream:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    async def aclose(self) -> None:
+        """Ends the stream from an asynchronous program. The upstream's connection is closed at once."""
+        self.hang_up()
+
     def close(self) -> None:
         """Ends the stream from a plain program. The upstream's connection is closed at once."""
 
@@ -153,7 +183,18 @@ class Stream:
             exchange.finish()
             await exchange.drain()
             self.hang_up()
+        if events:
+            self._collect.feed(events)
         return events
+
+    async def whole(self) -> Response:
+        """Reads the stream to its end. Returns the answer."""
+        try:
+            while await self.read() is not None:
+                pass
+        finally:
+            self.hang_up()
+        return self.response()
 
     def hang_up(self) -> None:
         """Releases the upstream. Call it only in the client's event loop."""
@@ -182,3 +223,11 @@ class Stream:
         self._ready.clear()
         self._exchange.end_with(last)
         return [*events, last]
+
+
+class PlainStream(Stream):
+    """A ``Stream`` of a client that was opened by a plain ``with``: it is read by ``for``."""
+
+    @property
+    def plain(self) -> Literal[True]:
+        return True

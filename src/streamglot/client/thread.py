@@ -24,13 +24,18 @@ QUEUE_EVENTS = 256
 
 
 def run_in_thread(
-    request: Request | None = None, /, *, client: Client | None = None, size: int = QUEUE_EVENTS, **fields: object
+    request: Request | str | None = None, /, *, client: Client | None = None, size: int = QUEUE_EVENTS, **fields: object
 ) -> Running:
-    """Runs a stream on a worker thread.
+    """Runs a stream on a worker thread, for a program whose event loop must not wait.
 
-    The arguments are those of ``Client.stream``. ``client`` must be open by a plain ``with``; without it, the worker opens a new
-    one. Errors of the stream are events, not exceptions.
-    """
+        running = streamglot.run_in_thread("Hello", model="gpt-5.5")
+        for event in running.drain():  # in a timer of the window
+            show(event)
+
+    Takes ``request`` and ``fields``, the arguments of ``Client.stream``. ``client`` must be open by a plain ``with``; without it, the worker opens a
+    new one. ``size`` is the number of events that may wait.
+
+    Gives a ``Running``. Raises ``ConfigError`` for a client that is not open; errors of the stream are events."""
     mailbox, control = Mailbox(size), _Control()
     if client is None:
         work = _with_own_client(control, mailbox, request, fields)
@@ -44,10 +49,9 @@ def run_in_thread(
 
 
 class Running:
-    """A stream that runs on another thread.
+    """A stream that runs on another thread: what ``run_in_thread`` gives. Its events wait in ``mailbox``; ``control`` stops the worker.
 
-    All methods may be called from any thread. The stream stops when the last reference to this object is gone.
-    """
+    All methods may be called from any thread. The stream stops when the last reference to this object is gone."""
 
     def __init__(self, mailbox: Mailbox, control: _Control) -> None:
         self._mailbox = mailbox
@@ -117,7 +121,7 @@ class _Control:
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
 
-async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request | None, fields: _Fields) -> None:
+async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request | str | None, fields: _Fields) -> None:
     try:
         async with Client() as client:
             await _work(control, mailbox, client, request, fields)
@@ -127,7 +131,7 @@ async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request
         control.end()
 
 
-async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Request | None, fields: _Fields) -> None:
+async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Request | str | None, fields: _Fields) -> None:
     """Runs the stream. In every case the last event in the mailbox says how it ended."""
     mailbox.belongs_to(asyncio.get_running_loop())
     stream: Stream | None = None

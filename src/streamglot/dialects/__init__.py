@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Final
 
-from ..errors import ConfigError
+from ..errors import ConfigError, did_you_mean
+from ..names import DialectName
 from .interface import Dialect
 
 __all__ = ["DIALECTS", "Dialect", "dialect"]
@@ -57,12 +58,19 @@ DIALECTS: Final[Mapping[str, Dialect]] = _Dialects(
 )
 
 
-def dialect(name: str) -> Dialect:
-    """The dialect of this name."""
+def dialect(name: DialectName | str) -> Dialect:
+    """The dialect of this ``name``: one object with everything that one wire format can do.
+
+        streamglot.dialect("anthropic").parse_request(body)
+
+    Gives the same ``Dialect`` for the same name. Raises ``ConfigError`` for a name that is not in ``DIALECTS``.
+    """
     found = _loaded.get(name)
     if found is not None:
         return found
     try:
         return DIALECTS[name]
     except KeyError:
-        raise ConfigError(f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}") from None
+        raise ConfigError(
+            f"there is no dialect {name!r}{did_you_mean(name, DIALECTS)}; there are {', '.join(DIALECTS)}"
+        ) from None

@@ -7,13 +7,14 @@ Such a tool is declared as a function with one text parameter, ``input``. The mo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from operator import is_
 from typing import Final
 
 import msgspec
 from msgspec import structs
 
-from ..events import BareEvent, ToolCallDelta, ToolCallEnd, ToolCallStart
+from ..events import EVENT_KINDS, BareEvent, ToolCallDelta, ToolCallEnd, ToolCallStart, as_list
 from ..json_types import JsonObject
 from ..messages import Message, Part, Request, ToolCallPart, ToolResultPart, ToolSpec
 from .lenient import clean, is_json, loads
@@ -75,7 +76,12 @@ class CustomCalls:
         self._names = names
         self._input: _Input | None = None
 
-    def feed(self, event: BareEvent) -> list[BareEvent]:
+    def feed(self, events: Iterable[BareEvent] | BareEvent) -> list[BareEvent]:
+        if type(events) in EVENT_KINDS:
+            return self._event(events)  # type: ignore[arg-type]  # it is one event
+        return [given for event in as_list(events) for given in self._event(event)]  # type: ignore[arg-type]  # no Choice
+
+    def _event(self, event: BareEvent) -> list[BareEvent]:
         if type(event) is ToolCallStart:
             if event.kind != "function" or event.name not in self._names:
                 return [event]

@@ -16,6 +16,8 @@ from ..json_types import JsonObject, JsonValue
 
 
 class UpstreamEndpoint(Struct):
+    """The ``url`` and the ``headers`` of a request to an upstream."""
+
     url: str
     headers: dict[str, str] = field(default_factory=dict)
 

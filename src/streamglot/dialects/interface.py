@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, Unpack
 
 from ..errors import BadCall, ConfigError, RequestError, excerpt
 from ..events import Event, StreamError
-from ..json_types import JsonObject, JsonValue
+from ..json_types import JsonObject
 from ..messages import Built, Request, Response
 from .abilities import PLAIN, UNSPECIFIED, Abilities
 from .adapt import adapt, emulated_tools
@@ -16,18 +16,26 @@ from .durations import duration
 from .echo import maker
 from .endpoint import Setup, UpstreamEndpoint, join
 from .hosted_tools import HostedCall
+from .options import BuildOptions, PrepareOptions, ResponseOptions
 from .reader import Reader
 from .writer import Writer
 
 FindAnswers: TypeAlias = Callable[[JsonObject, Callable[[str], bool]], Answers]
 
 
+def checked_body(body: JsonObject) -> JsonObject:
+    """The body, if it has been decoded."""
+    if isinstance(body, bytes):
+        raise TypeError(f"the body of a request is a dict, not {type(body).__name__}: decode it with json.loads first")
+    return body
+
+
 class Dialect:
     """One wire format. Each package in ``dialects`` has one instance of a subclass.
 
     A subclass overrides what its wire format supports; the rest raises ``ConfigError``. Upstreams speak the dialects with a
-    reader, clients those with a writer. The module behind ``reader``, ``writer``, ``parse_request``, ``build_body`` and
-    ``build_response`` is imported when the property is first read, and kept: a process loads only what it uses, and an import
+    reader, clients those with a writer. The module behind ``reader``, ``writer``, ``request_parser``, ``build_body`` and
+    ``response_builder`` is imported when the property is first read, and kept: a process loads only what it uses, and an import
     statement in a method would cost 1.7 µs in each call.
     """
 
@@ -60,16 +68,28 @@ class Dialect:
 
     @property
     def has_reader(self) -> bool:
+        """Whether upstreams speak the dialect."""
         return type(self).reader is not Dialect.reader
 
     @property
     def has_writer(self) -> bool:
+        """Whether clients speak the dialect."""
         return type(self).writer is not Dialect.writer
 
     @property
     def has_response(self) -> bool:
         """Whether the dialect has response objects for requests without streaming."""
-        return type(self).build_response is not Dialect.build_response
+        return type(self).response_builder is not Dialect.response_builder
+
+    @property
+    def has_request(self) -> bool:
+        """Whether the dialect has requests of clients."""
+        return type(self).request_parser is not Dialect.request_parser
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the dialect has requests to upstreams."""
+        return type(self).endpoint is not Dialect.endpoint
 
     # --- streams
 
@@ -89,9 +109,19 @@ class Dialect:
 
     # --- requests
 
+    def parse_request(self, body: JsonObject, *, model: str = "", stream: bool | None = None) -> Request:
+        """Parses the body of a client's request. ``model`` and ``stream`` replace what the body says; in a dialect whose URL has
+        them, they are what the URL says. Raises ``RequestError`` for a body that breaks the rules of the dialect."""
+        request = self.request_parser(checked_body(body))
+        if model:
+            request.model = model
+        if stream is not None:
+            request.stream = stream
+        return request
+
     @property
-    def parse_request(self) -> Callable[..., Request]:
-        """Parses the body of a client's request."""
+    def request_parser(self) -> Callable[..., Request]:
+        """The function behind ``parse_request``."""
         raise ConfigError(f"the dialect {self.name!r} cannot parse a request: only upstreams speak it")
 
     def need_conversation(self, body: JsonObject) -> None:
@@ -102,11 +132,12 @@ class Dialect:
             raise RequestError(f"{name} must have at least one entry, {what}", detail={"param": name})
 
     def build_request(
-        self, request: Request, *, abilities: Abilities = UNSPECIFIED, provider: str = "", **options: object
+        self, request: Request, *, abilities: Abilities = UNSPECIFIED, provider: str = "", **options: Unpack[PrepareOptions]
     ) -> Built:
         """The body for an upstream of this dialect, reduced to what the upstream accepts. ``abilities`` is what is known about
         the upstream in addition to its dialect; ``provider`` says who answers there, and gets its own opaque state back;
-        ``options`` go to the dialect's builder."""
+        ``options`` go to the dialect's builder. Raises ``Unsupported`` where the dialect cannot do what the request asks for, and
+        ``TypeError`` for an option that its builder does not have."""
         known = abilities.over(self.abilities)
         if self.abilities.namespaces and not known.namespaces:
             options["namespaces"] = False
@@ -133,7 +164,7 @@ class Dialect:
         of the new message."""
         raise ConfigError(f"the dialect {self.name!r} sends the whole conversation")
 
-    def setup(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Setup | None:
+    def setup(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> Setup | None:
         """What must be asked of the upstream before the request itself; None if nothing."""
         return None
 
@@ -143,11 +174,12 @@ class Dialect:
         argument says whether an id is that of a call that waits for a decision."""
         return None
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
-        """The URL and the headers of an upstream request."""
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
+        """The URL and the headers of an upstream request. ``base_url`` is the address as the vendor's own clients have it, and
+        ``options`` are those of ``build_request``."""
         raise ConfigError(f"the dialect {self.name!r} has no endpoint: only clients speak it; choose another one")
 
-    def model_list(self, base_url: str, key: str = "", **options: JsonValue) -> UpstreamEndpoint | None:
+    def model_list(self, base_url: str, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint | None:
         """The URL and the headers of a request for an upstream's list of models; None where it has no list."""
         if not self.model_list_path:
             return None
@@ -168,9 +200,14 @@ class Dialect:
             raise self._missing("response", "has_response")
         return collect(self.reader(provider=provider).read_whole(body))
 
+    def build_response(self, response: Response, *, strict: bool = False, **options: Unpack[ResponseOptions]) -> JsonObject:
+        """Builds the response object for a client. ``strict=True`` omits everything outside the dialect's specification;
+        ``options`` go to the dialect's builder."""
+        return self.response_builder(response, strict=strict, **options)
+
     @property
-    def build_response(self) -> Callable[..., JsonObject]:
-        """Builds the response object for a client. ``strict=True`` omits everything outside the dialect's specification."""
+    def response_builder(self) -> Callable[..., JsonObject]:
+        """The function behind ``build_response``."""
         raise self._missing("response", "has_response")
 
     def error_body(self, error: StreamError) -> JsonObject:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import ClassVar, Final, TypedDict, TypeVar
 
 import msgspec
@@ -42,7 +43,8 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class Reader:
-    """A box from bytes to events. ``provider`` says who answers, so that opaque state returns to its maker. ``call_prefix`` begins the
+    """A box from bytes to events: ``feed(bytes)`` and ``close()`` give lists of events. ``limits`` are those of the stream.
+    ``provider`` says who answers, so that opaque state returns to its maker. ``call_prefix`` begins the
     ids of calls that have none from the upstream; it must be unique in the conversation. Without it the prefix comes from the id
     of the answer, which some upstreams repeat."""
 
@@ -74,17 +76,29 @@ class Reader:
 
     # --- the box
 
+    @property
+    def call_prefix(self) -> str:
+        """The beginning of the ids of calls that have none, as far as it is known."""
+        return self._call_prefix
+
     def feed(self, chunk: bytes) -> list[Event]:
+        """The events of these bytes. They may be cut anywhere. Raises ``TypeError`` for anything but bytes."""
+        if type(chunk) is not bytes:
+            chunk = as_bytes(chunk)
         if self._done:
             return []
         try:
             room = self.limits.response_bytes - self._bytes
-            self._bytes += len(chunk)
-            if self._framing is None:
-                self._sniff(chunk[:room] if len(chunk) > room else chunk)
+            size = len(chunk)
+            self._bytes += size
+            if size > room:
+                chunk = chunk[:room]
+            framing = self._framing
+            if framing is None:
+                self._sniff(chunk)
             else:
-                self._read_all(self._framing.feed(chunk[:room] if len(chunk) > room else chunk))
-            if len(chunk) > room and not self._done:
+                self._read_all(framing.feed(chunk))
+            if size > room and not self._done:
                 raise self.limits.exceeded("response_bytes")
         except StreamglotError as error:
             self._fail(error)
@@ -92,6 +106,7 @@ class Reader:
         return out
 
     def close(self) -> list[Event]:
+        """The last events. A stream that has not reached its own end ends with a ``StreamError``."""
         if self._done:
             return []
         self._closing = True
@@ -176,6 +191,7 @@ class Reader:
         return self._framing is None
 
     def start(self, id: str = "", model: str = "", created: int = 0) -> None:
+        """Starts the stream, once."""
         if not self.started:
             self.started = True
             self.name_calls(_NO_ID.sub("", id)[-24:])
@@ -357,6 +373,19 @@ class Reader:
             self._out.append(clean_event(event))
         except UpstreamProtocolError:  # its detail is nested too deep
             self._out.append(clean_event(structs.replace(event, detail=None)))
+
+
+def as_bytes(given: object) -> bytes:
+    """The bytes that a reader was fed."""
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return bytes(given)
+    if isinstance(given, str):
+        hint = "pass the body as it came, undecoded, or text.encode()"
+    elif isinstance(given, Iterable):
+        hint = "feed the chunks one by one, or pass them to streamglot.read"
+    else:
+        hint = "pass the bytes of one network read"
+    raise TypeError(f"a reader takes bytes, not {type(given).__name__}; {hint}")
 
 
 def exception(frame: Frame) -> StreamglotError:

@@ -20,6 +20,7 @@ import msgspec
 
 from ..errors import GrammarError, UpstreamTruncated, excerpt
 from ..events import (
+    EVENT_KINDS,
     Choice,
     Event,
     KeepAlive,
@@ -37,6 +38,8 @@ from ..events import (
     ToolCallEnd,
     ToolCallStart,
     Usage,
+    as_events,
+    not_an_event,
 )
 from ..json_types import JsonObject
 
@@ -80,7 +83,7 @@ Rules: TypeAlias = Mapping[type, Callable[[Any], None]]  # Any: each method take
 
 
 class Writer:
-    """The counterpart of a reader: events in, bytes out.
+    """The counterpart of a reader, a box from events to bytes: ``feed(events)`` and ``close()`` give bytes.
 
     ``strict`` writes the fields of the dialect's specification only. ``id``, ``model`` and ``created`` are used if the events
     have none. ``include_usage`` writes the usage in dialects whose clients must ask for it; the others always write it.
@@ -123,11 +126,13 @@ class Writer:
 
     # --- the box
 
-    def feed(self, events: Iterable[Event]) -> bytes:
-        """The bytes of these events."""
+    def feed(self, events: Iterable[Event] | Event) -> bytes:
+        """The bytes of these events, or of one event. Raises ``GrammarError`` for a delta outside its block, and ``TypeError``
+        for what is not an event."""
+        given: Iterable[Event] = events if type(events) is list else as_events(events)
         rules, delta = self._rules, self._open_delta
         write_delta = rules.get(delta, self.lose) if delta is not None else self.lose
-        for event in events:
+        for event in given:
             if type(event) is delta:  # nearly all events
                 write_delta(event)
                 continue
@@ -159,25 +164,30 @@ class Writer:
         """Writes the first bytes of a stream; ``id``, ``model`` and ``created`` are known."""
 
     def write_end(self, event: StreamEnd) -> None:
+        """Writes the end of a stream."""
         raise NotImplementedError
 
     def write_error(self, event: StreamError) -> None:
+        """Writes an error as the end of a stream."""
         raise NotImplementedError
 
     # --- methods that a dialect calls
 
     def begin(self, event: StreamStart) -> None:
+        """Begins the stream with what its first event says."""
         self.id = event.id or self.id
         self.model = event.model or self.model
         self.created = event.created or self.created
         self.ensure_started()
 
     def ensure_started(self) -> None:
+        """Begins the stream, once."""
         if not self.started:
             self.started = True
             self.write_start()
 
     def feed_end(self, event: StreamEnd | StreamError) -> None:
+        """Ends the stream."""
         self.done = True
         if isinstance(event, StreamEnd):
             self.ensure_started()
@@ -187,6 +197,7 @@ class Writer:
             self.write_error(event)
 
     def keep_usage(self, event: Usage) -> None:
+        """Adds the usage of this step to that of the steps before."""
         self.usage = event if self._usage_before is None else self._usage_before.plus(event)
 
     def write_summary(self, text: str) -> None:
@@ -199,12 +210,15 @@ class Writer:
         self._usage_before = self.usage
 
     def lose(self, event: Event) -> None:
+        """Counts an event that the dialect cannot express."""
         name = type(event.event if isinstance(event, Choice) else event).__name__
         self.lost[name] += 1
 
     def _check(self, event: Event) -> type | None:
         """Tracks the blocks. Returns the delta type of the open block, which is then written without a check."""
         kind = type(event)
+        if kind not in EVENT_KINDS:
+            raise not_an_event(event)
         if kind in _DELTA_OF:
             self._open_delta = _DELTA_OF[kind]
         elif kind in _ENDS:
@@ -235,6 +249,7 @@ class Writer:
         self._ends_of_broken_blocks.clear()
 
     def _taken(self) -> bytes:
-        taken = b"".join(self.pieces)
-        self.pieces.clear()
+        pieces = self.pieces
+        taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
         return taken

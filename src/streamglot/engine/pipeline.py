@@ -176,7 +176,7 @@ class Pipeline:
     def feed(self, chunk: bytes) -> list[Event]:
         events = self._reader.feed(chunk)
         for box in self._boxes:
-            events = _through(events, box)
+            events = box.feed(events)
         return self._staged(events) if self._stages else events
 
     def close(self) -> list[Event]:
@@ -187,7 +187,7 @@ class Pipeline:
 
     def _ended(self, events: list[Event]) -> list[Event]:
         for box in self._boxes:
-            events = [*_through(events, box), *box.close()]
+            events = [*box.feed(events), *box.close()]
         return self._staged(events)
 
     def unread(self) -> list[str]:
@@ -199,10 +199,6 @@ class Pipeline:
             if events:
                 events = feed(events)
         return events
-
-
-def _through(events: list[Event], box: PerChoice) -> list[Event]:
-    return [given for event in events for given in box.feed(event)]
 
 
 def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:

@@ -76,10 +76,9 @@ def _always_streams(name: str) -> Callable[[Body, str], Request]:
     return parse
 
 
-def _streams_by_default(name: str, **options: object) -> Callable[[Body, str], Request]:
+def _streams_by_default(name: str) -> Callable[[Body, str], Request]:
     def parse(body: Body, _model: str) -> Request:
-        request: Request = dialect(name).parse_request({"stream": True, **body}, **options)
-        return request
+        return dialect(name).parse_request({"stream": True, **body})
 
     return parse
 
@@ -98,9 +97,7 @@ def _gemini(stream: bool) -> Callable[[Body, str], Request]:
     def parse(body: Body, model: str) -> Request:
         known = dialect("gemini")
         known.need_conversation(body)
-        parse_request: Callable[..., Request] = known.parse_request
-        request: Request = parse_request(body, model=model, stream=stream)
-        return request
+        return known.parse_request(body, model=model, stream=stream)
 
     return parse
 

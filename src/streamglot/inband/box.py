@@ -1,6 +1,6 @@
 """A box from events to events: TextDelta in; text, reasoning and calls out. All other events pass through in their place.
 
-It serves one choice of a stream. Blocks that the upstream names itself (native reasoning, native calls, refusals) are not
+Each choice of a stream is read for itself. Blocks that the upstream names itself (native reasoning, native calls, refusals) are not
 changed; where one begins, the text before it ends.
 
 An incomplete call never ends as a success. ``bad_call`` says what to do with a call that cannot be parsed:
@@ -18,13 +18,17 @@ A stream that reports its own truncation (``length``, ``cancelled``, ``content_f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Literal, TypeAlias, get_args
 
 from ..errors import BadCall, ConfigError, ToolCallParseError, excerpt
 from ..events import (
+    EVENT_KINDS,
     BareEvent,
+    Choice,
     Citation,
     Echo,
+    Event,
     Extra,
     KeepAlive,
     Media,
@@ -38,9 +42,12 @@ from ..events import (
     TextEnd,
     TextStart,
     Usage,
+    as_events,
+    not_an_event,
 )
 from ..json_types import JsonValue
 from ..messages import ToolSpec
+from ..stages.per_choice import PerChoice
 from .declared import Declared
 from .emitter import DEFAULT_BUFFERING, Buffering, Emitter
 from .format import Format
@@ -76,9 +83,20 @@ class _Failed(Exception):
         self.error = error
 
 
+class _First:
+    """The parser of choice 0 as a box of its own."""
+
+    def __init__(self, box: InBand) -> None:
+        self.feed = box.feed_one
+        self.close = box.close_one
+
+
 class InBand:
-    """The in-band parser of one choice. ``tools``: if there are none, every well-formed name may be called. ``calls`` and
-    ``reasoning`` switch the detection of either off.
+    """Finds the reasoning and the calls that a model wrote into its text: the box that ``inband`` makes. ``format`` is the row of the notation.
+    ``tools``: if there are none, every well-formed name may be called. ``starts_in_reasoning`` and ``thinking`` say whether the answer begins inside
+    the reasoning. ``bad_call`` says what to do with a call that cannot be parsed. ``calls`` and ``reasoning`` switch the detection of either
+    off. ``buffering`` gives the text in larger pieces. ``call_prefix`` begins the ids of the calls. ``leave_out``: a call that cannot be
+    parsed is left out.
 
     ``begins`` is for a row whose answers begin inside the reasoning, on a server that perhaps separates it, or for a model that
     perhaps does not think:
@@ -112,6 +130,10 @@ class InBand:
         self.format = format
         self._declared = Declared(tools, format.any_name)
         self._emitter = Emitter(buffering, call_prefix, keep_space=format.untouched)
+        self._call_prefix = call_prefix
+        self._buffering = buffering
+        self._choices: PerChoice | None = None
+        """The parsers of all choices, once there are several."""
         self._starts = self._begins = format.think.begins(starts_in_reasoning, thinking)
         self._how: Begins = begins if self._begins and reasoning else "row"
         self._tell = ended
@@ -139,9 +161,30 @@ class InBand:
         self._broken: ToolCallParseError | None = None
         """The first call that could not be parsed, if it prevents the stream from ending as a success."""
 
-    def feed(self, event: BareEvent) -> list[BareEvent]:
+    def feed(self, events: Iterable[Event] | Event) -> list[Event]:
+        """What these events, or one event, become. Raises ``TypeError`` for what is not an event."""
+        if self._choices is not None:
+            return self._choices.feed(events)
+        if type(events) is TextDelta and not self._refusal and not self._ended:
+            return self._piece(events)  # type: ignore[return-value]  # the list is the caller's alone
+        out: list[Event] = []
+        rest = iter(events if type(events) is list else as_events(events))
+        for event in rest:
+            if type(event) is TextDelta and not self._refusal and not self._ended:
+                out += self._piece(event)
+            elif isinstance(event, Choice):
+                self._choices = PerChoice(self._copy, _First(self))
+                return out + self._choices.feed(chain((event,), rest))
+            else:
+                out += self.feed_one(event)
+        return out
+
+    def feed_one(self, event: BareEvent) -> list[BareEvent]:
+        """What one event of one choice becomes."""
         if type(event) is TextDelta and not self._refusal and not self._ended:
             return self._piece(event)
+        if type(event) not in EVENT_KINDS:
+            raise not_an_event(event)
         if self._ended:
             return []
         if isinstance(event, _LOOSE):
@@ -185,10 +228,32 @@ class InBand:
         self._native = self._native or isinstance(event, ReasoningStart)
         return [*self._pause(), event]
 
-    def close(self) -> list[BareEvent]:
+    def close(self) -> list[Event]:
+        """What was held. A call in it is incomplete."""
+        return [*self.close_one()] if self._choices is None else self._choices.close()
+
+    def close_one(self) -> list[BareEvent]:
+        """What was held of one choice."""
         return [] if self._ended else self._end_answer(cut=True)
 
     # --- internals
+
+    def _copy(self) -> InBand:
+        """The same parser for another choice."""
+        made = InBand(
+            self.format,
+            bad_call=self._bad_call,
+            calls=self._calls,
+            reasoning=self._reasoning,
+            buffering=self._buffering,
+            call_prefix=self._call_prefix,
+            leave_out=self._leave_out,
+            begins=self._how,
+            ended=self._tell,
+        )
+        made._declared = self._declared
+        made._starts = made._begins = self._starts
+        return made
 
     def _piece(self, event: TextDelta) -> list[BareEvent]:
         text = event.text

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from ..errors import ConfigError, excerpt
 from ..json_types import JsonValue
@@ -76,6 +77,25 @@ class Declared:
         """The JSON types that the schema allows for this parameter; empty if it does not say."""
         schema = self.properties(name).get(parameter)
         return schema_types(schema, self.schemas.get(name) or {})
+
+
+class Declares(Protocol):
+    """A tool that declares itself, such as ``@tool`` makes."""
+
+    def spec(self) -> ToolSpec: ...
+
+
+def spec_of(tool: ToolSpec | Mapping[str, JsonValue] | Declares) -> ToolSpec:
+    """The declaration of a tool as a ``ToolSpec``."""
+    if isinstance(tool, ToolSpec):
+        return tool
+    if not isinstance(tool, Mapping) and hasattr(tool, "spec"):
+        return tool.spec()
+    name, parameters = _name_and_schema(tool)  # type: ignore[arg-type]  # it refuses what is neither
+    assert isinstance(tool, Mapping)
+    inner = tool.get("function")
+    about = (inner if isinstance(inner, Mapping) else tool).get("description")
+    return ToolSpec(name, about if isinstance(about, str) else "", dict(parameters) or None)
 
 
 def _name_and_schema(tool: ToolSpec | Mapping[str, JsonValue]) -> tuple[str, Schema]:

@@ -9,7 +9,9 @@ from .think import TAGS, Think
 
 
 class Format(Struct, frozen=True):
-    """``drop``: tokens and tags that only wrap the answer; in the middle of it they are text. ``example``: an answer with a call.
+    """A notation of calls and reasoning inside text: one row of the table of formats. ``name`` is what it is called, ``engines`` read and write its
+    calls, ``think`` says how it marks reasoning. ``drop``: tokens and tags that only wrap the answer; in the middle of it they are text.
+    ``example``: an answer with a call.
 
     ``untouched``: the text is passed on unchanged. ``any_name``: undeclared tools may be called too, because the tokens of the
     notation cannot mean anything else: the code that runs the tools can tell the model that there is no such tool, a reader of

@@ -11,7 +11,8 @@ from functools import lru_cache
 
 from msgspec import Struct, structs
 
-from ..errors import ConfigError, excerpt
+from ..errors import ConfigError, did_you_mean, excerpt
+from ..names import FormatName
 from .engines.json_calls import JsonCalls
 from .format import Format
 from .formats import FORMATS
@@ -164,7 +165,7 @@ def with_markers(row: Format | None, own: OwnMarkers) -> Format | None:
     )
 
 
-def find_format(format: str | Format, model: str = "") -> Format:
+def find_format(format: FormatName | str | Format, model: str = "") -> Format:
     """The row of this name. ``auto`` uses the model's name, and means ``none`` if no pattern matches. A named row starts as the
     model's profile says, because one notation serves models with and without reasoning."""
     if isinstance(format, Format):
@@ -173,6 +174,8 @@ def find_format(format: str | Format, model: str = "") -> Format:
         return format_for_model(model) or FORMATS["none"]
     row = FORMATS.get(format)
     if row is None:
-        raise ConfigError(f"there is no in-band format {excerpt(format)}; formats: {', '.join(sorted(FORMATS))}")
+        raise ConfigError(
+            f"there is no in-band format {excerpt(format)}{did_you_mean(format, FORMATS)}; formats: {', '.join(sorted(FORMATS))}"
+        )
     known = format_for_model(model) if model else None
     return known if known is not None and known.name == row.name else row

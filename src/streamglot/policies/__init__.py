@@ -9,7 +9,7 @@ the stage that the engine runs; ``apply_policies`` runs policies over events wit
 from .approvals import ApprovalRequest, Approvals, ApprovalSharing, Decision
 from .callbacks import Callbacks
 from .conditions import When
-from .drive import apply_policies, apply_to_request, run_policies
+from .drive import PolicyBox, apply_policies, apply_to_request, run_policies
 from .load import find_policy, load_policies, load_policy
 from .needs import Need, Needs, answer, block, delta, hold_back, pattern, request, sentence
 from .options import Options
@@ -64,6 +64,7 @@ __all__ = [
     "PatternSet",
     "Piece",
     "Policy",
+    "PolicyBox",
     "PolicyStage",
     "Refuse",
     "Replace",

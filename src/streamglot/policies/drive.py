@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from ..errors import Unsupported
-from ..events import Event, StreamEnd, StreamError
+from ..events import Event, StreamEnd, StreamError, as_list
 from ..messages import Request
 from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Reply
 from .policy import Policy
@@ -21,6 +21,39 @@ def no_engine(question: Question) -> Reply:
     return Unsupported(f"there is no engine here that could {what}: use the Client or the gateway")
 
 
+class PolicyBox:
+    """Policies as a box: events in, the events after the policies out. ``over``: the stream has ended, and nothing follows."""
+
+    def __init__(
+        self,
+        policies: Iterable[Policy],
+        *,
+        request: Request | None = None,
+        context: ExchangeContext | None = None,
+        resolve: Resolve = no_engine,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        context = context or ExchangeContext(model=request.model if request is not None else "")
+        stage = policy_stage(policies, clock=clock)(context)
+        self._stage = stage if isinstance(stage, PolicyStage) else None
+        self._resolve = resolve
+        self.over = False
+        if request is not None and self._stage is not None:
+            self._stage.check_request(request, resolve)
+
+    def feed(self, events: Iterable[Event] | Event) -> list[Event]:
+        if self.over:
+            return []
+        given = as_list(events)
+        if self._stage is not None:
+            given = settled(self._stage, self._stage.feed(given), self._resolve) if given else []
+        self.over = bool(given) and isinstance(given[-1], (StreamEnd, StreamError))
+        return given
+
+    def close(self) -> list[Event]:
+        return []
+
+
 def run_policies(
     reads: Iterable[list[Event]],
     policies: Iterable[Policy],
@@ -32,19 +65,13 @@ def run_policies(
 ) -> Iterator[list[Event]]:
     """The events after the policies, read by read. ``resolve`` answers questions at once. Nothing follows the end of the
     stream."""
-    context = context or ExchangeContext(model=request.model if request is not None else "")
-    stage = policy_stage(policies, clock=clock)(context)
-    if not isinstance(stage, PolicyStage):
-        yield from reads
-        return
-    if request is not None:
-        stage.check_request(request, resolve)
+    box = PolicyBox(policies, request=request, context=context, resolve=resolve, clock=clock)
     for events in reads:
-        released = settled(stage, stage.feed(events), resolve) if events else []
+        released = box.feed(events)
         if released:
             yield released
-            if isinstance(released[-1], (StreamEnd, StreamError)):
-                return
+        if box.over:
+            return
 
 
 def apply_policies(
@@ -55,7 +82,15 @@ def apply_policies(
     context: ExchangeContext | None = None,
     resolve: Resolve = no_engine,
 ) -> list[Event]:
-    """The events of a stream after these policies. Verdicts are in ``context.annotations["policies"]``."""
+    """The events of a stream after policies, without an engine.
+
+    Takes all ``events`` of a stream, and the ``policies``. ``request`` is the request that they answer: policies on requests judge it
+    first. Verdicts are in ``context.annotations["policies"]`` of a ``context`` that was given. ``resolve`` answers the questions of policies
+    that must wait.
+
+    Gives a list of events. Raises ``PolicyRefused`` if a policy refuses the request, ``ConfigError`` for policies that are wrong, and
+    ``TypeError`` for what is not an event. ``read(…, policies=…)`` does the same live.
+    """
     reads = run_policies([list(events)], policies, request=request, context=context, resolve=resolve)
     return [event for read in reads for event in read]
 

@@ -7,16 +7,17 @@ unique to the exchange (``call_prefix``). This stage replaces the ids of an upst
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import structs
 
-from ..events import BareEvent, Choice, Event, ToolCallStart, ToolResult
+from ..events import EVENT_KINDS, BareEvent, Choice, Event, ToolCallStart, ToolResult, as_list
 from ..messages import Request, ToolCallPart
 from .stage import Output, Stage
 
-_WITH_AN_ID: Final = frozenset((ToolCallStart, ToolResult, Choice))
-"""Events that may hold the id of a call. A read without any of them passes as it is."""
+_WITHOUT_AN_ID: Final = EVENT_KINDS - {ToolCallStart, ToolResult, Choice}
+"""Events that hold no id of a call. A read of nothing else passes as it is."""
 
 
 class UniqueCallIds(Stage):
@@ -36,12 +37,12 @@ class UniqueCallIds(Stage):
                     self.taken.add(part.call_id)
         return request
 
-    def feed(self, events: list[Event]) -> list[Output]:
-        if _WITH_AN_ID.isdisjoint(map(type, events)):
+    def feed(self, events: Iterable[Event] | Event) -> list[Output]:
+        if type(events) is list and _WITHOUT_AN_ID.issuperset(map(type, events)):
             return [*events]
         return [
             Choice(event.index, self._unique(event.event, event.index)) if isinstance(event, Choice) else self._unique(event, 0)
-            for event in events
+            for event in as_list(events)
         ]
 
     def _unique(self, event: BareEvent, choice: int) -> BareEvent:

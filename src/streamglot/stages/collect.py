@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from ..events import (
+    EVENT_KINDS,
     Choice,
     Citation,
     Echo,
@@ -27,6 +28,8 @@ from ..events import (
     ToolCallStart,
     ToolResult,
     Usage,
+    as_events,
+    not_an_event,
 )
 from ..json_types import JsonObject, JsonValue
 from ..messages import MediaPart, Response, ResponseChoice, Step, TextPart, TokenCounts, ToolResultPart
@@ -38,8 +41,9 @@ _Extensions = dict[str, list[JsonValue]]
 
 
 class Collect:
-    """Adds events up: ``feed`` or ``feed_all`` takes them, ``close`` gives the Response, ``snapshot`` shows what there is
-    so far. ``extensions``: also keep every piece of reasoning and of tool calls as it came (docs/library.md)."""
+    """Adds events up: ``feed`` takes them, ``close`` gives the Response, ``snapshot`` shows what there is so far.
+    ``extensions``: also keep every piece of reasoning and of tool calls as it came. Raises nothing: an error of the stream is in
+    ``Response.error``."""
 
     def __init__(self, *, extensions: bool = False) -> None:
         self.response = Response()
@@ -53,12 +57,10 @@ class Collect:
         self._usage_before = Usage()
         """The usage of all earlier steps."""
 
-    def feed(self, event: Event) -> list[Response]:
-        self.feed_all((event,))
-        return []
-
-    def feed_all(self, events: Iterable[Event]) -> None:
-        """The events of one read."""
+    def feed(self, events: Iterable[Event] | Event) -> list[Response]:
+        """Adds the events of one read, or one event. The list that it gives is empty: ``close`` gives the answer."""
+        if type(events) is not list:
+            events = as_events(events)
         first = self._choices.get(0)
         for event in events:
             if type(event) is TextDelta and first is not None:  # the usual case
@@ -74,6 +76,11 @@ class Collect:
             elif type(event) in _OF_ALL:
                 _OF_ALL[type(event)](self, event)
                 first = self._choices.get(0)
+            elif type(event) not in EVENT_KINDS:
+                raise not_an_event(event)
+        return []
+
+    feed_all = feed
 
     def close(self) -> list[Response]:
         """The whole answer. A block that is still open is kept as it is; a call in it is marked as incomplete."""
@@ -316,7 +323,12 @@ def result_chunk(event: ToolResult) -> JsonObject:
 
 
 def collect(events: Iterable[Event], *, extensions: bool = False) -> Response:
-    """Collects these events into a Response."""
+    """Collects ``events``, the events of a stream, into an answer.
+
+        answer = streamglot.collect(streamglot.read(body, "anthropic"))
+
+    Takes an iterable of events; ``extensions`` also keeps every piece of reasoning and of calls as it came. Gives a ``Response``. A stream that broke
+    off has ``complete=False`` and its ``error``. Raises ``TypeError`` for what is not an event."""
     box = Collect(extensions=extensions)
-    box.feed_all(events)
+    box.feed(events)
     return box.close()[0]

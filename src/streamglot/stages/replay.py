@@ -43,8 +43,10 @@ from ..messages import (
 
 
 def replay(response: Response) -> list[Event]:
-    """The events of a stream that would add up to this response. If an error follows, the last part of an unfinished choice
-    counts as incomplete, because nothing shows that it was complete."""
+    """The events of a stream that would add up to this ``response``.
+
+    Gives a list of events: ``collect(replay(response)) == response``. If an error follows, the last part of an unfinished choice counts as
+    incomplete, because nothing shows that it was complete. Raises nothing."""
     events: list[Event] = [StreamStart(response.id, response.model, response.created), *response.extras]
     first = ResponseChoice(0)
     for choice in sorted(response.choices, key=lambda choice: choice.index):

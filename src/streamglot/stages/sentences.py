@@ -7,9 +7,10 @@ Text and tool calls are not held.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-from ..events import BareEvent, Choice, Event, ReasoningDelta, ReasoningEnd
+from ..events import BareEvent, Choice, Event, ReasoningDelta, ReasoningEnd, as_list
 from .stage import Output, Stage
 
 MAX_SENTENCE_CHARS: Final = 2000
@@ -30,9 +31,9 @@ class SentenceBuffer(Stage):
         self._max_chars = max_chars
         self._held: dict[int, _Held] = {}
 
-    def feed(self, events: list[Event]) -> list[Output]:
+    def feed(self, events: Iterable[Event] | Event) -> list[Output]:
         out: list[Output] = []
-        for event in events:
+        for event in as_list(events):
             if isinstance(event, Choice):
                 out += [Choice(event.index, inner) for inner in self._feed(event.event, event.index)]
             else:

@@ -24,6 +24,10 @@ from ..messages import (
     TextPart,
     TokenCounts,
     ToolCallPart,
+    calls_of,
+    is_complete,
+    reasoning_of,
+    shown,
 )
 
 BlockStart: TypeAlias = TextStart | ReasoningStart | ToolCallStart
@@ -39,7 +43,8 @@ class Medium(Struct):
 
 
 class ChoiceSnapshot(Struct):
-    """One choice. ``open`` is the start of the block that is not finished yet."""
+    """One choice of a ``Snapshot``. ``open`` is the start of the block that is not finished yet. ``index``, ``stop_reason``, ``raw_stop_reason``
+    and ``stop_sequence`` are those of a ``ResponseChoice``; so are ``parts``, ``text``, ``reasoning`` and ``tool_calls``."""
 
     index: int
     open: BlockStart | None
@@ -71,6 +76,16 @@ class ChoiceSnapshot(Struct):
         return parts
 
     @property
+    def reasoning(self) -> str:
+        """The reasoning so far."""
+        return reasoning_of(self.parts)
+
+    @property
+    def tool_calls(self) -> list[ToolCallPart]:
+        """The calls so far that the program is to run. The last one may have ``complete=False`` because it still grows."""
+        return calls_of(self.parts)
+
+    @property
     def text(self) -> str:
         """The visible text."""
         pieces = [part.text for part in self._parts[: self._part_count] if isinstance(part, TextPart)]
@@ -86,7 +101,9 @@ class ChoiceSnapshot(Struct):
 
 
 class Snapshot(Struct):
-    """An answer that may still be growing. ``usage`` is the sum over all steps so far."""
+    """An answer that may still be growing. It has what a ``Response`` has: ``id``, ``model``, ``created``, ``choices``, ``usage`` (the sum
+    over all steps so far) and ``error``; ``text``, ``reasoning``, ``tool_calls`` and ``stop_reason`` are those of the first choice.
+    ``response()`` makes a ``Response`` of it."""
 
     id: str
     model: str
@@ -103,6 +120,32 @@ class Snapshot(Struct):
     def text(self) -> str:
         """The visible text of the first choice."""
         return self.choices[0].text if self.choices else ""
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning of the first choice, as far as the provider shows it."""
+        return self.choices[0].reasoning if self.choices else ""
+
+    @property
+    def tool_calls(self) -> list[ToolCallPart]:
+        """The calls of the first choice that the program is to run. The last one may have ``complete=False`` because it still
+        grows."""
+        return self.choices[0].tool_calls if self.choices else []
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the first choice ended; None if it did not, or not yet."""
+        return self.choices[0].stop_reason if self.choices else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer has reached its own end."""
+        return is_complete(self.error, [choice.stop_reason for choice in self.choices])
+
+    def __str__(self) -> str:
+        return shown(
+            self.model, [(choice.index, choice.parts, choice.stop_reason) for choice in self.choices], self.usage, self.error
+        )
 
     def response(self) -> Response:
         """A ``Response`` of its own that the collector does not change. It costs the length of the answer."""

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec import Struct, field
 
 from ..errors import StreamglotError
-from ..events import Event
+from ..events import Event, as_list
 from ..json_types import JsonObject
 from ..messages import Request, ToolResultPart
 
@@ -120,8 +120,8 @@ class Stage:
         return result
 
     def feed(self, events: list[Event]) -> list[Output]:
-        """The events of one read, never empty."""
-        return list(events)
+        """The events of one read, never empty. The stages that streamglot offers take any iterable of events, or one event."""
+        return list(as_list(events))
 
     def answer(self, question: Question, reply: object) -> list[Output]:  # noqa: ARG002  # for subclasses
         """The reply to a question of this stage: a value, or the exception that resolving it raised."""

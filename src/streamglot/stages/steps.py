@@ -40,6 +40,9 @@ def with_step_breaks(choice: ResponseChoice) -> list[Part]:
 def messages_of(response: Response, index: int = 0) -> list[Message]:
     """One choice of an answer as the messages of a conversation, for the next request to a provider.
 
+    Takes the ``response`` and the ``index`` of the choice. Gives a list of ``Message`` objects, empty if there is no such choice.
+    Raises nothing.
+
     Each model turn becomes an assistant message, followed by one tool message for each result of its calls. A call that a
     tool loop ran (kind "server", without a form of the provider's own) becomes a function call again, because its provider
     only knows it as one. Calls that the provider ran itself stay inside the assistant message. A call that broke off is left out,

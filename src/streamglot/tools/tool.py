@@ -26,7 +26,8 @@ TRACE_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("trace_context"
 
 
 class ToolOutput(Struct):
-    """The output of a tool: text for the model, and media beside it. ``whole`` is the text before it was cut."""
+    """The output of a tool: ``text`` for the model, and ``media`` beside it. ``is_error`` says that the tool failed. ``whole`` is the text
+    before it was cut."""
 
     text: str = ""
     is_error: bool = False
@@ -152,7 +153,13 @@ def tool(
 def tool(
     function: Callable[..., object] | None = None, /, *, name: str = "", description: str = "", read_only: bool | None = None
 ) -> FunctionTool | Callable[[Callable[..., object]], FunctionTool]:
-    """Makes a tool of a typed function, sync or async: ``@tool`` or ``@tool(name=…)``."""
+    """Makes a tool of a typed function, sync or async: ``@tool`` or ``@tool(name=…)``, for ``Client(tools=[…])``.
+
+    Takes the ``function``. Its annotations become the JSON Schema of the arguments, its docstring the description. ``name`` and
+    ``description`` replace those of the function; ``read_only`` says that it changes nothing.
+
+    Gives a tool. Raises ``ConfigError`` for a function whose arguments have no schema.
+    """
     if function is None:
         return partial(FunctionTool, name=name, description=description, read_only=read_only)
     return FunctionTool(function)

@@ -154,6 +154,17 @@ PROVIDERS: Final = (
     Provider("vllm", "vLLM on this machine", "openai_chat", "http://127.0.0.1:8000/v1", probe="http://127.0.0.1:8000/v1/models"),
 )
 
+VENDORS: Final = {
+    "openai_chat": "openai",
+    "openai_responses": "openai",
+    "openai_completions": "openai",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+    "cohere": "cohere",
+    "ollama": "ollama",
+}
+"""The provider that a dialect is named after, for dialects with one address."""
+
 
 _PORTS: Final = {"http": 80, "https": 443}
 

@@ -34,8 +34,12 @@ class BreakerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one upstream.
+    """The settings of one upstream: ``Upstream(base_url="http://127.0.0.1:8080/v1", models=["m"])``.
 
+    - ``name``: what it is called in messages and in the names of models (``name/model``).
+    - ``base_url``: its address, as the vendor's own clients have it. ``headers`` are sent with each request, ``proxy`` is the URL of a
+      proxy, ``timeouts`` says how long to wait.
+    - ``inband``: the notation of calls and reasoning inside its text; "auto" finds it by the model.
     - ``dialect``: the dialect of its API.
     - ``key``: its API key, which is never shown. ``key_env`` names the environment variable with the key. ``pass_key``: send the
       client's own key instead.

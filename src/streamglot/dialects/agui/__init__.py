@@ -25,7 +25,7 @@ class AguiDialect(Dialect):
         return AguiWriter
 
     @cached_property
-    def parse_request(self) -> Callable[..., Request]:
+    def request_parser(self) -> Callable[..., Request]:
         from .request import parse
 
         return parse

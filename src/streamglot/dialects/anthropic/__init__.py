@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Final
+from typing import Final, Unpack
 
 from msgspec import structs
 
 from ...events import Event, StreamError
-from ...json_types import JsonObject, JsonValue
+from ...json_types import JsonObject
 from ...messages import Built, Request
 from ..abilities import PLAIN
 from ..endpoint import UpstreamEndpoint, join
 from ..hosted_tools import HostedCall
 from ..interface import Dialect
+from ..options import BuildOptions
 from ..reader import Reader
 from ..writer import Writer
 
@@ -42,7 +43,7 @@ class AnthropicDialect(Dialect):
         return AnthropicWriter
 
     @cached_property
-    def parse_request(self) -> Callable[..., Request]:
+    def request_parser(self) -> Callable[..., Request]:
         from .request import parse
 
         return parse
@@ -53,19 +54,17 @@ class AnthropicDialect(Dialect):
 
         return build
 
-    def endpoint(
-        self, base_url: str, request: Request, key: str = "", version: str = DEFAULT_VERSION, **options: JsonValue
-    ) -> UpstreamEndpoint:
-        headers = {"anthropic-version": version}
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
+        headers = {"anthropic-version": options.get("version", DEFAULT_VERSION)}
         if key:
             headers["x-api-key"] = key
         return UpstreamEndpoint(join(_without_version(base_url), "v1/messages"), headers)
 
-    def model_list(self, base_url: str, key: str = "", **options: JsonValue) -> UpstreamEndpoint | None:
+    def model_list(self, base_url: str, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint | None:
         return super().model_list(_without_version(base_url), key, **options)
 
     @cached_property
-    def build_response(self) -> Callable[..., JsonObject]:
+    def response_builder(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Unpack
 
 from msgspec import structs
 
 from ...events import StreamError
-from ...json_types import JsonObject, JsonValue
+from ...json_types import JsonObject
 from ...messages import Built, Request
 from ..abilities import PLAIN
 from ..endpoint import UpstreamEndpoint, bearer, join, path_segment
 from ..interface import Dialect
+from ..options import BuildOptions
 from ..reader import Reader
 
 
@@ -29,7 +31,7 @@ class BedrockConverseDialect(Dialect):
         return BedrockConverseReader
 
     @cached_property
-    def parse_request(self) -> Callable[..., Request]:
+    def request_parser(self) -> Callable[..., Request]:
         from .request import parse
 
         return parse
@@ -40,12 +42,12 @@ class BedrockConverseDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
         verb = "converse-stream" if request.stream else "converse"
         return UpstreamEndpoint(join(base_url, f"model/{path_segment(request.model)}/{verb}"), bearer(key))
 
     @cached_property
-    def build_response(self) -> Callable[..., JsonObject]:
+    def response_builder(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build

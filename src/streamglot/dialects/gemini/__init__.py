@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Final
+from typing import Final, Unpack
 
 from ...events import Event, StreamError
-from ...json_types import JsonObject, JsonValue
+from ...json_types import JsonObject
 from ...messages import Built, Request
 from ..endpoint import UpstreamEndpoint, join, path_segments
 from ..hosted_tools import HostedCall
-from ..interface import Dialect
+from ..interface import Dialect, checked_body
+from ..options import BuildOptions
 from ..reader import Reader
 from ..writer import Writer
 
@@ -37,7 +38,7 @@ class GeminiDialect(Dialect):
         return GeminiWriter
 
     @cached_property
-    def parse_request(self) -> Callable[..., Request]:
+    def request_parser(self) -> Callable[..., Request]:
         from .request import parse
 
         return parse
@@ -48,7 +49,11 @@ class GeminiDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
+    def parse_request(self, body: JsonObject, *, model: str = "", stream: bool | None = None) -> Request:
+        """The URL of a request names the model and whether it streams; the body does not."""
+        return self.request_parser(checked_body(body), model=model, stream=bool(stream))
+
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
         verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         path = f"{PREFIX}{path_segments(self.model_name(request.model))}:{verb}"
         return UpstreamEndpoint(join(base_url, path), {"x-goog-api-key": key} if key else {})
@@ -60,7 +65,7 @@ class GeminiDialect(Dialect):
         return model
 
     @cached_property
-    def build_response(self) -> Callable[..., JsonObject]:
+    def response_builder(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Unpack
 
 from msgspec import structs
 
 from ...events import StreamError
-from ...json_types import JsonObject, JsonValue
+from ...json_types import JsonObject
 from ...messages import Built, Request
 from ..abilities import PLAIN
 from ..endpoint import UpstreamEndpoint, bearer, join
 from ..interface import Dialect
+from ..options import BuildOptions
 from ..reader import Reader
 from ..writer import Writer
 
@@ -45,7 +47,7 @@ class ChatDialect(Dialect):
         return {**super().writer_options(request), "functions": request.functions}
 
     @cached_property
-    def parse_request(self) -> Callable[..., Request]:
+    def request_parser(self) -> Callable[..., Request]:
         from .request import parse
 
         return parse
@@ -56,11 +58,11 @@ class ChatDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
         return UpstreamEndpoint(join(base_url, "chat/completions"), bearer(key))
 
     @cached_property
-    def build_response(self) -> Callable[..., JsonObject]:
+    def response_builder(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build

@@ -20,6 +20,8 @@ def accumulate_delta(snapshot: JsonObject, delta: JsonObject) -> JsonObject:
     Strings are joined, numbers added, objects merged, and list entries merged by their ``index``. A null is ignored. A field that
     identifies something (role, id, type, name …) is replaced, so servers may repeat it in every chunk. A list entry without an
     index continues the entry with its id, or the last one if it has neither an id nor a name; otherwise it is a new entry.
+
+    Takes the ``snapshot``, which it changes, and the ``delta`` of a chunk. Gives the snapshot, and raises nothing.
     """
     for key, value in delta.items():
         before = snapshot.get(key)

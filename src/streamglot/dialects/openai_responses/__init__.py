@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Unpack
 
 from msgspec import structs
 
 from ...events import Event, StreamError
-from ...json_types import JsonObject, JsonValue
+from ...json_types import JsonObject
 from ...messages import Built, Request, Response
 from ..abilities import PLAIN
 from ..endpoint import UpstreamEndpoint, bearer, join
 from ..hosted_tools import HostedCall
 from ..interface import Dialect, FindAnswers
+from ..options import BuildOptions
 from ..reader import Reader
 from ..writer import Writer
 
@@ -42,7 +44,7 @@ class ResponsesDialect(Dialect):
         return ResponsesWriter
 
     @cached_property
-    def parse_request(self) -> Callable[..., Request]:
+    def request_parser(self) -> Callable[..., Request]:
         from .request import parse
 
         return parse
@@ -53,11 +55,11 @@ class ResponsesDialect(Dialect):
 
         return build
 
-    def endpoint(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> UpstreamEndpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
         return UpstreamEndpoint(join(base_url, "responses"), bearer(key))
 
     @cached_property
-    def build_response(self) -> Callable[..., JsonObject]:
+    def response_builder(self) -> Callable[..., JsonObject]:
         from .response import build
 
         return build

@@ -128,7 +128,7 @@ class ResponsesWriter(Writer):
             StreamError: self.feed_end,
         }
 
-    def feed(self, events: Iterable[Event]) -> bytes:
+    def feed(self, events: Iterable[Event] | Event) -> bytes:
         written = super().feed(events)
         if self.started and not self._announced:
             self._announce()

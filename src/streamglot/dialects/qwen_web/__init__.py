@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Unpack
 
-from ...json_types import JsonObject, JsonValue
+from ...json_types import JsonObject
 from ...messages import Built, Request
 from ..endpoint import Setup, UpstreamEndpoint, bearer, encoded, join
 from ..interface import Dialect
+from ..options import BuildOptions
 from ..reader import Reader
 
 
@@ -37,7 +39,7 @@ class QwenWebDialect(Dialect):
 
         return continuation(request, provider, message_id, timestamp)
 
-    def setup(self, base_url: str, request: Request, key: str = "", **options: JsonValue) -> Setup | None:
+    def setup(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> Setup | None:
         """A new chat, unless the conversation, its client or the configuration names one."""
         from .request import build_chat, chat_of, read_chat
 
@@ -51,12 +53,10 @@ class QwenWebDialect(Dialect):
         )
         return Setup("a new chat", UpstreamEndpoint(join(base_url, "api/v2/chats/new"), bearer(key)), body, read_chat)
 
-    def endpoint(
-        self, base_url: str, request: Request, key: str = "", chat_id: JsonValue = "", **options: JsonValue
-    ) -> UpstreamEndpoint:
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
         from .request import chat_of
 
-        chat = chat_of(request, chat_id)
+        chat = chat_of(request, options.get("chat_id"))
         query = f"?chat_id={encoded(chat)}" if chat else ""
         return UpstreamEndpoint(join(base_url, f"api/v2/chat/completions{query}"), bearer(key))
 

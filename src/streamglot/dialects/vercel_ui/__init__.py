@@ -23,7 +23,7 @@ class VercelUiDialect(Dialect):
         return VercelUiWriter
 
     @cached_property
-    def parse_request(self) -> Callable[..., Request]:
+    def request_parser(self) -> Callable[..., Request]:
         from .request import parse
 
         return parse

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from msgspec import structs
 
 from ...errors import FOREIGN_ERRORS, foreign_exception
-from ...events import BareEvent, Choice, Event, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
+from ...events import BareEvent, Choice, Event, KeepAlive, StreamEnd, StreamError, StreamStart, Usage, as_list
 from ...messages import Message, Request, TextPart, ToolResultPart
 from ...stages.stage import ExchangeContext, NextRequest, Output, Question, QuestionGenerator, Reply, Stage, StageFactory
 from ..policy import Policy
@@ -106,7 +106,10 @@ class PolicyStage(Stage):
             changed: Request = finished.value
             return changed
 
-    def feed(self, events: list[Event]) -> list[Output]:
+    def feed(self, events: Iterable[Event] | Event) -> list[Output]:
+        events = as_list(events)
+        if not events:
+            return []
         if self._later:
             self._questions += self._later
             self._asked_later.update(self._later)
