@@ -254,6 +254,7 @@ class Request(Struct, omit_defaults=True):
       ``seed``: how tokens are chosen. ``logprobs``, ``top_logprobs``: their probabilities.
     - ``reasoning``, ``output``, ``verbosity``, ``modalities``, ``audio``: how to reason, and the form of the answer.
     - ``service_tier``, ``cache_key``, ``store``, ``user``, ``metadata``, ``previous_response_id``: for the provider's own records.
+    - ``functions``: the client declared its tools in the old field of this name, and expects calls in the old form.
     - ``dialect``, ``extra``, ``essential``: the client's dialect, the fields that only it knows, and the names of those that change what
       the answer is.
 
@@ -306,7 +307,8 @@ class Request(Struct, omit_defaults=True):
             tool_choice: ToolChoice | None = None,
             parallel_tool_calls: bool | None = None,
             stream: bool = False,
-            include_usage: bool = True,
+            include_usage: bool = False,
+            functions: bool = False,
             max_tokens: int | None = None,
             stop: list[str] = ...,
             temperature: float | None = None,

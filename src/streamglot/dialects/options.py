@@ -62,6 +62,7 @@ class TranslateOptions(TypedDict, total=False):
     """The options of writers that only some dialects have, and that ``translate`` passes on."""
 
     include_usage: bool
+    abort: bool
     functions: bool
     reasoning_field: ReasoningField
     mirror: Mapping[str, JsonValue] | None
