@@ -455,7 +455,7 @@ def test_names_and_options_are_checked_at_once() -> None:
     for wrong in wrongs:
         with pytest.raises(TypeError, match=r"foo|array"):
             wrong()
-    with pytest.raises(TypeError, match="has no option 'array'; it has .*include_usage"):
+    with pytest.raises(TypeError, match=r"has no option 'array'; it has .*include_usage"):
         writer("openai_chat", array=True)
 
 
