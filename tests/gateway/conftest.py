@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gateway.running import Running, running
-from gateway.upstream import HostileUpstream, hostile
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, hostile
 from store.conftest import patient_lookups
 
 __all__ = ["patient_lookups"]
-UPSTREAM_DIALECTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "openai_completions")
+UPSTREAM_DIALECTS = tuple(UPSTREAM_NAMES)
 PREFIX = {"openai_chat": "/v1", "openai_responses": "/v1", "gemini": "/v1beta", "openai_completions": "/v1"}
 LONG_TIMEOUTS = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
 """Timeouts that no test reaches, even on a slow machine."""
@@ -23,17 +23,17 @@ SHORT_IDLE = {**LONG_TIMEOUTS, "idle": 0.4}
 
 
 def upstreams_at(url: str, **more: Any) -> dict[str, Any]:
-    """One upstream for each dialect, all at this address."""
+    """One upstream for each dialect, all at this address, named as in ``UPSTREAM_NAMES``."""
     return {
         name: {
-            "dialect": name,
-            "base_url": url + PREFIX.get(name, ""),
+            "dialect": dialect,
+            "base_url": url + PREFIX.get(dialect, ""),
             "attempts": 1,
             "pause": 0.01,
             "timeouts": LONG_TIMEOUTS,
             **more,
         }
-        for name in UPSTREAM_DIALECTS
+        for dialect, name in UPSTREAM_NAMES.items()
     }
 
 
@@ -47,11 +47,11 @@ def upstream() -> Iterator[HostileUpstream]:
 def gateway(upstream: HostileUpstream) -> Iterator[Running]:
     """The circuit breakers never open, because the tests make the upstreams fail often."""
     upstreams = upstreams_at(upstream.url, breaker={"failures": 1_000_000})
-    for name in UPSTREAM_DIALECTS:
+    for name in UPSTREAM_NAMES.values():
         upstreams[f"short_first_byte_{name}"] = {**upstreams[name], "timeouts": SHORT_FIRST_BYTE}
         upstreams[f"short_idle_{name}"] = {**upstreams[name], "timeouts": SHORT_IDLE}
-    upstreams["hermes"] = {**upstreams["openai_chat"], "inband": "hermes"}
-    upstreams["gone"] = {**upstreams["openai_chat"], "base_url": "http://127.0.0.1:9/v1"}
-    upstreams["whole"] = {**upstreams["openai_chat"], "stream": "never"}
+    upstreams["hermes"] = {**upstreams["work"], "inband": "hermes"}
+    upstreams["gone"] = {**upstreams["work"], "base_url": "http://127.0.0.1:9/v1"}
+    upstreams["whole"] = {**upstreams["work"], "stream": "never"}
     with running({"upstreams": upstreams}) as started:
         yield started

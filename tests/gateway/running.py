@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -66,14 +67,19 @@ class Running:
 def running(
     config: Mapping[str, Any] | None = None, path: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[Running]:
-    """A gateway with this configuration, or with the one in this file."""
-    environment = {"STREAMGLOT_STORE__URL": "none", **(environment or {})}
+    """A gateway with this configuration, or with the one in this file. It has a store, as an unconfigured one has: an empty
+    database, unless the configuration names another or ``none``."""
+    with TemporaryDirectory(prefix="streamglot-store-", ignore_cleanup_errors=True) as folder:
+        yield from _running(config, path, {"STREAMGLOT_STORE__URL": f"sqlite:///{folder}/store.db", **(environment or {})})
+
+
+def _running(config: Mapping[str, Any] | None, path: Path | None, environment: Mapping[str, str]) -> Iterator[Running]:
     if path is not None:
         loaded = load(path, environment)
     else:
         values = {**(config or {})}
         values["server"] = {"discover": False, **values.get("server", {})}
-        values["store"] = {"url": "none", **values.get("store", {})}
+        values["store"] = {"url": environment["STREAMGLOT_STORE__URL"], **values.get("store", {})}
         loaded = LoadedConfig(msgspec.convert(values, Config))
         for name, upstream in loaded.config.upstreams.items():
             upstream.name = name

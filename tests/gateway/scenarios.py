@@ -26,7 +26,7 @@ class Scenario(Struct):
     usage: tuple[int | None, int | None, int | None] | None = None
     error: str = ""
     status: int = 0
-    via: str = "openai_chat"
+    via: str = "work"
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -236,7 +236,7 @@ SCENARIOS: dict[str, Scenario] = {
     "after_done": Scenario(streamed(sse(text_chunk("Hello"), END, DONE, text_chunk("ghost"))), "Hello"),
     "open_after_done": Scenario([head(connection="close"), sse(text_chunk("Hello"), END, DONE), Hang()], "Hello"),
     "silent_after_finish": Scenario(
-        [head(connection="close"), sse(text_chunk("Hello"), END), Hang()], "Hello", via="short_idle_openai_chat"
+        [head(connection="close"), sse(text_chunk("Hello"), END), Hang()], "Hello", via="short_idle_work"
     ),
     "length": Scenario(streamed(sse(text_chunk("Hello"), chunk({}, "length"), DONE)), "Hello", finish="length"),
     "filtered": Scenario(streamed(sse(text_chunk("Hello"), chunk({}, "content_filter"), DONE)), "Hello", finish="content_filter"),
@@ -356,7 +356,7 @@ SCENARIOS: dict[str, Scenario] = {
         error="on fire",
     ),
     "silent_in_the_middle": Scenario(
-        [head(connection="close"), sse(text_chunk("Hello")), Hang()], "Hello", error="silent", via="short_idle_openai_chat"
+        [head(connection="close"), sse(text_chunk("Hello")), Hang()], "Hello", error="silent", via="short_idle_work"
     ),
     "not_json": Scenario(streamed(sse(text_chunk("Hello"), "{nonsense")), "Hello", error="JSON"),
     "done_in_arguments": Scenario(
@@ -373,8 +373,8 @@ SCENARIOS: dict[str, Scenario] = {
     "only_done": Scenario(streamed(sse(DONE)), error="without an answer", status=502),
     "only_comments": Scenario(streamed(b": hello\n\n"), error="ended without the end", status=502),
     "html": Scenario(whole(b"<html>Sign in</html>", media_type="text/html"), error="Sign in", status=502),
-    "never_answers": Scenario([Hang()], error="did not begin", status=504, via="short_first_byte_openai_chat"),
-    "only_headers": Scenario([head(), Hang()], error="did not begin", status=504, via="short_first_byte_openai_chat"),
+    "never_answers": Scenario([Hang()], error="did not begin", status=504, via="short_first_byte_work"),
+    "only_headers": Scenario([head(), Hang()], error="did not begin", status=504, via="short_first_byte_work"),
     "hangs_up": Scenario([Cut()], error="closed before", status=502),
     "resets": Scenario([Reset()], error="before an answer came", status=502),
     "no_http": Scenario([b"SSH-2.0-OpenSSH\r\n\r\n", Cut()], error="not HTTP", status=502),
@@ -402,14 +402,14 @@ SCENARIOS: dict[str, Scenario] = {
         CALL,
         "tool_calls",
         (5, 7, None),
-        via="anthropic",
+        via="claude",
     ),
-    "anthropic_cut": Scenario(unfinished(anthropic(*TEXT)), "Let me look.", error="ended without the end", via="anthropic"),
+    "anthropic_cut": Scenario(unfinished(anthropic(*TEXT)), "Let me look.", error="ended without the end", via="claude"),
     "anthropic_overloaded": Scenario(
         streamed(anthropic(*TEXT, ("error", {"error": {"type": "overloaded_error", "message": "Overloaded"}}))),
         "Let me look.",
         error="Overloaded",
-        via="anthropic",
+        via="claude",
     ),
     "gemini_all": Scenario(
         streamed(
@@ -424,9 +424,9 @@ SCENARIOS: dict[str, Scenario] = {
         CALL,
         "tool_calls",
         (5, 2, None),
-        via="gemini",
+        via="google",
     ),
-    "gemini_cut": Scenario(unfinished(sse(gemini({"text": "Hello"}))), "Hello", error="ended without the end", via="gemini"),
+    "gemini_cut": Scenario(unfinished(sse(gemini({"text": "Hello"}))), "Hello", error="ended without the end", via="google"),
     "ollama_all": Scenario(
         streamed(
             lines(
@@ -442,18 +442,18 @@ SCENARIOS: dict[str, Scenario] = {
         CALL,
         "tool_calls",
         (5, 2, None),
-        via="ollama",
+        via="box",
     ),
-    "ollama_cut": Scenario(unfinished(lines(message(content="Hello"))), "Hello", error="ended without the end", via="ollama"),
+    "ollama_cut": Scenario(unfinished(lines(message(content="Hello"))), "Hello", error="ended without the end", via="box"),
     "responses_all": Scenario(
         streamed(responses(*MESSAGE, *FUNCTION_CALL, COMPLETED)),
         "Hello",
         calls=CALL,
         finish="tool_calls",
         usage=(5, 2, None),
-        via="openai_responses",
+        via="lab",
     ),
-    "responses_cut": Scenario(unfinished(responses(*MESSAGE)), "Hello", error="ended without the end", via="openai_responses"),
+    "responses_cut": Scenario(unfinished(responses(*MESSAGE)), "Hello", error="ended without the end", via="lab"),
     "responses_failed": Scenario(
         streamed(
             responses(
@@ -466,9 +466,9 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         "Hello",
         error="on fire",
-        via="openai_responses",
+        via="lab",
     ),
     "keepalives_of_responses": Scenario(
-        streamed(named("keepalive", {"sequence_number": 0}), responses(*MESSAGE, COMPLETED)), "Hello", via="openai_responses"
+        streamed(named("keepalive", {"sequence_number": 0}), responses(*MESSAGE, COMPLETED)), "Hello", via="lab"
     ),
 }

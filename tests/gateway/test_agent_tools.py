@@ -61,7 +61,7 @@ def gateway(upstream: HostileUpstream) -> Iterator[Running]:
     upstream.scripts["agent-tools"] = streamed(sse(*calls(*frames), FINISH, DONE))
     upstream.scripts["agent-cut"] = unfinished(sse(*calls(("exec", '{"cmd": "rm -rf'))))
     upstream.scripts["agent-broken"] = streamed(sse(*calls(("exec", '{"cmd": "l')), FINISH, DONE))
-    chat = upstreams_at(upstream.url)["openai_chat"]
+    chat = upstreams_at(upstream.url)["work"]
     words = {**chat, "tools": "prompt", "inband": "hermes"}
     with running({"upstreams": {"chat": chat, "words": words}}) as gateway:
         yield gateway

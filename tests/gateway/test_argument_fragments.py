@@ -50,7 +50,7 @@ def by_bounds(upstream: HostileUpstream) -> Any:
 @pytest.mark.parametrize("client", DELTAS)
 def test_fragments_end_at_bounds(gateway: Running, by_bounds: Running, upstream: HostileUpstream, client: str) -> None:
     upstream.scripts["cut"] = streamed(script(PIECES))
-    body, path = body_of(client, "openai_chat/cut", True, ("weather",)), path_of(client, "openai_chat/cut")
+    body, path = body_of(client, "work/cut", True, ("weather",)), path_of(client, "work/cut")
     assert fragments(client, gateway.ask(path, body).body) == PIECES
     assert fragments(client, by_bounds.ask(path, body).body) == AT_BOUNDS
 
@@ -61,7 +61,7 @@ def test_fragments_leave_while_the_call_arrives(by_bounds: Running, upstream: Ho
     whole = script(PIECES)
     middle = whole.index(b'is\\"')
     upstream.scripts["slow-call"] = streamed(whole[:middle], Until(gate), whole[middle:])
-    body = msgspec.json.encode(body_of("openai_chat", "openai_chat/slow-call", True, ("weather",)))
+    body = msgspec.json.encode(body_of("openai_chat", "work/slow-call", True, ("weather",)))
     connection = http.client.HTTPConnection("127.0.0.1", by_bounds.port, timeout=WAIT_SECONDS)
     connection.request("POST", path_of("openai_chat", ""), body)
     response = connection.getresponse()
@@ -79,6 +79,6 @@ def test_fragments_leave_while_the_call_arrives(by_bounds: Running, upstream: Ho
 @pytest.mark.parametrize("client", ["openai_chat", "anthropic", "openai_responses", "gemini", "ollama"])
 def test_a_whole_answer_is_the_same(gateway: Running, by_bounds: Running, upstream: HostileUpstream, client: str) -> None:
     upstream.scripts["cut-whole"] = streamed(script(PIECES))
-    body, path = body_of(client, "openai_chat/cut-whole", False, ("weather",)), path_of(client, "openai_chat/cut-whole", False)
+    body, path = body_of(client, "work/cut-whole", False, ("weather",)), path_of(client, "work/cut-whole", False)
     answers = [each.ask(path, body).body for each in (gateway, by_bounds)]
     assert all("Paris" in answer.decode() for answer in answers)

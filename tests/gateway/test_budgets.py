@@ -98,7 +98,7 @@ def test_parallel_requests_share_what_is_left(upstream: HostileUpstream, url: st
         done: list[tuple[int, bytes]] = []
 
         async def drive() -> None:
-            tasks = [asyncio.create_task(parallel(gateway.port, 1, secret, asking(f"openai_chat/{model}"))) for _ in range(200)]
+            tasks = [asyncio.create_task(parallel(gateway.port, 1, secret, asking(f"work/{model}"))) for _ in range(200)]
             await soon(lambda: sum(task.done() for task in tasks) == 199)
             go_on.set()
             for task in tasks:
@@ -118,7 +118,7 @@ def test_a_reservation_of_a_request_that_failed_is_given_back(upstream: HostileU
     secret = key(url, budget_tokens=100, tokens_per_minute=100)
     with keeping(upstream, url) as gateway:
         for _ in range(5):
-            assert gateway.ask(CHAT, asking(f"openai_chat/{model}"), {"x-api-key": secret}).status == 400
+            assert gateway.ask(CHAT, asking(f"work/{model}"), {"x-api-key": secret}).status == 400
         assert gateway.ask(CHAT, asking("replay"), {"x-api-key": secret}).status == 200
 
 
@@ -126,11 +126,11 @@ def test_a_request_that_is_larger_than_what_is_left_is_refused(upstream: Hostile
     model = fresh(upstream, text_script("word"))
     secret = key(url, budget_tokens=100)
     with keeping(upstream, url) as gateway:
-        large = asking(f"openai_chat/{model}", messages=[{"role": "user", "content": "word " * 200}])
+        large = asking(f"work/{model}", messages=[{"role": "user", "content": "word " * 200}])
         refused = gateway.ask(CHAT, large, {"x-api-key": secret})
         assert (refused.status, refused.json()["error"]["code"]) == (429, "budget_exceeded")
         assert "about 282 tokens of input" in refused.json()["error"]["message"]
-        assert gateway.ask(CHAT, asking(f"openai_chat/{model}"), {"x-api-key": secret}).status == 200
+        assert gateway.ask(CHAT, asking(f"work/{model}"), {"x-api-key": secret}).status == 200
     assert len(upstream.requests(model)) == 1
 
 
@@ -140,7 +140,7 @@ def test_tokens_per_minute_are_reserved_too(upstream: HostileUpstream, url: str)
     secret = key(url, tokens_per_minute=100)
     with keeping(upstream, url) as gateway:
         first: list[Answer] = []
-        body = asking(f"openai_chat/{model}")
+        body = asking(f"work/{model}")
         thread = threading.Thread(target=lambda: first.append(gateway.ask(CHAT, body, {"x-api-key": secret})))
         thread.start()
         upstream.wait_for(model)
@@ -161,7 +161,7 @@ def test_a_stream_is_stopped_when_the_budget_is_used_up(upstream: HostileUpstrea
     name = endless(upstream)
     secret = key(url, budget_tokens=100)
     with keeping(upstream, url) as gateway:
-        model = f"openai_chat/{name}"
+        model = f"work/{name}"
         found = understood(client, gateway.ask(path_of(client, model), body_of(client, model), {"x-api-key": secret}))
         assert found.status == 200
         assert found.error is not None
@@ -182,7 +182,7 @@ def test_a_whole_answer_is_stopped_too(upstream: HostileUpstream, url: str) -> N
     model = endless(upstream)
     secret = key(url, budget_tokens=100)
     with keeping(upstream, url) as gateway:
-        answered = gateway.ask(CHAT, asking(f"openai_chat/{model}", False), {"x-api-key": secret})
+        answered = gateway.ask(CHAT, asking(f"work/{model}", False), {"x-api-key": secret})
         assert (answered.status, answered.json()["error"]["code"]) == (429, "budget_exceeded")
         (turn,) = kept(url)
     assert turn.response is not None
@@ -194,7 +194,7 @@ def test_usage_of_other_requests_of_the_key_stops_a_stream(upstream: HostileUpst
     secret = key(url, budget_tokens=2_000)
     with keeping(upstream, url) as gateway:
         answers: list[Answer] = []
-        quiet = asking(f"openai_chat/{model}")
+        quiet = asking(f"work/{model}")
         thread = threading.Thread(target=lambda: answers.append(gateway.ask(CHAT, quiet, {"x-api-key": secret})))
         thread.start()
         upstream.wait_for(model, lambda seen: seen.sent > 0)
@@ -216,7 +216,7 @@ def test_large_pieces_count_by_their_length(upstream: HostileUpstream, url: str)
     model = fresh(upstream, streamed(*pieces, Hang()))
     secret = key(url, budget_tokens=3_000)
     with keeping(upstream, url) as gateway:
-        answered = gateway.ask(CHAT, asking(f"openai_chat/{model}"), {"x-api-key": secret})
+        answered = gateway.ask(CHAT, asking(f"work/{model}"), {"x-api-key": secret})
         assert b"budget_exceeded" in answered.body
         assert len(answered.body) < 30_000
 
@@ -231,7 +231,7 @@ def test_usage_counts_before_it_is_in_the_database(upstream: HostileUpstream, tm
     with keeping(upstream, url) as gateway:
         locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None, timeout=WAIT_SECONDS)
         locker.execute("BEGIN IMMEDIATE")
-        statuses = [gateway.ask(CHAT, asking(f"openai_chat/{model}", False), {"x-api-key": secret}).status for _ in range(5)]
+        statuses = [gateway.ask(CHAT, asking(f"work/{model}", False), {"x-api-key": secret}).status for _ in range(5)]
         assert statuses == [200, 200, 200, 429, 429]  # 7 tokens each
         locker.execute("COMMIT")
         locker.close()
@@ -242,7 +242,7 @@ def test_usage_counts_before_it_is_in_the_database(upstream: HostileUpstream, tm
         assert caller.budget.used() == (21, 0)  # and not twice
     assert spent(url) == 21
     with keeping(upstream, url) as gateway:
-        assert gateway.ask(CHAT, asking(f"openai_chat/{model}", False), {"x-api-key": secret}).status == 429
+        assert gateway.ask(CHAT, asking(f"work/{model}", False), {"x-api-key": secret}).status == 429
 
 
 def test_usage_that_is_written_while_usage_is_added_up_counts_once(
@@ -253,7 +253,7 @@ def test_usage_that_is_written_while_usage_is_added_up_counts_once(
     secret = key(url, budget_tokens=100)
     with keeping(upstream, url) as gateway:
         store, stored = store_of(gateway), gateway.gateway._stored
-        balances, bodies = store.keys.balances, [asking(f"openai_chat/{model}", False)]
+        balances, bodies = store.keys.balances, [asking(f"work/{model}", False)]
 
         async def meanwhile() -> Any:
             while bodies:
@@ -274,7 +274,7 @@ def test_negative_usage_makes_no_budget_larger(upstream: HostileUpstream, url: s
     model = fresh(upstream, streamed(chunk({"content": "word " * 10}), chunk({}, "stop", usage=wrong), sse("[DONE]")))
     secret = key(url, budget_tokens=30)
     with keeping(upstream, url) as gateway:
-        gateway.ask(CHAT, asking(f"openai_chat/{model}"), {"x-api-key": secret})
+        gateway.ask(CHAT, asking(f"work/{model}"), {"x-api-key": secret})
         caller = gateway.gateway.authenticator.admit({"x-api-key": secret})
         assert caller is not None
         until(lambda: caller.budget.used()[0] == caller.budget.settled()[0] >= 0)
@@ -287,14 +287,14 @@ def test_embeddings_count(upstream: HostileUpstream, url: str) -> None:
     model = fresh(upstream, [whole({"object": "list", "data": [vector], "usage": usage}) for usage in usages])
     secret = key(url, budget_tokens=100, tokens_per_minute=1_000)
     with keeping(upstream, url) as gateway:
-        body = {"model": f"openai_chat/{model}", "input": ["word " * 20] * 2}  # about 58 tokens
+        body = {"model": f"work/{model}", "input": ["word " * 20] * 2}  # about 58 tokens
         statuses = [gateway.ask("/v1/embeddings", body, {"x-api-key": secret}).status for _ in range(3)]
         assert statuses == [200, 200, 429]
         line = gateway.log_line(lambda line: line.get("dialect") == "embeddings")
         assert (line["input_tokens"], line["ending"], line["key"]) == (40, "end", "me")
         turns = kept(url, lambda found: len(found) == 2 and all(turn.ending for turn in found))
     assert [turn.usage.input_tokens if turn.usage else None for turn in turns] == [40, 58]
-    assert {(turn.dialects["client"], turn.upstream, turn.title) for turn in turns} == {("embeddings", "openai_chat", "")}
+    assert {(turn.dialects["client"], turn.upstream, turn.title) for turn in turns} == {("embeddings", "work", "")}
 
 
 def test_embeddings_that_fail_cost_nothing(upstream: HostileUpstream, url: str) -> None:
@@ -302,7 +302,7 @@ def test_embeddings_that_fail_cost_nothing(upstream: HostileUpstream, url: str) 
     secret = key(url, budget_tokens=10)
     with keeping(upstream, url) as gateway:
         for _ in range(3):
-            failed = gateway.ask("/v1/embeddings", {"model": f"openai_chat/{model}", "input": "q"}, {"x-api-key": secret})
+            failed = gateway.ask("/v1/embeddings", {"model": f"work/{model}", "input": "q"}, {"x-api-key": secret})
             assert failed.status == 400
         turns = kept(url, lambda found: len(found) == 3 and all(turn.ending for turn in found))
     assert {turn.ending for turn in turns} == {"error"}
@@ -316,7 +316,7 @@ def test_a_budget_of_money(upstream: HostileUpstream, url: str, monkeypatch: pyt
     model = endless(upstream)
     secret = key(url, budget_cost=50.0)
     with keeping(upstream, url) as gateway:
-        answered = gateway.ask(CHAT, asking(f"openai_chat/{model}"), {"x-api-key": secret})
+        answered = gateway.ask(CHAT, asking(f"work/{model}"), {"x-api-key": secret})
         assert b"budget_exceeded" in answered.body
         assert b"of the 50.00 that it may cost" in answered.body
         (turn,) = kept(url)
@@ -391,7 +391,7 @@ def test_streams_at_once_are_counted_over_all_workers(upstream: HostileUpstream,
 
 def test_an_answer_from_the_cache_costs_nothing(upstream: HostileUpstream, url: str) -> None:
     model = fresh(upstream, streamed(chunk({"content": "word"}), chunk({}, "stop", usage=USAGE), sse("[DONE]")))
-    routes = [{"models": ["cached"], "to": [{"upstream": "openai_chat", "model": model}], "cache_seconds": 600.0}]
+    routes = [{"models": ["cached"], "to": [{"upstream": "work", "model": model}], "cache_seconds": 600.0}]
     secret = key(url, budget_tokens=15)
     with keeping(upstream, url, routes=routes) as gateway:
         statuses = [_asked(gateway, secret) for _ in range(20)]

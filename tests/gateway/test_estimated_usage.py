@@ -41,7 +41,7 @@ ASKED = Request(messages=[Message("user", [TextPart("x" * 36)])])
 
 
 def asking(model: str, **more: Any) -> dict[str, Any]:
-    return {**body_of("openai_chat", f"openai_chat/{model}"), "messages": [{"role": "user", "content": LONG}], **more}
+    return {**body_of("openai_chat", f"work/{model}"), "messages": [{"role": "user", "content": LONG}], **more}
 
 
 def hung_up(gateway: Running, body: dict[str, Any], mark: bytes = b"first") -> None:
@@ -88,7 +88,7 @@ def test_a_disconnect_before_the_first_text_is_counted(upstream: HostileUpstream
 def test_usage_that_the_upstream_does_not_report_is_estimated(upstream: HostileUpstream, stream: bool) -> None:
     upstream.scripts["silent"] = streamed(chunk({"content": LONG}), chunk({}, "stop"), sse("[DONE]"))
     with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
-        body = {"model": "openai_chat/silent", "stream": stream, "messages": [{"role": "user", "content": "q"}]}
+        body = {"model": "work/silent", "stream": stream, "messages": [{"role": "user", "content": "q"}]}
         answer = gateway.ask(CHAT, body, {"x-api-key": KEY, "x-request-id": "done"})
         assert answer.status == 200
         assert b'"usage":{' not in answer.body  # the client gets the upstream's own usage
@@ -110,7 +110,7 @@ def test_requests_that_no_upstream_answered_cost_nothing(upstream: HostileUpstre
 def test_an_answer_from_the_cache_costs_nothing(upstream: HostileUpstream) -> None:
     upstream.scripts["silent"] = streamed(chunk({"content": "word"}), chunk({}, "stop"), sse("[DONE]"))
     keys = {"keys": [{"name": "small", "hash": digest_of(KEY), "tokens_per_minute": 1000}]}
-    routes = [{"models": ["cached"], "to": [{"upstream": "openai_chat", "model": "silent"}], "cache_seconds": 600.0}]
+    routes = [{"models": ["cached"], "to": [{"upstream": "work", "model": "silent"}], "cache_seconds": 600.0}]
     with running({"server": keys, "upstreams": upstreams_at(upstream.url), "routes": routes}) as gateway:
         body = {"model": "cached", "messages": [{"role": "user", "content": LONG}]}
         for number in range(6):  # more than the minute has room for
@@ -162,7 +162,7 @@ def test_a_usage_report_at_the_start_is_not_final(upstream: HostileUpstream, url
     )
     upstream.scripts["counts"] = unfinished(begun, end=Hang())
     with keeping(upstream, url) as gateway:
-        hung_up(gateway, {**asking("counts"), "model": "anthropic/counts"})
+        hung_up(gateway, {**asking("counts"), "model": "claude/counts"})
         (turn,) = kept(url)
     assert turn.usage is not None
     assert (turn.usage.input_tokens, turn.usage.output_tokens) == (777, round((len(LONG) + 6) / 3.6))
@@ -185,7 +185,7 @@ def test_a_budget_counts_estimates(upstream: HostileUpstream, url: str) -> None:
 
 def test_cached_answers_have_no_estimated_usage(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["silent"] = streamed(chunk({"content": "word"}), chunk({}, "stop"), sse("[DONE]"))
-    routes = [{"models": ["cached"], "to": [{"upstream": "openai_chat", "model": "silent"}], "cache_seconds": 600.0}]
+    routes = [{"models": ["cached"], "to": [{"upstream": "work", "model": "silent"}], "cache_seconds": 600.0}]
     with keeping(upstream, url, routes=routes) as gateway:
         body = {"model": "cached", "messages": [{"role": "user", "content": LONG}]}
         answers = [msgspec.json.decode(gateway.ask(CHAT, body).body) for _ in range(2)]

@@ -20,7 +20,7 @@ SIDE_MODELS = ("gemini-3-flash-preview", "claude-haiku-4-5-20251001", "haiku", "
 
 
 def one_model(url: str, models: object, **server: Any) -> dict[str, Any]:
-    return {"server": server, "upstreams": {"mine": {**upstreams_at(url)["openai_chat"], "models": models}}}
+    return {"server": server, "upstreams": {"mine": {**upstreams_at(url)["work"], "models": models}}}
 
 
 @pytest.mark.parametrize("name", CLIENT_DIALECTS)

@@ -40,7 +40,7 @@ def test_a_fault_before_the_first_event_is_tried_again(upstream: HostileUpstream
     model = f"again-{fault}"
     upstream.scripts[model] = [FAULTS[fault], FAULTS[fault], FINE]
     with running({"upstreams": upstreams_at(upstream.url, attempts=3, pause=0.01)}) as gateway:
-        found = asked(gateway, "anthropic", f"openai_chat/{model}", x_request_id=model)
+        found = asked(gateway, "anthropic", f"work/{model}", x_request_id=model)
         assert (found.text, found.error) == ("Hello world", None)
         assert gateway.line(model)["attempts"] == 3
     assert len(upstream.requests(model)) == 3
@@ -51,14 +51,14 @@ def test_permanent_errors_are_not_retried(upstream: HostileUpstream, status: int
     model = f"once-{status}"
     upstream.scripts[model] = whole({"error": {"message": "no"}}, status)
     with running({"upstreams": upstreams_at(upstream.url, attempts=3)}) as gateway:
-        assert asked(gateway, "openai_chat", f"openai_chat/{model}").status == status
+        assert asked(gateway, "openai_chat", f"work/{model}").status == status
     assert len(upstream.requests(model)) == 1
 
 
 def test_attempts_are_limited_and_their_delays_grow(upstream: HostileUpstream) -> None:
     upstream.scripts["bounded"] = BUSY
     with running({"upstreams": upstreams_at(upstream.url, attempts=4, pause=0.1)}) as gateway:
-        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/bounded"))
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/bounded"))
     assert answer.status == 503
     assert answer.headers["x-should-retry"] == "false", "the client must not multiply our attempts"
     times = [seen.at for seen in upstream.requests("bounded")]
@@ -74,8 +74,8 @@ def test_retry_after_is_respected(upstream: HostileUpstream) -> None:
     upstream.scripts["patient"] = [whole({"error": {"message": "slow down"}}, 429, retry_after="0.4"), FINE]
     upstream.scripts["impatient"] = [whole({"error": {"message": "slow down"}}, 429, retry_after="60"), FINE]
     with running({"upstreams": upstreams_at(upstream.url, attempts=3, pause=0.01)}) as gateway:
-        assert asked(gateway, "openai_chat", "openai_chat/patient").text == "Hello world"
-        answer = gateway.ask("/v1/messages", body_of("anthropic", "openai_chat/impatient"))
+        assert asked(gateway, "openai_chat", "work/patient").text == "Hello world"
+        answer = gateway.ask("/v1/messages", body_of("anthropic", "work/impatient"))
     first, second = upstream.requests("patient")
     assert second.at - first.at > 0.2  # as asked, and not the 0.01 of its own
     assert answer.status == 429
@@ -97,7 +97,7 @@ def test_a_rate_limit_is_waited_for(upstream: HostileUpstream, headers: dict[str
     fields = {name.replace("-", "_"): value for name, value in headers.items()}
     upstream.scripts[model] = [whole({"error": {"message": "slow down"}}, 429, **fields), FINE]
     with running({"upstreams": upstreams_at(upstream.url, attempts=2, pause=0.001)}) as gateway:
-        assert asked(gateway, "anthropic", f"openai_chat/{model}").text == "Hello world"
+        assert asked(gateway, "anthropic", f"work/{model}").text == "Hello world"
     first, second = upstream.requests(model)
     if any("0.3" in value or "300ms" in value for value in headers.values()):
         assert second.at - first.at > 0.2, "as asked, and not the 0.001 of its own"
@@ -106,7 +106,7 @@ def test_a_rate_limit_is_waited_for(upstream: HostileUpstream, headers: dict[str
 def test_retry_seconds_bounds_all_waits_of_a_request(upstream: HostileUpstream) -> None:
     upstream.scripts["bounded-wait"] = whole({"error": {"message": "slow down"}}, 429, retry_after="0.2")
     with running({"upstreams": upstreams_at(upstream.url, attempts=9, pause=0.001, retry_seconds=0.5)}) as gateway:
-        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/bounded-wait"))
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/bounded-wait"))
     assert answer.status == 429
     assert answer.headers["retry-after"] == "1"
     assert len(upstream.requests("bounded-wait")) == 3
@@ -118,13 +118,13 @@ def test_a_wait_is_shown_while_it_lasts(upstream: HostileUpstream) -> None:
         running({"upstreams": upstreams_at(upstream.url, attempts=3)}) as gateway,
         raw(gateway.port) as one,
     ):
-        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/shown-wait"), {"x-request-id": "shown-wait"})
+        one.post("/v1/chat/completions", body_of("openai_chat", "work/shown-wait"), {"x-request-id": "shown-wait"})
         until(lambda: any(row["wait"] for row in gateway.ask("/overview").json()["open"]))
         [row] = gateway.ask("/overview").json()["open"]
         with raw(gateway.port) as feed:
             feed.send(b"GET /approvals/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
             seen = feed.read_until(b"shown-wait")
-    assert row["wait"] == {"upstream": "openai_chat", "seconds": 25.0, "attempt": 2, "attempts": 3, "asked": True}
+    assert row["wait"] == {"upstream": "work", "seconds": 25.0, "attempt": 2, "attempts": 3, "asked": True}
     assert b'"waits":[{"request_id":"shown-wait"' in seen
 
 
@@ -133,7 +133,7 @@ def test_nothing_is_tried_again_once_an_event_has_left(upstream: HostileUpstream
     model = f"left-{client}"
     upstream.scripts[model] = [unfinished(sse(text_chunk("Hello"))), FINE]
     with running({"upstreams": upstreams_at(upstream.url, attempts=3, pause=0.01)}) as gateway:
-        found = asked(gateway, client, f"openai_chat/{model}")
+        found = asked(gateway, client, f"work/{model}")
     assert found.text == "Hello"
     assert found.error is not None
     assert len(upstream.requests(model)) == 1
@@ -142,7 +142,7 @@ def test_nothing_is_tried_again_once_an_event_has_left(upstream: HostileUpstream
 def two(upstream: HostileUpstream, **more: Any) -> dict[str, Any]:
     """A first and a second upstream, of different dialects."""
     every = upstreams_at(upstream.url, **more)
-    return {"first": every["openai_chat"], "second": every["anthropic"]}
+    return {"first": every["work"], "second": every["claude"]}
 
 
 def route(**more: Any) -> dict[str, Any]:
@@ -189,31 +189,31 @@ def test_a_failing_upstream_opens_its_circuit_breaker(upstream: HostileUpstream)
     upstreams = upstreams_at(upstream.url, breaker={"failures": 3, "seconds": 3600})
     with running({"upstreams": upstreams}) as gateway:
         for _ in range(3):
-            assert asked(gateway, "openai_chat", "openai_chat/failing").status == 503
-        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/failing"))
+            assert asked(gateway, "openai_chat", "work/failing").status == 503
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/failing"))
         assert answer.status == 503
         assert answer.json()["error"]["code"] == "circuit_open"
         assert "busy" in answer.json()["error"]["message"], "the last real cause"
         assert 3000 < int(answer.headers["retry-after"]) <= 3600
         assert len(upstream.requests("failing")) == 3, "it was not asked"
-        assert b'streamglot_upstream_open{upstream="openai_chat"} 1.0' in gateway.ask("/metrics").body
-        assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "open"
+        assert b'streamglot_upstream_open{upstream="work"} 1.0' in gateway.ask("/metrics").body
+        assert gateway.ask("/ready").json()["upstreams"]["work"] == "open"
         pool = gateway.gateway.pool
-        pool.breakers(pool.routes.upstreams["openai_chat"])._models["failing"].opened -= 3600  # an hour passes
+        pool.breakers(pool.routes.upstreams["work"])._models["failing"].opened -= 3600  # an hour passes
         upstream.scripts["failing"] = FINE
-        assert asked(gateway, "openai_chat", "openai_chat/failing").text == "Hello world"
-        assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "closed"
+        assert asked(gateway, "openai_chat", "work/failing").text == "Hello world"
+        assert gateway.ask("/ready").json()["upstreams"]["work"] == "closed"
 
 
 def test_client_errors_do_not_open_the_circuit_breaker(upstream: HostileUpstream) -> None:
     upstream.scripts["refusing"] = whole({"error": {"message": "no"}}, 400)
     with running({"upstreams": upstreams_at(upstream.url, breaker={"failures": 2, "seconds": 9})}) as gateway:
-        assert [asked(gateway, "openai_chat", "openai_chat/refusing").status for _ in range(4)] == [400] * 4
+        assert [asked(gateway, "openai_chat", "work/refusing").status for _ in range(4)] == [400] * 4
 
 
 def test_model_names_are_mapped_for_the_upstream(upstream: HostileUpstream) -> None:
     upstream.scripts["theirs"] = streamed(TEXT_AND_CALL)
-    chat = {**upstreams_at(upstream.url)["openai_chat"], "models": {"ours": "theirs"}}
+    chat = {**upstreams_at(upstream.url)["work"], "models": {"ours": "theirs"}}
     with running({"server": {"fallback_model": "none"}, "upstreams": {"mine": chat}}) as gateway:
         assert asked(gateway, "openai_chat", "ours").text == "Let me look."
         assert asked(gateway, "openai_chat", "mine/ours").text == "Let me look."
@@ -256,8 +256,8 @@ def test_a_catch_all_gets_no_prompt_that_failed_elsewhere() -> None:
 def test_a_failed_prompt_stays_with_its_upstream_and_the_client_gets_that_error(upstream: HostileUpstream, client: str) -> None:
     model = f"own-{client}"
     upstream.scripts[model] = whole({"error": {"message": "the plan has run out"}}, 402)
-    named = {**upstreams_at(upstream.url, attempts=1)["openai_chat"], "models": [model]}
-    other = upstreams_at(upstream.url, attempts=1)["anthropic"]
+    named = {**upstreams_at(upstream.url, attempts=1)["work"], "models": [model]}
+    other = upstreams_at(upstream.url, attempts=1)["claude"]
     with running({"upstreams": {"work": named, "claude": other}}) as gateway:
         found = asked(gateway, client, model)
     assert found.status == 402
@@ -279,21 +279,21 @@ def test_a_broken_model_does_not_block_the_others_of_its_upstream(upstream: Host
     settings = {"attempts": 3, "pause": 0.001, "breaker": {"failures": 2, "seconds": 3600}}
     with running({"upstreams": upstreams_at(upstream.url, **settings)}) as gateway:
         for _ in range(2):
-            asked(gateway, "openai_chat", "openai_chat/broken")
+            asked(gateway, "openai_chat", "work/broken")
         assert len(upstream.requests("broken")) == 6, "the attempts of one request count once"
-        assert asked(gateway, "openai_chat", "openai_chat/sound").text == "Hello world"
-        blocked = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/broken"))
+        assert asked(gateway, "openai_chat", "work/sound").text == "Hello world"
+        blocked = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/broken"))
         assert blocked.json()["error"]["code"] == "circuit_open"
         assert len(upstream.requests("broken")) == 6
         states = {row["name"]: row for row in gateway.ask("/overview").json()["upstreams"]}
-        assert states["openai_chat"]["state"] == "closed"
-        assert list(states["openai_chat"]["blocked_models"]) == ["broken"]
+        assert states["work"]["state"] == "closed"
+        assert list(states["work"]["blocked_models"]) == ["broken"]
         assert gateway.ask("/ready").status == 200
 
 
 def test_an_upstream_that_cannot_be_reached_is_blocked_for_all_models() -> None:
     upstreams = upstreams_at("http://127.0.0.1:9", attempts=1, breaker={"failures": 2, "seconds": 3600})
-    with running({"upstreams": {"box": upstreams["openai_chat"]}}) as gateway:
+    with running({"upstreams": {"box": upstreams["work"]}}) as gateway:
         codes = []
         for model in ("a", "b", "c"):
             answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", f"box/{model}"))
@@ -310,7 +310,7 @@ def test_connections_are_used_again(upstream: HostileUpstream, monkeypatch: pyte
     upstream.scripts[model] = FINE if cut == "end_comes_later" else [b"".join(step for step in FINE if isinstance(step, bytes))]
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
         for number in range(5):
-            assert asked(gateway, "openai_chat", f"openai_chat/{model}", x_request_id=f"{model}-{number}").text == "Hello world"
+            assert asked(gateway, "openai_chat", f"work/{model}", x_request_id=f"{model}-{number}").text == "Hello world"
             until(lambda: not gateway.gateway._live)  # the rest of the answer is read after the line is logged
     assert len({seen.connection for seen in upstream.requests(model)}) == 1
 
@@ -322,7 +322,7 @@ def test_a_connection_that_was_closed_meanwhile_costs_no_attempt(
     upstream.scripts["stale"] = [FINE, [Cut()], FINE]
     with running({"upstreams": upstreams_at(upstream.url, attempts=1)}) as gateway:
         for name in ("fresh", "stale"):
-            assert asked(gateway, "openai_chat", "openai_chat/stale", x_request_id=name).text == "Hello world"
+            assert asked(gateway, "openai_chat", "work/stale", x_request_id=name).text == "Hello world"
             line = gateway.line(name)
             until(lambda: not gateway.gateway._live)
     assert line["attempts"] == 1

@@ -21,7 +21,7 @@ BAD_CALLS: tuple[BadCall, ...] = ("incomplete", "text", "error")
 def named(upstream: HostileUpstream) -> Iterator[Running]:
     """One upstream for each value of ``bad_call``, and one that leaves it out."""
     upstream.scripts["half-call"] = streamed(sse(text_chunk(HALF[:20]), text_chunk(HALF[20:]), END, usage(5, 2), DONE))
-    chat = {**upstreams_at(upstream.url, breaker={"failures": 1_000_000})["openai_chat"], "inband": "hermes"}
+    chat = {**upstreams_at(upstream.url, breaker={"failures": 1_000_000})["work"], "inband": "hermes"}
     upstreams = {name: {**chat, "bad_call": name} for name in BAD_CALLS}
     with running({"upstreams": {**upstreams, "default": chat}}) as gateway:
         yield gateway

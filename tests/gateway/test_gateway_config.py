@@ -408,7 +408,7 @@ def test_the_table_of_upstreams_is_aligned() -> None:
 def test_limits_of_an_upstream_are_its_own(upstream: HostileUpstream) -> None:
     upstreams = upstreams_at(upstream.url)
     upstreams["slow"] = {
-        **upstreams["openai_chat"],
+        **upstreams["work"],
         "headers": {"x-team": "ours"},
         "options": {"max_tokens": "max_completion_tokens"},
     }

@@ -26,7 +26,7 @@ from streamglot.gateway.serve import listen
 from waiting import WAIT_SECONDS, until
 
 CHAT = "/v1/chat/completions"
-BODY = msgspec.json.encode(body_of("openai_chat", "openai_chat/direct", False))
+BODY = msgspec.json.encode(body_of("openai_chat", "work/direct", False))
 HEADERS = b"host: localhost\r\ncontent-length: %d\r\n" % len(BODY)
 
 
@@ -80,7 +80,7 @@ def test_a_connection_closes_after_one_request_if_the_client_asks(gateway: Runni
 
 
 def test_an_idle_connection_is_closed(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {"upstreams": {"openai_chat": {"base_url": f"{upstream.url}/v1"}}}
+    config = {"upstreams": {"work": {"base_url": f"{upstream.url}/v1"}}}
     with running(config) as gateway, raw(gateway.port) as one:
         for seconds in (WAIT_SECONDS, 0.1):
             monkeypatch.setattr(HTTPProtocol, "keep_alive_seconds", seconds)
@@ -93,7 +93,7 @@ def test_an_idle_connection_is_closed(upstream: HostileUpstream, monkeypatch: py
 
 def test_an_invalid_header_name_is_refused(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["named"] = streamed(PLAIN)
-    body = body_of("anthropic", "openai_chat/named", False)
+    body = body_of("anthropic", "work/named", False)
     body["odd\r\nx-evil: 1"] = 1
     answer = gateway.ask("/v1/messages", body)
     assert answer.status == 200
@@ -103,7 +103,7 @@ def test_an_invalid_header_name_is_refused(gateway: Running, upstream: HostileUp
 
 @contextmanager
 def on_another_server(upstream: HostileUpstream) -> Iterator[int]:
-    values = {"server": {"discover": False}, "upstreams": {"openai_chat": {"base_url": f"{upstream.url}/v1"}}}
+    values = {"server": {"discover": False}, "upstreams": {"work": {"base_url": f"{upstream.url}/v1"}}}
     loaded = LoadedConfig(msgspec.convert(values, Config))
     for name, one in loaded.config.upstreams.items():
         one.name = name
@@ -125,7 +125,7 @@ def test_other_asgi_servers_serve_the_gateway(upstream: HostileUpstream) -> None
     with on_another_server(upstream) as port:
         for stream in (False, True):
             with raw(port) as one:
-                one.post(CHAT, body_of("openai_chat", "openai_chat/direct", stream), {"connection": "close"})
+                one.post(CHAT, body_of("openai_chat", "work/direct", stream), {"connection": "close"})
                 answer = one.read_all()
             assert answer.startswith(b"HTTP/1.1 200")
             assert (b"[DONE]" in answer) == stream
@@ -181,7 +181,7 @@ def test_the_time_and_the_size_of_headers_are_not_those_of_what_follows(
         Until(go_on := threading.Event()),
         sse(text_chunk(" world"), "[DONE]"),
     ]
-    body = body_of("openai_chat", "openai_chat/long")
+    body = body_of("openai_chat", "work/long")
     body["messages"][0]["content"] = "x" * 300_000
     data = msgspec.json.encode(body)
     line, more = EQUIVALENT_REQUESTS[way]

@@ -87,35 +87,35 @@ def test_metrics_are_served(gateway: Running, upstream: HostileUpstream) -> None
     upstream.scripts["measured"] = streamed(PLAIN)
     upstream.scripts["measured-cut"] = unfinished(sse(text_chunk("Hello")))
     for model in ("measured", "measured-cut"):
-        asked(gateway, "openai_chat", f"openai_chat/{model}", x_request_id=model)
+        asked(gateway, "openai_chat", f"work/{model}", x_request_id=model)
         gateway.line(model)
     page = gateway.ask("/metrics").body.decode()
     for line in (
-        'streamglot_requests_total{dialect="openai_chat",ending="end",upstream="openai_chat"}',
-        'streamglot_requests_total{dialect="openai_chat",ending="truncated",upstream="openai_chat"}',
-        'streamglot_errors_total{code="upstream_truncated",upstream="openai_chat"}',
-        'streamglot_tokens_total{direction="input",upstream="openai_chat"}',
-        'streamglot_first_event_seconds_bucket{le="0.01",upstream="openai_chat"}',
-        'streamglot_gap_seconds_count{upstream="openai_chat"}',
+        'streamglot_requests_total{dialect="openai_chat",ending="end",upstream="work"}',
+        'streamglot_requests_total{dialect="openai_chat",ending="truncated",upstream="work"}',
+        'streamglot_errors_total{code="upstream_truncated",upstream="work"}',
+        'streamglot_tokens_total{direction="input",upstream="work"}',
+        'streamglot_first_event_seconds_bucket{le="0.01",upstream="work"}',
+        'streamglot_gap_seconds_count{upstream="work"}',
         "streamglot_streams_open ",
     ):
         assert line in page, line
     gateway.ask("/metrics")
-    assert 'streamglot_upstream_open{upstream="openai_chat"} 0.0' in gateway.ask("/metrics").body.decode()
+    assert 'streamglot_upstream_open{upstream="work"} 0.0' in gateway.ask("/metrics").body.decode()
 
 
 def test_a_request_has_a_log_line(gateway: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
     upstream.scripts["logged"] = streamed(sse(text_chunk("Hello secret words")), Until(go_on), sse(END, DONE))
     with raw(gateway.port) as one:
-        one.post("/v1/messages", body_of("anthropic", "openai_chat/logged"), {"x-request-id": "log-1"})
+        one.post("/v1/messages", body_of("anthropic", "work/logged"), {"x-request-id": "log-1"})
         one.read_until(b"secret words")
         time.sleep(0.05)
         go_on.set()
         one.read_until(b"message_stop")
     line = gateway.line("log-1")
-    assert (line["dialect"], line["upstream"], line["upstream_dialect"]) == ("anthropic", "openai_chat", "openai_chat")
-    assert (line["model"], line["stream"], line["ending"], line["attempts"]) == ("openai_chat/logged", True, "end", 1)
+    assert (line["dialect"], line["upstream"], line["upstream_dialect"]) == ("anthropic", "work", "openai_chat")
+    assert (line["model"], line["stream"], line["ending"], line["attempts"]) == ("work/logged", True, "end", 1)
     assert 0 < line["first_event_seconds"] <= line["seconds"]
     assert line["longest_gap_seconds"] >= 0.04
     assert "secret words" not in str(line)
@@ -127,7 +127,7 @@ def test_a_request_has_a_log_line(gateway: Running, upstream: HostileUpstream) -
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 def test_request_ids(gateway: Running, upstream: HostileUpstream, client: str) -> None:
     upstream.scripts["named"] = streamed(PLAIN)
-    path, body = path_of(client, "openai_chat/named"), body_of(client, "openai_chat/named")
+    path, body = path_of(client, "work/named"), body_of(client, "work/named")
     assert gateway.ask(path, body, {"x-request-id": f"id-{client}"}).headers["x-request-id"] == f"id-{client}"
     assert upstream.requests("named")[-1].headers["x-request-id"] == f"id-{client}"
     ours = gateway.ask(path, body).headers["x-request-id"]
@@ -138,8 +138,8 @@ def test_request_ids(gateway: Running, upstream: HostileUpstream, client: str) -
 def test_headers_of_one_dialect_stay_in_it(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["beta"] = SCENARIOS["anthropic_all"].script
     headers = {"anthropic-beta": "context-1m", "cookie": "mine"}
-    gateway.ask("/v1/messages", body_of("anthropic", "anthropic/beta"), headers)
-    gateway.ask("/v1/messages", body_of("anthropic", "openai_chat/beta"), headers)
+    gateway.ask("/v1/messages", body_of("anthropic", "claude/beta"), headers)
+    gateway.ask("/v1/messages", body_of("anthropic", "work/beta"), headers)
     first, second = upstream.requests("beta")
     assert first.headers["anthropic-beta"] == "context-1m"
     assert "anthropic-beta" not in second.headers
@@ -159,7 +159,7 @@ def test_an_upstream_that_does_not_stream(gateway: Running, upstream: HostileUps
 
 def test_the_array_of_a_client_without_events(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["array"] = streamed(PLAIN)
-    found = gateway.ask("/v1beta/models/openai_chat/array:streamGenerateContent", body_of("gemini", "x"))
+    found = gateway.ask("/v1beta/models/work/array:streamGenerateContent", body_of("gemini", "x"))
     assert found.headers["content-type"] == "application/json"
     assert (
         "".join(part["text"] for one in found.json() for part in one["candidates"][0]["content"].get("parts", []))
@@ -178,8 +178,8 @@ def test_generate(gateway: Running) -> None:
 
 @pytest.fixture(scope="module")
 def caching(upstream: HostileUpstream) -> Iterator[Running]:
-    route = {"models": ["kept*"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 60}
-    short = {"models": ["brief"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 0.01}
+    route = {"models": ["kept*"], "to": [{"upstream": "work"}], "cache_seconds": 60}
+    short = {"models": ["brief"], "to": [{"upstream": "work"}], "cache_seconds": 0.01}
     with running({"upstreams": upstreams_at(upstream.url), "routes": [route, short]}) as gateway:
         yield gateway
 
@@ -223,7 +223,7 @@ def test_expired_answers_are_not_served(caching: Running, upstream: HostileUpstr
 
 
 def test_the_cache_is_bounded(upstream: HostileUpstream) -> None:
-    route = {"models": ["bound*"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 60}
+    route = {"models": ["bound*"], "to": [{"upstream": "work"}], "cache_seconds": 60}
     for number in range(6):
         upstream.scripts[f"bound-{number}"] = streamed(sse(text_chunk("x" * 1000), END, DONE))
     with running({"server": {"cache_bytes": 5000}, "upstreams": upstreams_at(upstream.url), "routes": [route]}) as gateway:
@@ -237,7 +237,7 @@ def test_cached_answers_are_not_shared_between_keys(upstream: HostileUpstream) -
     from streamglot.gateway.auth.authenticator import digest_of
 
     keys = [{"name": name, "hash": digest_of(f"key-of-{name}")} for name in "ab"]
-    route = {"models": ["mine*"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 60}
+    route = {"models": ["mine*"], "to": [{"upstream": "work"}], "cache_seconds": 60}
     upstream.scripts["mine-only"] = streamed(PLAIN)
     with running({"server": {"keys": keys}, "upstreams": upstreams_at(upstream.url), "routes": [route]}) as gateway:
         hits = [
@@ -255,11 +255,11 @@ def test_contents_are_logged_when_asked_for(upstream: HostileUpstream) -> None:
     upstream.scripts["content-cut"] = unfinished(sse(text_chunk("Half an answer")))
     settings = {"log_content": True, "redact": [r"[\w.]+@[\w.]+"]}
     with running({"server": settings, "upstreams": upstreams_at(upstream.url)}) as gateway:
-        asked(gateway, "anthropic", "openai_chat/content", x_request_id="c1")
+        asked(gateway, "anthropic", "work/content", x_request_id="c1")
         line = gateway.log_line(lambda line: line.get("event") == "content")
         assert "Write to ••••, key ••••" in line["answered"]
         assert '"text":"q"' in line["asked"]
-        asked(gateway, "anthropic", "openai_chat/content-cut", x_request_id="c2")
+        asked(gateway, "anthropic", "work/content-cut", x_request_id="c2")
         partial = gateway.log_line(lambda line: line.get("event") == "content" and line["request_id"] == "c2")
         assert "Half an answer" in partial["answered"], "the partial answer is kept in the log"
         assert partial["error"] == "upstream_truncated"
@@ -272,7 +272,7 @@ def test_contents_are_logged_when_asked_for(upstream: HostileUpstream) -> None:
 def test_tools_are_sent_as_text(upstream: HostileUpstream, client: str) -> None:
     call = '<tool_call>{"name":"weather","arguments":{"city":"Paris"}}</tool_call>'
     upstream.scripts["wordy"] = streamed(sse(text_chunk("Let me look."), text_chunk(call[:20]), text_chunk(call[20:]), END, DONE))
-    wordy = {**upstreams_at(upstream.url)["openai_chat"], "tools": "prompt", "inband": "hermes"}
+    wordy = {**upstreams_at(upstream.url)["work"], "tools": "prompt", "inband": "hermes"}
     with running({"upstreams": {"wordy": wordy}}) as gateway:
         found = asked(gateway, client, "wordy/wordy", True, ("weather",))
         assert (found.text, found.calls) == ("Let me look.", [("weather", {"city": "Paris"})])
@@ -283,7 +283,7 @@ def test_tools_are_sent_as_text(upstream: HostileUpstream, client: str) -> None:
 
 
 def test_tools_as_text_need_a_known_notation(upstream: HostileUpstream) -> None:
-    wordy = {**upstreams_at(upstream.url)["openai_chat"], "tools": "prompt"}
+    wordy = {**upstreams_at(upstream.url)["work"], "tools": "prompt"}
     with running({"upstreams": {"wordy": wordy}}) as gateway:
         found = asked(gateway, "openai_chat", "wordy/unheard-of", True, ("weather",))
         assert found.status == 400
@@ -313,8 +313,8 @@ def test_tls_is_verified(certificate: tuple[Path, Path]) -> None:
     context.load_cert_chain(cert, key)
     with hostile(context) as secure:
         secure.scripts["sealed"] = streamed(PLAIN)
-        trusting = upstreams_at(secure.url, ca_file=str(cert))["openai_chat"]
-        strict = upstreams_at(secure.url)["openai_chat"]
+        trusting = upstreams_at(secure.url, ca_file=str(cert))["work"]
+        strict = upstreams_at(secure.url)["work"]
         with running({"upstreams": {"trusting": trusting, "strict": strict}}) as gateway:
             assert asked(gateway, "openai_chat", "trusting/sealed").text == "Hello world"
             found = asked(gateway, "openai_chat", "strict/sealed")
@@ -326,7 +326,7 @@ def test_tls_is_verified(certificate: tuple[Path, Path]) -> None:
 
 def test_requests_go_through_a_proxy(upstream: HostileUpstream) -> None:
     upstream.scripts["proxied"] = streamed(PLAIN)
-    mine = {**upstreams_at("http://somewhere.invalid")["openai_chat"], "proxy": upstream.url}
+    mine = {**upstreams_at("http://somewhere.invalid")["work"], "proxy": upstream.url}
     with running({"upstreams": {"mine": mine}}) as gateway:
         assert asked(gateway, "openai_chat", "mine/proxied").text == "Hello world"
     assert upstream.requests("proxied")[0].path == "http://somewhere.invalid/v1/chat/completions"
@@ -336,11 +336,11 @@ def test_a_conversation_is_compacted_by_any_upstream(upstream: HostileUpstream) 
     upstream.scripts["compact"] = whole(answer(content="They said hello."))
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
         client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k")
-        done = client.responses.compact(model="openai_chat/compact", input=[{"role": "user", "content": "hi"}])
+        done = client.responses.compact(model="work/compact", input=[{"role": "user", "content": "hi"}])
         assert [item.type for item in done.output] == ["message", "compaction"]
         assert done.usage.total_tokens is not None
         kept: Any = [item.model_dump(exclude_none=True) for item in done.output]
-        client.responses.create(model="openai_chat/compact", input=[*kept, {"role": "user", "content": "go on"}])
+        client.responses.create(model="work/compact", input=[*kept, {"role": "user", "content": "go on"}])
     sent = [message["content"] for message in upstream.requests("compact")[-1].body["messages"]]
     assert "They said hello." in str(sent[1])
     assert len(sent) == 3

@@ -96,7 +96,7 @@ def test_official_clients_authenticate(locked: Running) -> None:
 def test_a_key_may_use_its_models_only(locked: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["closed"] = streamed(PLAIN)
     assert asked(locked, "openai_chat", "replay", x_api_key="only-replay").status == 200
-    for model in ("openai_chat/closed", "closed", ""):
+    for model in ("work/closed", "closed", ""):
         assert asked(locked, "openai_chat", model, x_api_key="only-replay").status == 403
     assert not upstream.requests("closed")
     assert locked.ask("/v1/models/closed", headers={"x-api-key": "only-replay"}).status == 403
@@ -104,7 +104,7 @@ def test_a_key_may_use_its_models_only(locked: Running, upstream: HostileUpstrea
     assert [one["id"] for one in locked.ask("/v1/models", headers={"x-api-key": "only-replay"}).json()["data"]] == ["replay"]
     for field in ("model", "name"):
         assert locked.ask("/api/show", {field: "replay"}, {"x-api-key": "only-replay"}).status == 200
-        assert locked.ask("/api/show", {field: "openai_chat/closed"}, {"x-api-key": "only-replay"}).status == 403
+        assert locked.ask("/api/show", {field: "work/closed"}, {"x-api-key": "only-replay"}).status == 403
 
 
 def test_requests_per_minute() -> None:
@@ -124,7 +124,7 @@ def test_streams_at_once(upstream: HostileUpstream) -> None:
     keys = [{"name": "one", "hash": digest_of(KEY), "concurrent": 1}]
     with running({"server": {"keys": keys}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         client = RawClient(gateway.port)
-        client.post(CHAT, body_of("openai_chat", "openai_chat/endless"), {"x-api-key": KEY})
+        client.post(CHAT, body_of("openai_chat", "work/endless"), {"x-api-key": KEY})
         client.read_until(b"Hello")
         refused = gateway.ask(CHAT, body_of("openai_chat", "replay"), {"x-api-key": KEY})
         client.hang_up()
@@ -179,7 +179,7 @@ SECRET = "sk-very-secret-0123456789abcdef"
 @pytest.fixture(scope="module")
 def secretive(upstream: HostileUpstream) -> Iterator[Running]:
     upstreams = upstreams_at(upstream.url, key=SECRET, headers={"x-extra-token": "another-secret-value"})
-    upstreams["passing"] = {**upstreams["openai_chat"], "pass_key": True, "headers": {}}
+    upstreams["passing"] = {**upstreams["work"], "pass_key": True, "headers": {}}
     with running({"upstreams": upstreams}) as gateway:
         yield gateway
 
@@ -192,7 +192,7 @@ def test_errors_contain_no_secrets(secretive: Running, upstream: HostileUpstream
     upstream.scripts["telling"] = whole(errors, 401)
     upstream.scripts["telling-late"] = streamed(sse(text_chunk("Hello"), {"error": {"message": f"wrong key {SECRET}"}}))
     for model in ("telling", "telling-late"):
-        answer = secretive.ask(path_of(client, f"openai_chat/{model}"), body_of(client, f"openai_chat/{model}"))
+        answer = secretive.ask(path_of(client, f"work/{model}"), body_of(client, f"work/{model}"))
         assert SECRET.encode() not in answer.body
         assert b"another-secret-value" not in answer.body
         assert all(SECRET not in value for value in answer.headers.values())
@@ -214,7 +214,7 @@ def test_the_clients_own_key_goes_to_the_upstream_that_wants_it(secretive: Runni
     upstream.scripts["passed"] = streamed(PLAIN)
     for headers in ({"authorization": "Bearer client-own-key"}, {"x-api-key": "client-own-key"}):
         secretive.ask(CHAT, body_of("openai_chat", "passing/passed"), headers)
-    secretive.ask(CHAT, body_of("openai_chat", "openai_chat/passed"), {"authorization": "Bearer client-own-key"})
+    secretive.ask(CHAT, body_of("openai_chat", "work/passed"), {"authorization": "Bearer client-own-key"})
     assert [seen.headers.get("authorization") for seen in upstream.requests("passed")] == [
         "Bearer client-own-key",
         "Bearer client-own-key",
@@ -227,7 +227,7 @@ def test_the_clients_own_key_goes_to_the_upstream_that_wants_it(secretive: Runni
 
 def test_a_key_of_ours_is_not_passed_on(upstream: HostileUpstream) -> None:
     upstream.scripts["kept"] = streamed(PLAIN)
-    upstreams = {"passing": {**upstreams_at(upstream.url)["openai_chat"], "pass_key": True}}
+    upstreams = {"passing": {**upstreams_at(upstream.url)["work"], "pass_key": True}}
     with running({"server": {"keys": [{"name": "a", "hash": digest_of(KEY)}]}, "upstreams": upstreams}) as gateway:
         assert gateway.ask(CHAT, body_of("openai_chat", "kept"), {"authorization": f"Bearer {KEY}"}).status == 200
         both = {"x-streamglot-key": KEY, "authorization": "Bearer client-own-key"}

@@ -38,7 +38,7 @@ def occupied(gateway: Running, model: str, upstream: HostileUpstream, count: int
         client = one.__enter__()
         client.post(
             CHAT,
-            body_of("openai_chat", f"openai_chat/{model}"),
+            body_of("openai_chat", f"work/{model}"),
             {name.replace("_", "-"): value for name, value in headers.items()},
         )
         client.read_until(b"Hello")
@@ -84,10 +84,10 @@ def test_a_waiting_request_gets_the_next_slot(upstream: HostileUpstream) -> None
 def test_too_many_requests_for_one_upstream_are_refused(upstream: HostileUpstream) -> None:
     """The others are not disturbed, and a fallback takes over."""
     upstreams = upstreams_at(upstream.url, concurrent=1)
-    route = {"models": ["ours"], "to": [{"upstream": "openai_chat"}], "fallbacks": [{"upstream": "replay"}]}
+    route = {"models": ["ours"], "to": [{"upstream": "work"}], "fallbacks": [{"upstream": "replay"}]}
     with running({"server": {"wait": 0.05}, "upstreams": upstreams, "routes": [route]}) as gateway:
         held = occupied(gateway, "occupied-up", upstream)
-        found = asked(gateway, "anthropic", "openai_chat/occupied-up")
+        found = asked(gateway, "anthropic", "work/occupied-up")
         assert found.status == 429
         assert found.error is not None
         assert "'openai_chat'" in found.error
@@ -95,7 +95,7 @@ def test_too_many_requests_for_one_upstream_are_refused(upstream: HostileUpstrea
         assert asked(gateway, "openai_chat", "ours").text == "You said: q"
         released(held)
         until(lambda: not gateway.gateway._live)
-        assert asked(gateway, "openai_chat", "openai_chat/none").status == 404, "the upstream is asked again"
+        assert asked(gateway, "openai_chat", "work/none").status == 404, "the upstream is asked again"
 
 
 def test_too_many_requests_of_one_key_are_refused(upstream: HostileUpstream) -> None:
@@ -116,7 +116,7 @@ def test_too_many_requests_of_one_key_are_refused(upstream: HostileUpstream) -> 
 
 def test_a_body_of_ten_megabytes_is_accepted(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["ten"] = streamed(PLAIN)
-    body = body_of("openai_chat", "openai_chat/ten")
+    body = body_of("openai_chat", "work/ten")
     body["messages"] = [{"role": "user", "content": "x" * 10_000_000}]
     answer = gateway.ask(CHAT, body)
     assert answer.status == 200
@@ -260,7 +260,7 @@ def test_a_line_of_a_hundred_kilobytes_passes(gateway: Running, upstream: Hostil
     words = "word " * 20_000
     upstream.scripts["long-line"] = streamed(sse(text_chunk(words), END, DONE))
     for client in CLIENT_DIALECTS:
-        assert asked(gateway, client, "openai_chat/long-line").text == words
+        assert asked(gateway, client, "work/long-line").text == words
 
 
 def test_a_long_prompt_is_accepted(gateway: Running) -> None:
@@ -273,7 +273,7 @@ def test_many_concurrent_requests_are_answered(gateway: Running, upstream: Hosti
     answers: list[Answer] = []
 
     def one(client: str) -> None:
-        answers.append(gateway.ask(path_of(client, "openai_chat/many"), body_of(client, "openai_chat/many")))
+        answers.append(gateway.ask(path_of(client, "work/many"), body_of(client, "work/many")))
         assert understood(client, answers[-1]).text == "Hello world"
 
     threads = [threading.Thread(target=one, args=[CLIENT_DIALECTS[number % 8]]) for number in range(40)]
@@ -289,7 +289,7 @@ def test_a_disconnect_is_noticed_after_a_body_of_any_size(upstream: HostileUpstr
     """Not by a failed sign of life: there is none here."""
     model = f"gone-after-{size}"
     upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
-    body = {**body_of("openai_chat", f"openai_chat/{model}"), "messages": [{"role": "user", "content": "x" * size}]}
+    body = {**body_of("openai_chat", f"work/{model}"), "messages": [{"role": "user", "content": "x" * size}]}
     config = {"server": {"keep_alive_seconds": 3600}, "upstreams": upstreams_at(upstream.url)}
     with running(config) as gateway, raw(gateway.port) as client:
         client.post(CHAT, body)

@@ -17,7 +17,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, un
 from gateway.raw import raw
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, text_chunk
-from gateway.upstream import Hang, HostileUpstream, Pause, Script, Until, head, piece, sse, streamed, unfinished, whole
+from gateway.upstream import UPSTREAM_NAMES, Hang, HostileUpstream, Pause, Script, Until, head, piece, sse, streamed, unfinished, whole
 from streamglot.gateway import app
 from waiting import WAIT_SECONDS, until
 
@@ -27,7 +27,7 @@ from waiting import WAIT_SECONDS, until
 def test_keep_alives_before_the_first_event_are_not_held(gateway: Running, upstream: HostileUpstream) -> None:
     comments = b": one of many\n\n" * 5_000
     upstream.scripts["patient"] = streamed(comments, sse(text_chunk("Hello"), END, DONE))
-    answer = gateway.ask(path_of("openai_chat", "openai_chat/patient"), body_of("openai_chat", "openai_chat/patient"))
+    answer = gateway.ask(path_of("openai_chat", "work/patient"), body_of("openai_chat", "work/patient"))
     assert b"Hello" in answer.body
     assert b"one of many" not in answer.body
 
@@ -40,7 +40,7 @@ def test_an_answer_that_begins_with_many_other_events_is_sent_as_it_comes(
     numbers = [{"id": "x", "model": "m", "choices": [{"delta": {"executed_tools": {"number": number}}}]} for number in range(20)]
     upstream.scripts["talkative"] = streamed(sse(*numbers), Until(go_on), sse(text_chunk("Hello"), END, DONE))
     with raw(gateway.port) as one:
-        one.post(path_of("openai_chat", "openai_chat/talkative"), body_of("openai_chat", "openai_chat/talkative"))
+        one.post(path_of("openai_chat", "work/talkative"), body_of("openai_chat", "work/talkative"))
         one.read_until(b'"number":1')
         go_on.set()
         one.read_until(b"Hello")
@@ -78,8 +78,8 @@ def test_a_hang_up_before_the_first_byte_stops_the_upstream(
     upstream.scripts[model] = [Hang()]
     with raw(gateway.port) as one:
         one.post(
-            path_of(client, f"openai_chat/{model}", stream),
-            body_of(client, f"openai_chat/{model}", stream),
+            path_of(client, f"work/{model}", stream),
+            body_of(client, f"work/{model}", stream),
             {"x-request-id": model},
         )
         upstream.wait_for(model)
@@ -97,8 +97,8 @@ def test_a_hang_up_in_the_middle_stops_the_upstream(
     upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
     with raw(gateway.port) as one:
         one.post(
-            path_of(client, f"openai_chat/{model}", stream),
-            body_of(client, f"openai_chat/{model}", stream),
+            path_of(client, f"work/{model}", stream),
+            body_of(client, f"work/{model}", stream),
             {"x-request-id": model},
         )
         if stream:
@@ -122,10 +122,10 @@ def test_a_hang_up_while_the_previous_answer_drains_stops_the_upstream(gateway: 
     upstream.scripts["lingering"] = streamed(PLAIN, Until(hang_up))
     upstream.scripts["gone-next"] = [head(), sse(text_chunk("Hello")), Hang()]
     with raw(gateway.port) as one:
-        path = path_of("openai_chat", "openai_chat/lingering", True)
-        one.post(path, body_of("openai_chat", "openai_chat/lingering", True), {"x-request-id": "lingering"})
+        path = path_of("openai_chat", "work/lingering", True)
+        one.post(path, body_of("openai_chat", "work/lingering", True), {"x-request-id": "lingering"})
         one.read_until(b"0\r\n\r\n")
-        one.post(path, body_of("openai_chat", "openai_chat/gone-next", True), {"x-request-id": "gone-next"})
+        one.post(path, body_of("openai_chat", "work/gone-next", True), {"x-request-id": "gone-next"})
         one.read_until(b"Hello")
         hang_up.set()
         assert gateway.line("lingering")["ending"] == "end"
@@ -140,7 +140,7 @@ def test_a_hang_up_during_a_retry_delay_ends_the_request(upstream: HostileUpstre
         running({"upstreams": upstreams_at(upstream.url, attempts=5)}) as gateway,
         raw(gateway.port) as one,
     ):
-        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/gone-pause"), {"x-request-id": "gone-pause"})
+        one.post("/v1/chat/completions", body_of("openai_chat", "work/gone-pause"), {"x-request-id": "gone-pause"})
         upstream.wait_for("gone-pause", lambda seen: seen.over)
         until(lambda: any(one.record.wait for one in gateway.gateway.open_requests(None)))
         one.hang_up()
@@ -150,7 +150,7 @@ def test_a_hang_up_during_a_retry_delay_ends_the_request(upstream: HostileUpstre
 
 def test_a_hang_up_with_a_large_body_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["gone-large"] = [Hang()]
-    body = body_of("openai_chat", "openai_chat/gone-large")
+    body = body_of("openai_chat", "work/gone-large")
     body["messages"] = [{"role": "user", "content": "x" * 2_000_000}]
     with raw(gateway.port) as one:
         one.post("/v1/chat/completions", body)
@@ -165,7 +165,7 @@ def test_a_hang_up_stops_forwarded_requests(gateway: Running, upstream: HostileU
     upstream.scripts[model] = [Hang()]
     wire = "anthropic" if "messages" in path else "openai_chat"
     with raw(gateway.port) as one:
-        one.post(path, {"model": f"{wire}/{model}", "input": "q", "messages": [{"role": "user", "content": "q"}]})
+        one.post(path, {"model": f"{UPSTREAM_NAMES[wire]}/{model}", "input": "q", "messages": [{"role": "user", "content": "q"}]})
         upstream.wait_for(model)
         one.hang_up()
     upstream.wait_for(model, lambda seen: seen.closed)
@@ -179,7 +179,7 @@ def test_a_client_that_stops_reading_stops_the_upstream(gateway: Running, upstre
     script: Script = [head(transfer_encoding="chunked"), *[part] * 1000, piece(sse(END, DONE)), b"0\r\n\r\n"]
     upstream.scripts["slow-reader"] = script
     with raw(gateway.port, 4096) as one:
-        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/slow-reader"))
+        one.post("/v1/chat/completions", body_of("openai_chat", "work/slow-reader"))
         seen = upstream.wait_for("slow-reader", lambda seen: seen.sent > 0)
         before = 0
         while seen.sent != before:
@@ -199,7 +199,7 @@ def test_a_client_that_never_reads_is_disconnected(upstream: HostileUpstream) ->
         running({"server": {"stall_seconds": 0.3}, "upstreams": upstreams_at(upstream.url)}) as gateway,
         raw(gateway.port, 4096) as one,
     ):
-        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/no-reader"), {"x-request-id": "stalled"})
+        one.post("/v1/chat/completions", body_of("openai_chat", "work/no-reader"), {"x-request-id": "stalled"})
         assert gateway.line("stalled")["ending"] == "client_gone"
         assert upstream.wait_for("no-reader", lambda seen: bool(seen.closed))
 
@@ -209,7 +209,7 @@ def test_a_deadline_ends_a_stream_that_nobody_reads(upstream: HostileUpstream) -
     upstream.scripts["late-reader"] = [head(transfer_encoding="chunked"), *[part] * 500, b"0\r\n\r\n"]
     limits = {**LONG_TIMEOUTS, "total": 0.4}
     with running({"upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway, raw(gateway.port, 4096) as one:
-        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/late-reader"), {"x-request-id": "late"})
+        one.post("/v1/chat/completions", body_of("openai_chat", "work/late-reader"), {"x-request-id": "late"})
         line = gateway.line("late")
         assert line["ending"] == "error"
         assert "timeouts.total" in line["message"]
@@ -226,7 +226,7 @@ def test_keep_alives_are_sent_between_frames(upstream: HostileUpstream, quiet: R
     frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
     steps: list[Any] = [step for frame in frames for step in (Pause(0.2), frame[:10], Pause(0.01), frame[10:])]
     upstream.scripts[name] = streamed(*steps)
-    answer = quiet.ask(path_of(client, f"openai_chat/{name}"), body_of(client, f"openai_chat/{name}", True, ("weather",)))
+    answer = quiet.ask(path_of(client, f"work/{name}"), body_of(client, f"work/{name}", True, ("weather",)))
     found = understood(client, answer)
     assert found.error is None
     if name == "keep-alive-text":
@@ -256,7 +256,7 @@ def test_an_error_after_a_keep_alive_is_in_the_stream(upstream: HostileUpstream,
         go_on = threading.Event()
         upstream.scripts["late-refusal"] = [Until(go_on), head(429, content_length="0")]
         answers: dict[str, Answer] = {}
-        asking = streaming(quiet, client, "openai_chat/late-refusal", answers)
+        asking = streaming(quiet, client, "work/late-refusal", answers)
         until(told)
         go_on.set()
         asking.join(WAIT_SECONDS)
@@ -270,11 +270,11 @@ def test_the_total_timeout_ends_an_answer(upstream: HostileUpstream) -> None:
     upstream.scripts["endless"] = [head(), *[step for _ in range(2000) for step in (sse(text_chunk("x")), Pause(0.05))]]
     limits = {**LONG_TIMEOUTS, "total": 1.0}
     with running({"upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
-        found = asked(gateway, "anthropic", "openai_chat/endless")
+        found = asked(gateway, "anthropic", "work/endless")
         assert found.error is not None
         assert "timeouts.total" in found.error
         assert found.text.startswith("x")
-        assert asked(gateway, "openai_chat", "openai_chat/endless", False).status == 504
+        assert asked(gateway, "openai_chat", "work/endless", False).status == 504
 
 
 # --- the end of the gateway
@@ -294,7 +294,7 @@ def test_shutdown_waits_for_running_streams(upstream: HostileUpstream) -> None:
     upstream.scripts["finishing"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     answers: dict[str, Answer] = {}
     with running({"server": {"shutdown_seconds": 60}, "upstreams": upstreams_at(upstream.url)}) as gateway:
-        threads = [streaming(gateway, client, "openai_chat/finishing", answers) for client in ("openai_chat", "anthropic")]
+        threads = [streaming(gateway, client, "work/finishing", answers) for client in ("openai_chat", "anthropic")]
         until(lambda: sum(one.record.reads for one in list(gateway.gateway._live)) == 2)
         threading.Timer(0.5, go_on.set).start()
     for thread in threads:
@@ -309,7 +309,7 @@ def test_after_the_deadline_streams_end_with_an_error(upstream: HostileUpstream)
     upstream.scripts["unending"] = [head(), sse(text_chunk("Hello")), Hang()]
     answers: dict[str, Answer] = {}
     with running({"server": {"shutdown_seconds": 0.3}, "upstreams": upstreams_at(upstream.url)}) as gateway:
-        threads = [streaming(gateway, client, "openai_chat/unending", answers) for client in CLIENT_DIALECTS]
+        threads = [streaming(gateway, client, "work/unending", answers) for client in CLIENT_DIALECTS]
         until(lambda: sum(one.record.reads for one in list(gateway.gateway._live)) == len(CLIENT_DIALECTS))
         with raw(gateway.port) as kept:  # a connection that is open already may still send a request, and gets the error
             kept.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -340,7 +340,7 @@ def test_keep_alives_do_not_hide_the_silence_of_an_upstream(upstream: HostileUps
     limits = {**LONG_TIMEOUTS, "idle": 0.9}
     with running({"server": {"keep_alive_seconds": 0.1}, "upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
         for client in ("openai_chat", "gemini"):
-            found = asked(gateway, client, "openai_chat/silent-long")
+            found = asked(gateway, client, "work/silent-long")
             assert found.text == "Hello"
             assert found.error is not None
             assert "timeouts.idle" in found.error

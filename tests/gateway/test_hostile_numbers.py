@@ -14,7 +14,7 @@ from gateway.conftest import LONG_TIMEOUTS, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, text_chunk
-from gateway.upstream import Hang, HostileUpstream, Script, Seen, head, sse, streamed, whole
+from gateway.upstream import UPSTREAM_NAMES, Hang, HostileUpstream, Script, Seen, head, sse, streamed, whole
 from streamglot.engine.content_log import ContentLog
 from streamglot.engine.record import ID_CHARS, ExchangeRecord, clean_id
 from streamglot.engine.upstream_request import check_headers, retry_after_of
@@ -99,13 +99,13 @@ def test_usage_below_zero_does_not_stop_the_clock(upstream: HostileUpstream, dia
     upstreams = upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 2.0})
     with running({"server": {"keep_alive_seconds": 0.01}, "upstreams": upstreams}) as gateway:
         for client in CLIENT_DIALECTS:
-            found = asked(gateway, client, f"{dialect}/below", x_request_id="below")
+            found = asked(gateway, client, f"{UPSTREAM_NAMES[dialect]}/below", x_request_id="below")
             assert found.text == "Hello"
             assert found.usage is None or all(count is None or count >= 0 for count in found.usage)
         page = gateway.ask("/metrics").body.decode()
         assert not [line for line in page.splitlines() if line.startswith("streamglot") and " -" in line]
         assert (gateway.line("below")["input_tokens"] or 0) >= 0
-        silent = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/silent"))
+        silent = gateway.ask(CHAT, body_of("openai_chat", "work/silent"))
         assert b"\n:" in b"\n" + silent.body, "no sign of life"
         assert b"timeouts.idle" in silent.body
         assert not [line for line in gateway.lines if line.get("event") in ("task_failed", "fault")]
@@ -124,7 +124,7 @@ def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
         monkeypatch.setattr(core.pool._deadlines, "tick", broken)
         monkeypatch.setattr(core._memory, "tick", broken)
         monkeypatch.setattr(core.metrics, "publish", broken)
-        found = asked(gateway, "openai_chat", "openai_chat/silent")
+        found = asked(gateway, "openai_chat", "work/silent")
         assert found.error is not None
         assert "timeouts.idle" in found.error
         failed = {line["task"] for line in gateway.lines if line.get("event") == "task_failed"}
@@ -147,7 +147,7 @@ def test_a_failing_deadline_check_does_not_affect_other_exchanges(
                 """The gateway stops."""
 
         core._live.update(Broken() for _ in range(20))  # type: ignore[misc]  # stands for an exchange
-        assert asked(gateway, "openai_chat", "openai_chat/silent").error is not None
+        assert asked(gateway, "openai_chat", "work/silent").error is not None
         core._live.clear()
 
 
@@ -162,7 +162,7 @@ def test_failing_observers_do_not_break_an_exchange(upstream: HostileUpstream, m
         monkeypatch.setattr(core.metrics, "note", broken)
         monkeypatch.setattr(ContentLog, "line", broken)
         for stream in (True, False):
-            assert asked(gateway, "openai_chat", "openai_chat/watched", stream, x_request_id=f"w{stream}").error is None
+            assert asked(gateway, "openai_chat", "work/watched", stream, x_request_id=f"w{stream}").error is None
             gateway.line(f"w{stream}")
         assert len([line for line in gateway.lines if line.get("event") == "observer_failed"]) == 4
         until(lambda: all(limit.taken == 0 for limit in core.pool._limits.values()), lambda: "a slot is still taken")
@@ -241,13 +241,13 @@ def test_every_odd_refusal_is_an_answer(gateway: Running, upstream: HostileUpstr
     for place, after in enumerate(RETRIES):
         for status in (429, 503):
             upstream.scripts[f"odd-{place}-{status}"] = whole({"error": {"message": "wait"}}, status, retry_after=after)
-            model = f"openai_chat/odd-{place}-{status}"
+            model = f"work/odd-{place}-{status}"
             answer = gateway.ask(path_of(client, model), body_of(client, model))
             assert answer.status == status
             assert int(answer.headers.get("retry-after", "1")) <= LONGEST_RETRY
     for status in (300, 304, 399, 418, 451, 599, 600, 700, 999):
         upstream.scripts[f"status-{status}"] = whole({"error": {"message": "odd"}}, status)
-        model = f"openai_chat/status-{status}"
+        model = f"work/status-{status}"
         answer = gateway.ask(path_of(client, model), body_of(client, model))
         assert 400 <= answer.status < 600
         assert (answer.status == status) == (400 <= status < 600)
@@ -267,7 +267,7 @@ def test_every_odd_refusal_is_an_answer(gateway: Running, upstream: HostileUpstr
             streamed(sse(text_chunk("Hello")), b"data: " + body + b"\n\n"),
         ):
             upstream.scripts["odd-body"] = script
-            answer = gateway.ask(path_of(client, "openai_chat/odd-body"), body_of(client, "openai_chat/odd-body"))
+            answer = gateway.ask(path_of(client, "work/odd-body"), body_of(client, "work/odd-body"))
             error = understood(client, answer).error
             assert error
             assert "internal error of the gateway" not in error
@@ -284,7 +284,7 @@ def test_an_internal_error_is_answered(upstream: HostileUpstream, monkeypatch: p
 
         monkeypatch.setattr(handler, "retry_after_of", broken)
         for client in CLIENT_DIALECTS:
-            answer = gateway.ask(path_of(client, "openai_chat/refusing"), body_of(client, "openai_chat/refusing"))
+            answer = gateway.ask(path_of(client, "work/refusing"), body_of(client, "work/refusing"))
             assert answer.status == 500
             assert b"internal error of the gateway" in answer.body
         assert [line for line in gateway.lines if line.get("event") == "fault"]
@@ -302,7 +302,7 @@ def addressed(upstream: HostileUpstream) -> Iterator[Running]:
         name: {"dialect": name, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": LONG_TIMEOUTS}
         for name in ("gemini", "bedrock_converse", "bedrock_invoke", "qwen_web")
     }
-    keys = [{"name": "some", "hash": digest_of("some"), "models": ["gemini/flash*", "flash*", "m*"]}]
+    keys = [{"name": "some", "hash": digest_of("some"), "models": ["google/flash*", "flash*", "m*"]}]
     with running({"server": {"keys": keys}, "upstreams": upstreams}) as gateway:
         yield gateway
 
@@ -313,7 +313,7 @@ def test_a_model_cannot_mean_another_address(upstream: HostileUpstream, dialect:
     upstreams = {dialect: {"dialect": dialect, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": LONG_TIMEOUTS}}
     with running({"upstreams": upstreams}) as gateway:
         before = len(upstream.seen)
-        answer = gateway.ask(CHAT, body_of("openai_chat", f"{dialect}/{name}"))
+        answer = gateway.ask(CHAT, body_of("openai_chat", f"{UPSTREAM_NAMES[dialect]}/{name}"))
         for seen in upstream.seen[before:]:
             segments = seen.path.partition("?")[0].split("/")
             assert segments[1] == "base"
@@ -324,7 +324,7 @@ def test_a_model_cannot_mean_another_address(upstream: HostileUpstream, dialect:
 
 
 @pytest.mark.parametrize(
-    "name", ["flash/../../secret", "flash/../ultra", "models/ultra", "models/models/ultra", "gemini/flash/../../secret"]
+    "name", ["flash/../../secret", "flash/../ultra", "models/ultra", "models/models/ultra", "google/flash/../../secret"]
 )
 def test_a_key_may_use_what_its_patterns_say_and_no_more(addressed: Running, upstream: HostileUpstream, name: str) -> None:
     """``m*`` allows models that begin so, and not every model because of a folder that the upstream's address has anyway."""
@@ -335,7 +335,7 @@ def test_a_key_may_use_what_its_patterns_say_and_no_more(addressed: Running, ups
 
 
 def test_a_name_is_the_same_for_the_key_and_for_the_address(addressed: Running, upstream: HostileUpstream) -> None:
-    for name in ("flash 2.5?x#y", "models/flash 2.5?x#y", "gemini/models/flash 2.5?x#y"):
+    for name in ("flash 2.5?x#y", "models/flash 2.5?x#y", "google/models/flash 2.5?x#y"):
         before = len(upstream.seen)
         addressed.ask(CHAT, body_of("openai_chat", name, stream=False), {"authorization": "Bearer some"})
         assert upstream.seen[before].path == "/base/models/flash%202.5%3Fx%23y:generateContent"
@@ -344,7 +344,7 @@ def test_a_name_is_the_same_for_the_key_and_for_the_address(addressed: Running, 
 def test_names_of_models_have_an_end_and_no_control_characters(gateway: Running) -> None:
     for name in ("x" * (MODEL_CHARS + 1), "a\nb", "a\0b", "a\r\nx: y", "\u202egpt"):
         for client in ("openai_chat", "anthropic", "openai_responses", "ollama"):
-            answer = gateway.ask(path_of(client, "m"), body_of(client, f"openai_chat/{name}"))
+            answer = gateway.ask(path_of(client, "m"), body_of(client, f"work/{name}"))
             assert answer.status == 400
             assert b"name of the model" in answer.body
             assert len(answer.body) < 2000
@@ -399,7 +399,7 @@ def test_request_ids_are_valid_header_values(gateway: Running, upstream: Hostile
     assert clean_id("a b\r\nc: d\0é") == "abc:d"
     assert len(clean_id("x" * 10**6)) == ID_CHARS
     upstream.scripts["ids"] = whole({"data": []})
-    gateway.ask("/v1/embeddings", {"model": "openai_chat/ids", "input": "x"}, {"x-request-id": "a\tb c"})
+    gateway.ask("/v1/embeddings", {"model": "work/ids", "input": "x"}, {"x-request-id": "a\tb c"})
     assert upstream.requests("ids")[-1].headers["x-request-id"] == "abc"
 
 
@@ -415,7 +415,7 @@ def test_upstream_error_codes_are_not_used_as_metric_labels(gateway: Running, up
     upstream.scripts["inventive"] = refuse
     before = {line.partition(" ")[0] for line in gateway.ask("/metrics").body.decode().splitlines()}
     for _ in range(30):
-        answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/inventive"))
+        answer = gateway.ask(CHAT, body_of("openai_chat", "work/inventive"))
         assert b"made_up_" in answer.body, "the client gets the error"
     after = {line.partition(" ")[0] for line in gateway.ask("/metrics").body.decode().splitlines()}
     assert not [line for line in after if "made_up" in line.lower()]

@@ -20,7 +20,7 @@ FORMATS = ("qwen3_coder", "hermes", "auto")
 def named(upstream: HostileUpstream) -> Iterator[Running]:
     """One upstream for each of these formats, whose model no profile knows."""
     upstream.scripts["unheard-of"] = streamed(sse(text_chunk("One."), text_chunk("</think>"), text_chunk("Two."), END, DONE))
-    chat = upstreams_at(upstream.url)["openai_chat"]
+    chat = upstreams_at(upstream.url)["work"]
     with running({"upstreams": {name: {**chat, "inband": name} for name in FORMATS}}) as gateway:
         yield gateway
 

@@ -16,7 +16,7 @@ from gateway.running import Running
 from gateway.scenarios import PARIS, SCENARIOS, TEXT, lines, message, text_chunk
 from gateway.scenarios import anthropic as messages_of
 from gateway.scenarios import gemini as candidate
-from gateway.upstream import Cut, Hang, HostileUpstream, Script, head, sse, streamed, unfinished, whole
+from gateway.upstream import UPSTREAM_NAMES, Cut, Hang, HostileUpstream, Script, head, sse, streamed, unfinished, whole
 from streamglot import collect
 from streamglot.dialects import dialect
 
@@ -53,7 +53,7 @@ def test_tools_and_reasoning(gateway: Running, upstream: HostileUpstream, client
         script = whole(dialect(wire).build_response(collect([*reader.feed(body), *reader.close()])))
     model = f"official-{name}-{stream}"
     upstream.scripts[model] = script
-    reading = OFFICIAL[client](gateway.url, f"{wire}/{model}", stream)
+    reading = OFFICIAL[client](gateway.url, f"{UPSTREAM_NAMES[wire]}/{model}", stream)
     assert reading.error is None
     assert reading.text == scenario.text
     assert reading.reasoning == scenario.reasoning
@@ -130,7 +130,7 @@ def test_a_status_is_the_right_exception(
     model = f"refusal-{wire}-{status}"
     upstream.scripts[model] = refusal(wire, status)
     with pytest.raises(RAISED[family(client)][status]) as raised:
-        OFFICIAL[client](gateway.url, f"{wire}/{model}", stream)
+        OFFICIAL[client](gateway.url, f"{UPSTREAM_NAMES[wire]}/{model}", stream)
     assert "no, sorry" in str(raised.value)
     assert wire in str(raised.value)
     assert status_of(raised.value) == status
@@ -162,7 +162,7 @@ def test_a_fault_before_the_first_byte(
     model = f"before-{fault}"
     upstream.scripts[model] = script
     with pytest.raises(RAISED[family(client)][status]) as raised:
-        OFFICIAL[client](gateway.url, f"{'short_first_byte_' * (fault == 'timeout')}{wire}/{model}", stream)
+        OFFICIAL[client](gateway.url, f"{'short_first_byte_' * (fault == 'timeout')}{UPSTREAM_NAMES[wire]}/{model}", stream)
     assert status_of(raised.value) == status
 
 
@@ -181,7 +181,7 @@ MIDDLE: dict[str, dict[str, Script]] = {
         ),
         "ollama": streamed(lines(message(content="Hello"), {"error": "on fire"}), media_type="application/x-ndjson"),
     },
-    "silence": {"short_idle_openai_chat": [head(), sse(text_chunk("Hello")), Hang()]},
+    "silence": {"short_idle_work": [head(), sse(text_chunk("Hello")), Hang()]},
 }
 IN_STREAM: dict[str, tuple[type[Exception], ...]] = {
     "openai": (openai.APIError,),
@@ -197,13 +197,13 @@ def test_a_fault_in_the_middle(gateway: Running, upstream: HostileUpstream, clie
     model = f"middle-{fault}-{wire}"
     upstream.scripts[model] = MIDDLE[fault][wire]
     if client == "openai_responses":  # this client hands the failure over as an event
-        reading = OFFICIAL[client](gateway.url, f"{wire}/{model}", True)
+        reading = OFFICIAL[client](gateway.url, f"{UPSTREAM_NAMES[wire]}/{model}", True)
         assert reading.finish == "failed"
         assert reading.error is not None
         assert "request id" in reading.error
         return
     with pytest.raises(IN_STREAM[family(client)]) as raised:
-        OFFICIAL[client](gateway.url, f"{wire}/{model}", True)
+        OFFICIAL[client](gateway.url, f"{UPSTREAM_NAMES[wire]}/{model}", True)
     assert "request id" in str(raised.value)
 
 
@@ -215,16 +215,16 @@ def test_a_fault_in_the_middle_of_a_whole_answer(
     model = f"middle-{fault}-{wire}"
     upstream.scripts[model] = MIDDLE[fault][wire]
     with pytest.raises(tuple(RAISED[family(client)].values())) as raised:
-        OFFICIAL[client](gateway.url, f"{wire}/{model}", False)
+        OFFICIAL[client](gateway.url, f"{UPSTREAM_NAMES[wire]}/{model}", False)
     assert status_of(raised.value) >= 500
 
 
 def test_the_clients_do_not_repeat_what_is_of_no_use(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["once-by-client-400"] = refusal("openai_chat", 400)
     with pytest.raises(openai.BadRequestError):
-        openai_client(gateway.url, 2).chat.completions.create(model="openai_chat/once-by-client-400", messages=[USER])
+        openai_client(gateway.url, 2).chat.completions.create(model="work/once-by-client-400", messages=[USER])
     with pytest.raises(anthropic.BadRequestError):
-        anthropic_client(gateway.url, 2).messages.create(model="openai_chat/once-by-client-400", max_tokens=9, messages=[USER])
+        anthropic_client(gateway.url, 2).messages.create(model="work/once-by-client-400", max_tokens=9, messages=[USER])
     assert len(upstream.requests("once-by-client-400")) == 2
 
 
@@ -232,7 +232,7 @@ def test_the_request_id_reaches_the_exception(gateway: Running, upstream: Hostil
     upstream.scripts["named-500"] = refusal("openai_chat", 500)
     with pytest.raises(openai.InternalServerError) as raised:
         openai_client(gateway.url).chat.completions.create(
-            model="openai_chat/named-500", messages=[USER], extra_headers={"x-request-id": "mine-7"}
+            model="work/named-500", messages=[USER], extra_headers={"x-request-id": "mine-7"}
         )
     assert raised.value.request_id == "mine-7"
     assert "mine-7" in raised.value.message
@@ -255,14 +255,14 @@ def test_models_are_listed_for_every_client(gateway: Running) -> None:
 
 def test_tokens_are_counted(gateway: Running, upstream: HostileUpstream) -> None:
     client = anthropic_client(gateway.url)
-    estimate = client.messages.count_tokens(model="openai_chat/m", messages=[{"role": "user", "content": "Hello " * 100}])
+    estimate = client.messages.count_tokens(model="work/m", messages=[{"role": "user", "content": "Hello " * 100}])
     assert 100 < estimate.input_tokens < 300
     upstream.scripts["counted"] = whole({"input_tokens": 123})
-    assert client.messages.count_tokens(model="anthropic/counted", messages=[USER]).input_tokens == 123
+    assert client.messages.count_tokens(model="claude/counted", messages=[USER]).input_tokens == 123
     assert upstream.requests("counted")[0].path == "/v1/messages/count_tokens"
     upstream.scripts["uncounted"] = refusal("anthropic", 401)
     with pytest.raises(anthropic.AuthenticationError):
-        client.messages.count_tokens(model="anthropic/uncounted", messages=[USER])
+        client.messages.count_tokens(model="claude/uncounted", messages=[USER])
 
 
 def test_embeddings_are_passed_on(gateway: Running, upstream: HostileUpstream) -> None:
@@ -270,15 +270,15 @@ def test_embeddings_are_passed_on(gateway: Running, upstream: HostileUpstream) -
     upstream.scripts["embed"] = whole(
         {"object": "list", "data": [vector], "model": "embed", "usage": {"prompt_tokens": 1, "total_tokens": 1}}
     )
-    answer = openai_client(gateway.url).embeddings.create(model="openai_chat/embed", input="q", encoding_format="float")
+    answer = openai_client(gateway.url).embeddings.create(model="work/embed", input="q", encoding_format="float")
     assert answer.data[0].embedding == [0.5, 0.25]
     assert upstream.requests("embed")[0].path == "/v1/embeddings"
     upstream.scripts["no-embed"] = refusal("openai_chat", 429)
     with pytest.raises(openai.RateLimitError) as raised:
-        openai_client(gateway.url).embeddings.create(model="openai_chat/no-embed", input="q")
+        openai_client(gateway.url).embeddings.create(model="work/no-embed", input="q")
     assert raised.value.response.headers["retry-after"] == "7"
     upstream.scripts["hang-embed"] = [Hang()]
     with pytest.raises(openai.InternalServerError):
-        openai_client(gateway.url).embeddings.create(model="short_first_byte_openai_chat/hang-embed", input="q")
+        openai_client(gateway.url).embeddings.create(model="short_first_byte_work/hang-embed", input="q")
     with pytest.raises(openai.BadRequestError):
-        openai_client(gateway.url).embeddings.create(model="anthropic/embed", input="q")
+        openai_client(gateway.url).embeddings.create(model="claude/embed", input="q")

@@ -56,13 +56,13 @@ def test_a_running_stream_is_seen_and_stopped(upstream: HostileUpstream, url: st
     upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
-        client.post(CHAT, body_of("openai_chat", "openai_chat/slow"), {"x-request-id": "watched"})
+        client.post(CHAT, body_of("openai_chat", "work/slow"), {"x-request-id": "watched"})
         client.read_until(b"first")
         seen = next(state for state in states(gateway) if state["open"])
         (running_now,) = seen["open"]
         assert running_now["request_id"] == "watched"
-        assert running_now["model"] == "openai_chat/slow"
-        assert running_now["upstream"] == "openai_chat"
+        assert running_now["model"] == "work/slow"
+        assert running_now["upstream"] == "work"
         assert running_now["turn_id"]
         assert running_now["first_event"] > 0
         assert gateway.ask("/overview/nothing/stop", {}).status == 404
@@ -82,7 +82,7 @@ def test_an_answer_whose_upstream_does_not_close_disappears_from_the_state(upstr
     with keeping(upstream, url) as gateway:
         watching = states(gateway)
         next(watching)
-        gateway.ask(CHAT, body_of("openai_chat", "openai_chat/slow-to-close"))
+        gateway.ask(CHAT, body_of("openai_chat", "work/slow-to-close"))
         assert next(state for state in watching if state["totals"]["requests"] and not state["open"])
 
 
@@ -98,7 +98,7 @@ def test_a_stream_that_the_operator_stopped_ends_with_an_error(
     upstream.scripts["stopped-by-operator"] = text_script("first", Until(go_on))
     with keeping(upstream, url) as gateway:
         found: list[Any] = []
-        model = "openai_chat/stopped-by-operator"
+        model = "work/stopped-by-operator"
         asking = threading.Thread(target=lambda: found.append(asked(gateway, dialect, model, x_request_id="watched")))
         asking.start()
         until(lambda: any(row["first_event"] for row in gateway.ask("/overview").json()["open"]))
@@ -128,7 +128,7 @@ def test_a_held_call_is_not_released_when_its_request_is_stopped(
     policies = [{"use": "human_approval", "on_error": on_error}]
     with keeping(upstream, url, policies=policies) as gateway:
         found: list[Any] = []
-        model = "openai_chat/stopped-held"
+        model = "work/stopped-held"
         asking = threading.Thread(
             target=lambda: found.append(asked(gateway, "anthropic", model, tools=("weather",), x_request_id="held"))
         )
@@ -150,7 +150,7 @@ def test_a_request_that_the_operator_stops_before_its_first_word_is_refused(upst
     with keeping(upstream, url) as gateway:
         for stream in (True, False):
             found: list[Any] = []
-            body = body_of("openai_chat", "openai_chat/stopped-early", stream)
+            body = body_of("openai_chat", "work/stopped-early", stream)
             asking = threading.Thread(
                 target=lambda body=body, found=found: found.append(gateway.ask(CHAT, body, {"x-request-id": "watched"}))
             )
@@ -169,25 +169,25 @@ def test_errors_are_counted_and_link_to_their_turns(upstream: HostileUpstream, u
     upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
         for model in ("refused", "told", "told"):
-            gateway.ask(CHAT, body_of("openai_chat", f"openai_chat/{model}"))
+            gateway.ask(CHAT, body_of("openai_chat", f"work/{model}"))
         state = gateway.ask("/overview").json()
         assert state["operator"]
         assert (state["totals"]["requests"], state["totals"]["errors"]) == (3, 1)
         assert state["totals"]["output_tokens"] == 8
         assert sum(minute["requests"] for minute in state["minutes"]) == 3
-        assert {row["name"]: row["requests"] for row in state["by_model"]} == {"openai_chat/refused": 1, "openai_chat/told": 2}
+        assert {row["name"]: row["requests"] for row in state["by_model"]} == {"work/refused": 1, "work/told": 2}
         (error,) = state["last_errors"]
         assert error["turn_id"]
         assert error["error"] == state["errors"][0]["code"]
         assert "no such <b>model</b>" in error["message"]
-        assert {row["name"]: row["state"] for row in state["upstreams"]}["openai_chat"] == "closed"
+        assert {row["name"]: row["state"] for row in state["upstreams"]}["work"] == "closed"
 
 
 def test_embeddings_are_counted_too(upstream: HostileUpstream, url: str) -> None:
     answer = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "usage": {"prompt_tokens": 5, "total_tokens": 5}}
     upstream.scripts["vectors"] = whole(answer)
     with keeping(upstream, url) as gateway:
-        assert gateway.ask("/v1/embeddings", {"model": "openai_chat/vectors", "input": "q"}).status == 200
+        assert gateway.ask("/v1/embeddings", {"model": "work/vectors", "input": "q"}).status == 200
         totals = gateway.ask("/overview").json()["totals"]
         assert (totals["requests"], totals["input_tokens"]) == (1, 5)
 
@@ -197,9 +197,9 @@ def test_a_key_sees_its_own_exchanges_alone(upstream: HostileUpstream, url: str)
     upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url, server={"keys": KEYS}) as gateway:
         assert gateway.ask("/overview").status == 401
-        gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"), bearer("ada"))
+        gateway.ask(CHAT, body_of("openai_chat", "work/told"), bearer("ada"))
         client = RawClient(gateway.port)
-        client.post(CHAT, body_of("openai_chat", "openai_chat/slow"), {"x-request-id": "adas", **bearer("ada")})
+        client.post(CHAT, body_of("openai_chat", "work/slow"), {"x-request-id": "adas", **bearer("ada")})
         client.read_until(b"first")
         mine = gateway.ask("/overview", headers=bearer("ada")).json()
         assert not mine["operator"]
@@ -245,7 +245,7 @@ def test_the_models_with_what_is_known_of_them(gateway: Running) -> None:
     found = gateway.ask("/overview/models").json()
     replay = next(model for model in found["models"] if model["name"] == "replay")
     assert replay["upstream"] == "replay"
-    assert {row["upstream"] for row in found["patterns"]} >= {"openai_chat"}
+    assert {row["upstream"] for row in found["patterns"]} >= {"work"}
     assert found["tools"] == []
 
 
@@ -265,7 +265,7 @@ def test_a_key_sees_the_patterns_that_have_a_model_for_it(models: list[str], sho
 def test_a_session_gets_another_title(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
-        answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"))
+        answer = gateway.ask(CHAT, body_of("openai_chat", "work/told"))
         kept(url)
         path = f"/sessions/{answer.headers['x-streamglot-session']}"
         assert gateway.ask(path).json()["session"]["title"] == "q"
@@ -281,11 +281,11 @@ def test_a_session_is_removed_with_its_messages(upstream: HostileUpstream, url: 
     upstream.scripts["told"] = text_script("Hello")
     upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
-        answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"))
+        answer = gateway.ask(CHAT, body_of("openai_chat", "work/told"))
         kept(url)
         id = answer.headers["x-streamglot-session"]
         client = RawClient(gateway.port)
-        client.post(CHAT, body_of("openai_chat", "openai_chat/slow"), {"x-streamglot-session": id, "x-request-id": "slow"})
+        client.post(CHAT, body_of("openai_chat", "work/slow"), {"x-streamglot-session": id, "x-request-id": "slow"})
         client.read_until(b"first")
         kept(url, lambda found: len(found) == 2)
         busy = gateway.ask(f"/sessions/{id}", method="DELETE")
@@ -302,7 +302,7 @@ def test_a_session_is_removed_with_its_messages(upstream: HostileUpstream, url: 
 def test_a_key_changes_its_own_sessions_alone(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url, server={"keys": KEYS}) as gateway:
-        answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"), bearer("ada"))
+        answer = gateway.ask(CHAT, body_of("openai_chat", "work/told"), bearer("ada"))
         kept(url)
         path = f"/sessions/{answer.headers['x-streamglot-session']}"
         assert gateway.ask(path, {"title": "mine"}, bearer("bob"), method="PATCH").status == 404
@@ -325,7 +325,7 @@ def test_approvals_are_announced_and_withdrawn(upstream: HostileUpstream, url: s
         mine, others = states(gateway, bearer("ada"), "/approvals/events"), states(gateway, bearer("bob"), "/approvals/events")
         assert next(mine) == next(others) == {"approvals": []}
         client = RawClient(gateway.port)
-        client.post(CHAT, body_of("openai_chat", "openai_chat/held"), bearer("ada"))
+        client.post(CHAT, body_of("openai_chat", "work/held"), bearer("ada"))
         (asked,) = next(mine)["approvals"]
         assert asked["tool"] == "deploy"
         assert gateway.ask(f"/approvals/{asked['id']}", {"approved": True}, bearer("bob")).status == 404

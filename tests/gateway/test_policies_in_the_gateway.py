@@ -32,7 +32,7 @@ def test_a_stream_that_a_policy_ends_stops_the_upstream(judging: Running, upstre
     """The upstream would go on for ever: it sees that the gateway hung up, and has sent nothing after that."""
     model = f"policy-leaks-{dialect}"
     upstream.scripts[model] = [head(transfer_encoding="chunked"), piece(sse(text_chunk(f"It is {SECRET} of yours"))), Hang()]
-    understood = asked(judging, dialect, f"openai_chat/{model}", x_request_id=model)
+    understood = asked(judging, dialect, f"work/{model}", x_request_id=model)
     assert "leaked" in (understood.error or "")
     assert SECRET not in understood.text
     seen = upstream.wait_for(model, lambda seen: seen.closed)
@@ -44,7 +44,7 @@ def test_the_usage_of_a_turn_that_is_asked_for_again_counts(judging: Running, up
     """An answer that was judged as a whole has its usage: both turns are counted."""
     upstream.scripts["policy-again"] = [CALL, SECOND]
     with judged({"weather": retry("Do without it.")}):
-        understood = asked(judging, "openai_chat", "openai_chat/policy-again", x_request_id="policy-again")
+        understood = asked(judging, "openai_chat", "work/policy-again", x_request_id="policy-again")
     assert understood.error is None
     assert (understood.text, understood.calls) == ("Let me look. Without it.", [])
     assert len(upstream.requests("policy-again")) == 2
@@ -62,7 +62,7 @@ def test_a_retry_that_no_upstream_takes_is_refused_with_its_message(
     model = f"policy-never-again-{dialect}"
     upstream.scripts[model] = [CALL, whole({"error": {"message": "busy"}}, 503)]
     with judged({"weather": retry("Do without it.", message=" That is not allowed.")}):
-        understood = asked(judging, dialect, f"openai_chat/{model}", x_request_id=model)
+        understood = asked(judging, dialect, f"work/{model}", x_request_id=model)
     assert (understood.text, understood.calls, understood.error) == ("Let me look. That is not allowed.", [], None)
     line = judging.line(model)
     assert line["ending"] == "content_filter"
@@ -70,11 +70,8 @@ def test_a_retry_that_no_upstream_takes_is_refused_with_its_message(
 
 def test_a_header_reports_decisions_before_the_first_byte(judging: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["policy-told"], upstream.scripts["policy-untouched"] = CALL, SECOND
-    body = body_of("openai_chat", "openai_chat/policy-told", stream=False)
+    body = body_of("openai_chat", "work/policy-told", stream=False)
     with judged({"weather": refuse(" No.", reason="never")}):
         answer = judging.ask("/v1/chat/completions", body)
     assert answer.headers["x-streamglot-policy"] == "gateway.judges:ScriptedJudge=refuse"
-    assert (
-        "x-streamglot-policy"
-        not in judging.ask("/v1/chat/completions", {**body, "model": "openai_chat/policy-untouched"}).headers
-    )
+    assert "x-streamglot-policy" not in judging.ask("/v1/chat/completions", {**body, "model": "work/policy-untouched"}).headers

@@ -33,12 +33,12 @@ def next_request(body: dict[str, Any], message: dict[str, Any]) -> dict[str, Any
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
     ("upstream_name", "model", "script"),
-    [("hermes", "again-in-text", IN_TEXT), ("ollama", "again-ollama", OLLAMA_CALL), ("openai_chat", "again", SAME_ID)],
+    [("hermes", "again-in-text", IN_TEXT), ("box", "again-ollama", OLLAMA_CALL), ("work", "again", SAME_ID)],
 )
 def test_no_id_comes_twice_in_a_conversation(
     gateway: Running, upstream: HostileUpstream, upstream_name: str, model: str, script: bytes, stream: bool
 ) -> None:
-    kind = "application/x-ndjson" if upstream_name == "ollama" else "text/event-stream"
+    kind = "application/x-ndjson" if upstream_name == "box" else "text/event-stream"
     upstream.scripts[model] = streamed(script, media_type=kind)
     body = body_of("openai_chat", f"{upstream_name}/{model}", stream, ("weather",))
     ids: list[str] = []
@@ -67,7 +67,7 @@ def test_no_id_comes_twice_in_a_conversation_of_the_client(upstream: HostileUpst
     upstream.scripts["again"] = streamed(SAME_ID)
     tools = [ToolSpec("weather", parameters={"type": "object", "properties": {}})]
     messages = [Message("user", [TextPart("q")])]
-    entry = upstreams_at(upstream.url)["openai_chat"]
+    entry = upstreams_at(upstream.url)["work"]
     ids: list[str] = []
     with Client(upstreams=[Upstream(name="again", base_url=entry["base_url"])], environment={}) as client:
         for _ in range(3):
@@ -104,7 +104,7 @@ def test_reasoning_leaves_by_the_sentence_where_the_setting_says_so(
     gateway: Running, by_sentence: Running, upstream: HostileUpstream
 ) -> None:
     upstream.scripts["thinker"] = streamed(THOUGHT)
-    body = body_of("openai_chat", "openai_chat/thinker")
+    body = body_of("openai_chat", "work/thinker")
     path = path_of("openai_chat", "")
     assert reasoning_deltas(by_sentence.ask(path, body).body) == ["First. ", "Second one. ", "Third"]
     assert reasoning_deltas(gateway.ask(path, body).body) == ["Fir", "st. Sec", "ond one. Th", "ird"]
@@ -131,7 +131,7 @@ def test_the_flag_thinking_finds_reasoning_of_a_model_that_no_profile_knows(
     gateway: Running, upstream: HostileUpstream, more: dict[str, Any], reasoning: str, text: str
 ) -> None:
     upstream.scripts["unheard-of-tags"] = streamed(TAGGED)
-    body = {**body_of("openai_chat", "openai_chat/unheard-of-tags"), **more}
+    body = {**body_of("openai_chat", "work/unheard-of-tags"), **more}
     found = understood("openai_chat", gateway.ask(path_of("openai_chat", ""), body))
     assert (found.reasoning, found.text) == (reasoning, text)
     sent = upstream.requests("unheard-of-tags")[-1].body
@@ -142,9 +142,9 @@ def test_the_flag_thinking_finds_reasoning_of_a_model_that_no_profile_knows(
 @pytest.mark.parametrize(
     ("upstream_name", "field", "on", "off"),
     [
-        ("ollama", "think", True, False),
-        ("anthropic", "thinking", {"type": "enabled", "budget_tokens": 8192}, {"type": "disabled"}),
-        ("openai_responses", "reasoning", {"effort": "medium", "summary": "auto"}, {"effort": "none"}),
+        ("box", "think", True, False),
+        ("claude", "thinking", {"type": "enabled", "budget_tokens": 8192}, {"type": "disabled"}),
+        ("lab", "reasoning", {"effort": "medium", "summary": "auto"}, {"effort": "none"}),
     ],
 )
 def test_the_flag_thinking_reaches_upstreams_of_other_dialects(
@@ -165,7 +165,7 @@ def test_a_whole_answer_has_its_pieces_where_they_are_asked_for(gateway: Running
     details = [{"type": "reasoning.summary", "summary": "In short."}]
     call = {"id": "call_a", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
     upstream.scripts["extended"] = whole(answer(content="Yes.", reasoning_details=details, tool_calls=[call]))
-    model = "openai_chat/extended"
+    model = "work/extended"
     body = body_of(client, model, False)
     assert "extensions" not in gateway.ask(path_of(client, model, False), body).json()
     found = gateway.ask(path_of(client, model, False), {**body, "extensions": True}).json()["extensions"]

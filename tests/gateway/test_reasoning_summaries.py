@@ -23,7 +23,7 @@ from streamglot.framing.sse import Sse
 from waiting import WAIT_SECONDS
 
 SECRET, SHORT = "First I weigh the pears, then the apples.", "It compares fruit."
-SUMMARISER = "openai_chat/summariser"
+SUMMARISER = "work/summariser"
 THINKS = (chunk({"reasoning_content": SECRET[:20]}), chunk({"reasoning_content": SECRET[20:]}), text_chunk("Pears."))
 SIGNED = anthropic(
     *block(
@@ -77,7 +77,7 @@ def frames(answer: Answer) -> list[Any]:
 
 
 def test_a_chat_client_gets_the_summary_beside_the_thoughts(beside: Running, upstream: HostileUpstream) -> None:
-    chunks = frames(ask(beside, "openai_chat", "openai_chat/thinks"))
+    chunks = frames(ask(beside, "openai_chat", "work/thinks"))
     deltas = [each["choices"][0]["delta"] for each in chunks if each["choices"]]
     assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == SECRET
     entries = [entry for delta in deltas for entry in delta.get("reasoning_details", ())]
@@ -86,7 +86,7 @@ def test_a_chat_client_gets_the_summary_beside_the_thoughts(beside: Running, ups
     assert all(each["choices"] for each in chunks if "extensions" in each)
     asked = upstream.requests("summariser")[-1].body
     assert asked["messages"][-1] == {"role": "user", "content": SECRET}
-    message = ask(beside, "openai_chat", "openai_chat/thinks", False).json()
+    message = ask(beside, "openai_chat", "work/thinks", False).json()
     assert message["extensions"] == {"reasoning_summary": [SHORT]}
     assert message["choices"][0]["message"]["reasoning_content"] == SECRET
     assert message["choices"][0]["message"]["reasoning_details"][-1]["summary"] == SHORT
@@ -94,19 +94,19 @@ def test_a_chat_client_gets_the_summary_beside_the_thoughts(beside: Running, ups
 
 
 def gateway_answer_in_strict(gateway: Running) -> Any:
-    body = body_of("openai_chat", "openai_chat/thinks", False)
+    body = body_of("openai_chat", "work/thinks", False)
     return gateway.ask("/v1/chat/completions", body, {"x-streamglot-output": "strict"}).json()["choices"]
 
 
 def test_responses_and_agui_clients_get_it_in_their_own_form(beside: Running) -> None:
-    answer = ask(beside, "openai_responses", "openai_chat/thinks", False).json()
+    answer = ask(beside, "openai_responses", "work/thinks", False).json()
     thoughts = [item for item in answer["output"] if item["type"] == "reasoning"]
     assert [part["text"] for item in thoughts for part in item["summary"]] == [SHORT]
     assert [part["text"] for item in thoughts for part in item.get("content") or ()] == [SECRET]
     assert answer["extensions"]["reasoning_summary"] == [SHORT]
-    events = frames(ask(beside, "openai_responses", "openai_chat/thinks"))
+    events = frames(ask(beside, "openai_responses", "work/thinks"))
     assert "".join(event["delta"] for event in events if event["type"] == "response.reasoning_summary_text.delta") == SHORT
-    events = frames(ask(beside, "agui", "openai_chat/thinks"))
+    events = frames(ask(beside, "agui", "work/thinks"))
     started = {event["messageId"]: event.get("metadata") for event in events if event["type"] == "REASONING_MESSAGE_START"}
     said = [(started[event["messageId"]], event["delta"]) for event in events if event["type"] == "REASONING_MESSAGE_CONTENT"]
     assert said[-1] == ({"summary": True}, SHORT)
@@ -118,7 +118,7 @@ def test_responses_and_agui_clients_get_it_in_their_own_form(beside: Running) ->
 def test_a_client_gets_the_summary_in_place_of_the_thoughts(replacing: Running, client: str, stream: bool) -> None:
     if client in ("agui", "vercel_ui") and not stream:
         return
-    answer = ask(replacing, client, "openai_chat/thinks", stream)
+    answer = ask(replacing, client, "work/thinks", stream)
     found = understood(client, answer, stream)
     assert (found.error, found.text.strip()) == (None, "Pears.")
     assert found.reasoning == SHORT
@@ -132,7 +132,7 @@ def test_what_a_provider_summarised_is_left_alone(request: pytest.FixtureRequest
     entry = {"type": "reasoning.summary", "summary": "Given.", "index": 0}
     upstream.scripts["summarised"] = streamed(sse(chunk({"reasoning_details": [entry]}), text_chunk("Pears."), END, DONE))
     before = len(upstream.requests("summariser"))
-    answer = ask(request.getfixturevalue(mode), "openai_chat", "openai_chat/summarised", False).json()
+    answer = ask(request.getfixturevalue(mode), "openai_chat", "work/summarised", False).json()
     assert answer["choices"][0]["message"]["reasoning_content"] == "Given."
     assert "extensions" not in answer
     assert len(upstream.requests("summariser")) == before
@@ -146,7 +146,7 @@ def test_the_answer_does_not_wait_for_its_summary(request: pytest.FixtureRequest
     upstream.scripts["summariser"] = [Until(never)]
     upstream.scripts["two-parts"] = streamed(sse(*THINKS), Until(gate), sse(END, DONE))
     connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
-    body = msgspec.json.encode(body_of("openai_chat", "openai_chat/two-parts"))
+    body = msgspec.json.encode(body_of("openai_chat", "work/two-parts"))
     connection.request("POST", path_of("openai_chat", ""), body)
     response = connection.getresponse()
     received = b""
@@ -165,7 +165,7 @@ def test_the_answer_does_not_wait_for_its_summary(request: pytest.FixtureRequest
 
 def test_a_summary_that_fails_leaves_the_answer_as_it_is(beside: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["summariser"] = whole({"error": {"message": "no"}}, status=400)
-    answer = ask(beside, "openai_chat", "openai_chat/thinks", False).json()
+    answer = ask(beside, "openai_chat", "work/thinks", False).json()
     assert answer["choices"][0]["message"]["content"] == "Pears."
     assert "extensions" not in answer
     assert "no" in beside.log_line(lambda line: line.get("event") == "summary_failed")["message"]
@@ -175,9 +175,9 @@ def test_a_summary_that_fails_leaves_the_answer_as_it_is(beside: Running, upstre
 def test_a_summary_does_not_go_back_to_the_upstream(request: pytest.FixtureRequest, upstream: HostileUpstream, mode: str) -> None:
     """The upstream gets its own thoughts again, in the field in which it wrote them."""
     gateway: Running = request.getfixturevalue(mode)
-    message = ask(gateway, "openai_chat", "openai_chat/thinks", False).json()["choices"][0]["message"]
+    message = ask(gateway, "openai_chat", "work/thinks", False).json()["choices"][0]["message"]
     assert SHORT in str(message)
-    first = body_of("openai_chat", "openai_chat/thinks", False)
+    first = body_of("openai_chat", "work/thinks", False)
     again = {**first, "messages": [*first["messages"], message, {"role": "user", "content": "and?"}]}
     assert gateway.ask("/v1/chat/completions", again).status == 200
     returned = upstream.requests("thinks")[-1].body["messages"][1]
@@ -189,7 +189,7 @@ def test_state_comes_back_with_the_thoughts_that_were_replaced(upstream: Hostile
     """The provider refuses a signature without the text that it signed. The client has neither."""
     upstream.scripts["signed"] = streamed(SIGNED)
     with running(config(upstream, reasoning="summary", reasoning_key=key)) as gateway:
-        model = "anthropic/signed"
+        model = "claude/signed"
         first = body_of("openai_chat", model, False, ("weather",))
         answer = ask(gateway, "openai_chat", model, False)
         message = answer.json()["choices"][0]["message"]
@@ -210,10 +210,10 @@ def test_state_comes_back_with_the_thoughts_that_were_replaced(upstream: Hostile
 
 def test_the_cost_of_summaries_is_counted(upstream: HostileUpstream, tmp_path: Path) -> None:
     kept = {**config(upstream), "store": {"url": f"sqlite:///{tmp_path}/kept.db"}}
-    kept["upstreams"]["cheap"] = kept["upstreams"]["openai_chat"]
+    kept["upstreams"]["cheap"] = kept["upstreams"]["work"]
     kept["server"]["reasoning_summary"] = "cheap/summariser"
     with running(kept) as gateway:
-        answer = ask(gateway, "openai_chat", "openai_chat/thinks")
+        answer = ask(gateway, "openai_chat", "work/thinks")
         turn = gateway.ask(f"/turns/{answer.headers['x-streamglot-turn']}")
         assert '"upstream":"cheap"' in turn.body.decode().replace(" ", ""), turn.body
         page = gateway.ask("/metrics").body.decode()
@@ -236,7 +236,7 @@ def test_the_next_turn_of_a_tool_loop_does_not_wait(upstream: HostileUpstream, t
     tools = {"tools": {"enabled": ["weather"], "python": [f"{tmp_path}/pantry.py"]}}
     with running({**config(upstream), **tools}) as gateway:
         connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
-        body = {**body_of("openai_chat", "openai_chat/looping"), "streamglot": {"tools": ["weather"]}}
+        body = {**body_of("openai_chat", "work/looping"), "streamglot": {"tools": ["weather"]}}
         connection.request("POST", path_of("openai_chat", ""), msgspec.json.encode(body))
         response = connection.getresponse()
         received = b""

@@ -29,14 +29,14 @@ def url(tmp_path: Path) -> str:
 def test_a_turn_is_stored_completely(upstream: HostileUpstream, url: str, dialect: str, stream: bool) -> None:
     upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
-        answer = gateway.ask(path_of(dialect, "openai_chat/told", stream), body_of(dialect, "openai_chat/told", stream))
+        answer = gateway.ask(path_of(dialect, "work/told", stream), body_of(dialect, "work/told", stream))
         assert answer.status == 200
         (turn,) = kept(url)
     assert turn.ending == "end"
     assert turn.id == answer.headers["x-streamglot-turn"]
     assert turn.session_id == answer.headers["x-streamglot-session"]
     assert turn.dialects == {"client": dialect, "upstream": "openai_chat"}
-    assert (turn.model, turn.upstream, turn.upstream_model) == ("openai_chat/told", "openai_chat", "told")
+    assert (turn.model, turn.upstream, turn.upstream_model) == ("work/told", "work", "told")
     assert turn.request is not None
     assert turn.request.messages[-1].text == "q"
     assert turn.upstream_request is not None
@@ -56,23 +56,23 @@ def test_every_turn_has_its_real_ending(upstream: HostileUpstream, url: str) -> 
     upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         for model in ("cut", "refused", "long"):
-            gateway.ask(path_of("openai_chat", model), body_of("openai_chat", f"openai_chat/{model}"))
+            gateway.ask(path_of("openai_chat", model), body_of("openai_chat", f"work/{model}"))
         client = RawClient(gateway.port)
-        client.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/slow"))
+        client.post("/v1/chat/completions", body_of("openai_chat", "work/slow"))
         client.read_until(b"first")
         client.hang_up()
         found = {
             turn.upstream_model or turn.model: turn for turn in kept(url, lambda found: len(found) == 4 and found[-1].ending)
         }
     endings = {name: turn.ending for name, turn in found.items()}
-    assert endings == {"cut": "truncated", "openai_chat/refused": "error", "long": "length", "slow": "client_gone"}
+    assert endings == {"cut": "truncated", "work/refused": "error", "long": "length", "slow": "client_gone"}
     for name, text in (("cut", "half an"), ("long", "on and"), ("slow", "first")):
         response = found[name].response
         assert response is not None
         assert response.choices[0].text == text
     assert found["cut"].error is not None
     assert found["cut"].error.code == "upstream_truncated"
-    refusal = found["openai_chat/refused"].error
+    refusal = found["work/refused"].error
     assert refusal is not None
     assert refusal.status == 404
     assert "no such model" in refusal.message
@@ -82,8 +82,8 @@ def test_without_content_only_facts_are_stored(upstream: HostileUpstream, url: s
     upstream.scripts["told"] = text_script("secret words")
     upstream.scripts["quotes"] = whole({"error": {"message": "bad word: secret", "code": "bad_word"}}, status=400)
     with keeping(upstream, url, store={"content": False}) as gateway:
-        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/told"))
-        assert b"secret" in gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/quotes")).body
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/told"))
+        assert b"secret" in gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/quotes")).body
         turn, failed = kept(url, lambda found: len(found) == 2 and all(turn.ending for turn in found))
         assert "x-streamglot-stream" not in answer.headers
     assert failed.error is not None
@@ -103,7 +103,7 @@ def test_without_content_only_facts_are_stored(upstream: HostileUpstream, url: s
 def chat_request(*texts: str) -> dict[str, Any]:
     roles = ("user", "assistant")
     messages = [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
-    return {"model": "openai_chat/told", "messages": messages, "stream": True}
+    return {"model": "work/told", "messages": messages, "stream": True}
 
 
 def test_a_conversation_is_one_session(upstream: HostileUpstream, url: str) -> None:
@@ -128,19 +128,19 @@ def test_a_conversation_is_one_session(upstream: HostileUpstream, url: str) -> N
 def test_an_answer_is_continued_by_its_id(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
-        body = {"model": "openai_chat/told", "input": "one", "instructions": "Be brief."}
+        body = {"model": "work/told", "input": "one", "instructions": "Be brief."}
         first = gateway.ask("/v1/responses", body)
         second = gateway.ask(
             "/v1/responses",
-            {"model": "openai_chat/told", "input": "two", "previous_response_id": first.json()["id"], "instructions": "Sing."},
+            {"model": "work/told", "input": "two", "previous_response_id": first.json()["id"], "instructions": "Sing."},
         )
         assert second.status == 200, second.body
         third = gateway.ask(
-            "/v1/responses", {"model": "openai_chat/told", "input": "three", "previous_response_id": second.json()["id"]}
+            "/v1/responses", {"model": "work/told", "input": "three", "previous_response_id": second.json()["id"]}
         )
         assert third.json()["previous_response_id"] == second.json()["id"]
         sent = [one.body["messages"] for one in upstream.requests("told")[-2:]]
-        unknown = gateway.ask("/v1/responses", {"model": "openai_chat/told", "input": "x", "previous_response_id": "resp_no"})
+        unknown = gateway.ask("/v1/responses", {"model": "work/told", "input": "x", "previous_response_id": "resp_no"})
         assert unknown.status == 400
         assert unknown.json()["error"]["code"] == "previous_response_not_found"
     conversation = [("user", "one"), ("assistant", "Hello world"), ("user", "two")]
@@ -153,7 +153,7 @@ def test_a_conversation_is_continued_by_its_id(upstream: HostileUpstream, url: s
     upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
         for question in ("one", "two"):
-            body = {"model": "openai_chat/told", "input": question, "conversation": {"id": "conv_1"}}
+            body = {"model": "work/told", "input": question, "conversation": {"id": "conv_1"}}
             assert gateway.ask("/v1/responses", body).status == 200
             kept(url, lambda found: found and all(turn.ending for turn in found))
         sent = upstream.requests("told")[-1].body["messages"]
@@ -198,7 +198,7 @@ def test_signatures_survive_a_client_that_drops_them(upstream: HostileUpstream, 
     messages: list[dict[str, Any]] = [{"role": "user", "content": "What is the weather?"}]
     tools = body_of("openai_chat", "x", tools=("weather",))["tools"]
     with keeping(upstream, url) as gateway:
-        for model in ("anthropic/signs", "gemini/signs-too", "anthropic/signs", "gemini/signs-too"):
+        for model in ("claude/signs", "google/signs-too", "claude/signs", "google/signs-too"):
             answer = gateway.ask("/v1/chat/completions", {"model": model, "messages": messages, "tools": tools}).json()
             call = answer["choices"][0]["message"]["tool_calls"][0]
             plain = {"id": call["id"], "type": "function", "function": call["function"]}
@@ -226,7 +226,7 @@ def test_a_web_chat_gets_what_another_upstream_was_told(upstream: HostileUpstrea
         gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [one]})
         gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [one, echo, two]})
         elsewhere = [one, echo, two, echo, three]
-        gateway.ask("/v1/chat/completions", {"model": "openai_chat/told", "messages": elsewhere})
+        gateway.ask("/v1/chat/completions", {"model": "work/told", "messages": elsewhere})
         gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [*elsewhere, echo, four]})
     assert chat.places == [("chat-1", None), ("chat-1", "r-1"), ("chat-2", None)]
     assert "three" in chat.asked[2].content
@@ -236,7 +236,7 @@ def test_a_web_chat_gets_what_another_upstream_was_told(upstream: HostileUpstrea
 def test_reasoning_is_kept_too(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["thinks"] = streamed(chunk({"reasoning_content": "Hm."}), chunk({"content": "Yes."}), chunk({}, "stop"))
     with keeping(upstream, url, store={"raw": True}) as gateway:
-        gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/thinks"))
+        gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/thinks"))
         (turn,) = kept(url)
     assert turn.response is not None
     assert [(type(part), part.text) for part in turn.response.choices[0].parts] == [  # type: ignore[union-attr]  # reasoning and text

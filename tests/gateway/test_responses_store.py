@@ -16,7 +16,7 @@ from gateway.archived import database, inside, keep, store_of, with_store
 from gateway.conftest import upstreams_at
 from gateway.running import Running, running
 from gateway.scenarios import COMPLETED, DONE, END, MESSAGE, PLAIN, responses, text_chunk
-from gateway.upstream import HostileUpstream, Until, sse, streamed
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, sse, streamed
 from store.turns import answer, ask, assistant, call, result, thought, user
 from streamglot.dialects import dialect
 from streamglot.events import StreamError
@@ -301,7 +301,7 @@ def test_a_retrieved_response_equals_the_delivered_one(
 ) -> None:
     upstream.scripts["again"] = streamed(PLAIN if kind == "openai_chat" else responses(*MESSAGE, COMPLETED))
     mine = client(whole)
-    asked = {**BODY, "model": f"{kind}/again"}
+    asked = {**BODY, "model": f"{UPSTREAM_NAMES[kind]}/again"}
     if stream:
         given = list(mine.responses.create(**asked, stream=True))[-1].response
     else:
@@ -317,7 +317,7 @@ def test_a_lingering_upstream_does_not_delay_retrieval(whole: Running, upstream:
     """A client that has its answer gets it again at once, although the upstream has not hung up yet."""
     hang_up = threading.Event()
     upstream.scripts["lingers"] = streamed(PLAIN, Until(hang_up))
-    mine, asked = client(whole), {**BODY, "model": "openai_chat/lingers"}
+    mine, asked = client(whole), {**BODY, "model": "work/lingers"}
     try:
         given = list(mine.responses.create(**asked, stream=True))[-1].response if stream else mine.responses.create(**asked)
         same(given, mine.responses.retrieve(given.id))
@@ -328,22 +328,22 @@ def test_a_lingering_upstream_does_not_delay_retrieval(whole: Running, upstream:
 def test_responses_are_continued_and_deleted(whole: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["going"] = streamed(PLAIN)
     mine = client(whole)
-    first = mine.responses.create(model="openai_chat/going", input="one", instructions="Be brief.")
-    second = mine.responses.create(model="openai_chat/going", input="two", previous_response_id=first.id)
+    first = mine.responses.create(model="work/going", input="one", instructions="Be brief.")
+    second = mine.responses.create(model="work/going", input="two", previous_response_id=first.id)
     assert input_texts(mine, second.id) == ["one", "Hello world", "two"]
     assert mine.responses.retrieve(second.id).instructions is None
     named = mine.responses.create(
-        model="openai_chat/going", input="two", previous_response_id=first.id, extra_headers={"x-streamglot-session": "n"}
+        model="work/going", input="two", previous_response_id=first.id, extra_headers={"x-streamglot-session": "n"}
     )
     assert input_texts(mine, named.id) == ["one", "Hello world", "two"]
     mine.responses.delete(first.id)
     raises(404, whole, lambda mine: mine.responses.retrieve(first.id))
     assert mine.responses.retrieve(second.id).id == second.id
-    unkept = mine.responses.create(model="openai_chat/going", input="x", store=False)
+    unkept = mine.responses.create(model="work/going", input="x", store=False)
     raises(404, whole, lambda mine: mine.responses.retrieve(unkept.id))
     sent = len(upstream.requests("going"))
     for ident in (first.id, unkept.id):
-        asked = {"model": "openai_chat/going", "input": "x", "previous_response_id": ident}
+        asked = {"model": "work/going", "input": "x", "previous_response_id": ident}
         raises(400, whole, lambda mine, asked=asked: mine.responses.create(**asked))
     assert len(upstream.requests("going")) == sent
 
@@ -353,7 +353,7 @@ def test_responses_are_continued_and_deleted(whole: Running, upstream: HostileUp
 def test_a_conversation_is_shown_as_an_object(whole: Running, upstream: HostileUpstream, conversation: Any, stream: bool) -> None:
     upstream.scripts["named"] = streamed(PLAIN)
     mine = client(whole)
-    asked = {"model": "openai_chat/named", "input": "one", "conversation": conversation}
+    asked = {"model": "work/named", "input": "one", "conversation": conversation}
     given = list(mine.responses.create(**asked, stream=True))[-1].response if stream else mine.responses.create(**asked)
     assert given.conversation.id == "conv_1"
     same(given, mine.responses.retrieve(given.id))
@@ -363,9 +363,7 @@ def test_a_system_message_of_the_input_stays_there(whole: Running, upstream: Hos
     upstream.scripts["told"] = streamed(PLAIN)
     mine = client(whole)
     items: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which way?"}]
-    given = mine.responses.create(
-        model="openai_chat/told", input=items, user="u1", extra_body={"safety_identifier": "s1"}, store=True
-    )
+    given = mine.responses.create(model="work/told", input=items, user="u1", extra_body={"safety_identifier": "s1"}, store=True)
     same(given, mine.responses.retrieve(given.id))
     assert (given.instructions, given.user, given.safety_identifier) == (None, "u1", "s1")
     assert input_texts(mine, given.id) == ["Be brief.", "Which way?"]
@@ -374,7 +372,7 @@ def test_a_system_message_of_the_input_stays_there(whole: Running, upstream: Hos
 def test_a_whole_response_can_be_retrieved_as_a_stream(whole: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["still"] = streamed(PLAIN)
     mine = client(whole)
-    given = mine.responses.create(**{**BODY, "model": "openai_chat/still"})
+    given = mine.responses.create(**{**BODY, "model": "work/still"})
     events: list[Any] = list(mine.responses.retrieve(given.id, stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
@@ -411,7 +409,7 @@ def test_a_stream_that_is_no_longer_kept(gateway: Running) -> None:
 )
 def test_impossible_options_are_refused(whole: Running, upstream: HostileUpstream, more: dict[str, Any], reason: str) -> None:
     upstream.scripts["unasked"] = streamed(PLAIN)
-    error = raises(400, whole, lambda mine: mine.responses.create(model="openai_chat/unasked", input="x", **more))
+    error = raises(400, whole, lambda mine: mine.responses.create(model="work/unasked", input="x", **more))
     assert reason in error.message
     assert error.type == "invalid_request_error"
     assert not upstream.requests("unasked")
@@ -426,7 +424,7 @@ def test_a_running_response_whose_client_hangs_up(whole: Running, upstream: Host
     go_on = threading.Event()
     upstream.scripts["slow"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(END, DONE))
     mine = client(whole)
-    stream = mine.responses.create(model="openai_chat/slow", input="x", stream=True)
+    stream = mine.responses.create(model="work/slow", input="x", stream=True)
     ident = next(event.response.id for event in stream if event.type == "response.created")
     assert mine.responses.retrieve(ident).status == "in_progress"
     stream.close()

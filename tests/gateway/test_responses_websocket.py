@@ -28,7 +28,7 @@ FINE = streamed(PLAIN)
 
 
 def config(url: str, **server: Any) -> dict[str, Any]:
-    return {"server": server, "upstreams": {"up": upstreams_at(url)["openai_chat"]}}
+    return {"server": server, "upstreams": {"up": upstreams_at(url)["work"]}}
 
 
 @pytest.fixture

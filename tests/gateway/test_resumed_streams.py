@@ -15,7 +15,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understoo
 from gateway.raw import RawClient
 from gateway.running import Running
 from gateway.stored_turns import keeping, kept, text_script
-from gateway.upstream import HostileUpstream, Until, whole
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.gateway.event_ids import EVENT_IDS, Elements, Frames, Lines
 from waiting import WAIT_SECONDS, until
@@ -57,7 +57,7 @@ def asked_as(kind: str, model: str) -> tuple[str, dict[str, Any]]:
 def test_a_stream_continues_after_any_event(upstream: HostileUpstream, url: str, kind: str) -> None:
     upstream.scripts["long"] = text_script(*WORDS)
     with keeping(upstream, url) as gateway:
-        path, body = asked_as(kind, "openai_chat/long")
+        path, body = asked_as(kind, "work/long")
         answer = gateway.ask(path, body)
         assert answer.status == 200
         stream = f"/v1/streams/{answer.headers[STREAM]}"
@@ -83,11 +83,11 @@ def test_numbers_are_in_the_frames_where_clients_take_them(upstream: HostileUpst
     upstream.scripts["long"] = text_script(*WORDS)
     with keeping(upstream, url) as gateway:
         for kind in ("agui", "vercel_ui"):
-            frames = gateway.ask(*asked_as(kind, "openai_chat/long")).body.split(b"\n\n")[:-1]
+            frames = gateway.ask(*asked_as(kind, "work/long")).body.split(b"\n\n")[:-1]
             assert [frame.split(b"\n")[0] for frame in frames] == [b"id: %d" % number for number in range(1, len(frames) + 1)]
-        responses = gateway.ask(*asked_as("openai_responses", "openai_chat/long")).body
+        responses = gateway.ask(*asked_as("openai_responses", "work/long")).body
         assert all(b'"sequence_number":%d' % number in frame for number, frame in enumerate(responses.split(b"\n\n")[:-1]))
-        assert b"\nid:" not in gateway.ask(*asked_as("openai_chat", "openai_chat/long")).body
+        assert b"\nid:" not in gateway.ask(*asked_as("openai_chat", "work/long")).body
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -97,7 +97,7 @@ def test_a_stream_with_keep_continues_without_its_client(upstream: HostileUpstre
     upstream.scripts[name] = text_script(*WORDS[:5], Until(go_on), *WORDS[5:])
     upstream.scripts["whole"] = text_script(*WORDS)
     with keeping(upstream, url) as gateway:
-        path, body = asked_as(kind, f"openai_chat/{name}")
+        path, body = asked_as(kind, f"work/{name}")
         client = RawClient(gateway.port)
         client.post(path, body, {"x-streamglot-keep": "true"})
         came = client.read_until(b"word 4")
@@ -127,7 +127,7 @@ def test_a_stream_with_keep_continues_without_its_client(upstream: HostileUpstre
 def test_the_keep_field_is_not_sent_upstream(upstream: HostileUpstream, url: str, name: str, keep: bool) -> None:
     upstream.scripts[name] = text_script("Hi")
     with keeping(upstream, url) as gateway:
-        assert gateway.ask("/v1/chat/completions", {**body_of("openai_chat", f"openai_chat/{name}"), "keep": keep}).status == 200
+        assert gateway.ask("/v1/chat/completions", {**body_of("openai_chat", f"work/{name}"), "keep": keep}).status == 200
         assert "keep" not in upstream.wait_for(name).body
 
 
@@ -136,7 +136,10 @@ def test_the_keep_field_is_not_sent_upstream(upstream: HostileUpstream, url: str
 def test_no_upstream_sees_the_name_of_the_session(upstream: HostileUpstream, url: str, name: str, kind: str, store: bool) -> None:
     """Not even one of the client's own dialect, which is sent the fields that only this dialect knows."""
     with keeping(upstream, url if store else "none") as gateway:
-        gateway.ask(path_of(kind, f"{kind}/{name}"), {**body_of(kind, f"{kind}/{name}"), "session_id": "mine", "more_of_it": 1})
+        gateway.ask(
+            path_of(kind, f"{UPSTREAM_NAMES[kind]}/{name}"),
+            {**body_of(kind, f"{UPSTREAM_NAMES[kind]}/{name}"), "session_id": "mine", "more_of_it": 1},
+        )
         sent = upstream.wait_for(name).body
         assert {"more_of_it", "moreOfIt"} & set(sent)
         assert not {"session_id", "sessionId"} & set(sent)
@@ -146,7 +149,7 @@ def test_a_whole_answer_is_kept_going_too(upstream: HostileUpstream, url: str, n
     upstream.scripts[name] = text_script("first", Until(go_on := threading.Event()), " second")
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
-        client.post("/v1/chat/completions?keep=true", body_of("openai_chat", f"openai_chat/{name}", False))
+        client.post("/v1/chat/completions?keep=true", body_of("openai_chat", f"work/{name}", False))
         upstream.wait_for(name, lambda seen: seen.sent)
         client.hang_up()
         kept(url, lambda found: found)
@@ -160,7 +163,7 @@ def test_a_failed_answer_is_stored_without_its_client(upstream: HostileUpstream,
     upstream.scripts[name] = [Until(go_on := threading.Event()), *whole({"error": {"message": "no"}}, status=400)]
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
-        client.post("/v1/chat/completions?keep=true", body_of("openai_chat", f"openai_chat/{name}", False))
+        client.post("/v1/chat/completions?keep=true", body_of("openai_chat", f"work/{name}", False))
         upstream.wait_for(name)
         client.hang_up()
         go_on.set()
@@ -172,7 +175,7 @@ def test_without_keep_a_hang_up_stops_the_upstream(upstream: HostileUpstream, ur
     upstream.scripts[name] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
-        client.post("/v1/chat/completions", body_of("openai_chat", f"openai_chat/{name}"))
+        client.post("/v1/chat/completions", body_of("openai_chat", f"work/{name}"))
         came = client.read_until(b"first")
         client.hang_up()
         upstream.wait_for(name, lambda seen: seen.closed)
@@ -187,7 +190,7 @@ def test_without_keep_a_hang_up_stops_the_upstream(upstream: HostileUpstream, ur
 def test_a_stream_whose_process_was_killed_ends_with_an_error(upstream: HostileUpstream, url: str, kind: str) -> None:
     upstream.scripts["long"] = text_script(*WORDS)
     with keeping(upstream, url) as gateway:
-        whole = gateway.ask(*asked_as(kind, "openai_chat/long"))
+        whole = gateway.ask(*asked_as(kind, "work/long"))
         numbering = EVENT_IDS[whole.headers["content-type"].partition(";")[0]]
         begun = whole.body.removesuffix(numbering.rest(whole.body, 9))
         head = inside(gateway, store_of(gateway).buffer.head(whole.headers[STREAM]))
@@ -222,7 +225,7 @@ def test_a_stream_whose_process_was_killed_ends_with_an_error(upstream: HostileU
 def test_a_stream_is_stopped_properly(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
     upstream.scripts[name] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
-        path, body = asked_as(kind, f"openai_chat/{name}")
+        path, body = asked_as(kind, f"work/{name}")
         client = RawClient(gateway.port)
         client.post(path, body)
         came = client.read_until(b"first")
@@ -245,7 +248,7 @@ def test_a_stream_is_stopped_properly(upstream: HostileUpstream, url: str, name:
 
 
 def background(gateway: Running, model: str, **more: Any) -> dict[str, Any]:
-    answer = gateway.ask("/v1/responses", {"model": f"openai_chat/{model}", "input": "q", "background": True, **more})
+    answer = gateway.ask("/v1/responses", {"model": f"work/{model}", "input": "q", "background": True, **more})
     assert answer.status == 200, answer.body
     reply: dict[str, Any] = answer.json()
     return reply
@@ -301,7 +304,7 @@ def test_a_failed_background_response_reports_its_error(upstream: HostileUpstrea
 
 def test_background_responses_need_a_store(upstream: HostileUpstream) -> None:
     with keeping(upstream, "none") as gateway:
-        answer = gateway.ask("/v1/responses", {"model": "openai_chat/x", "input": "q", "background": True})
+        answer = gateway.ask("/v1/responses", {"model": "work/x", "input": "q", "background": True})
         assert answer.status == 400
         assert "store.url" in answer.json()["error"]["message"]
 
@@ -341,7 +344,7 @@ def test_a_page_that_is_loaded_again_finds_its_answer(upstream: HostileUpstream,
     with keeping(upstream, url) as gateway:
         assert gateway.ask("/ui/chat-7/stream").status == 204
         client = RawClient(gateway.port)
-        client.post("/ui?keep=true", {**body_of("vercel_ui", f"openai_chat/{name}"), "id": "chat-7"})
+        client.post("/ui?keep=true", {**body_of("vercel_ui", f"work/{name}"), "id": "chat-7"})
         client.read_until(b"first")
         client.hang_up()
         kept(url, lambda found: found)

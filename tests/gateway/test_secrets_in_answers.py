@@ -42,7 +42,7 @@ def test_a_client_does_not_get_the_key(upstream: HostileUpstream, dialect: str) 
     upstream.scripts["repeats-key"] = streamed(ANSWER)
     with running({"upstreams": upstreams_at(upstream.url, key=KEY)}) as gateway:
         for stream in (True,) if dialect in STREAMS_ONLY else (True, False):
-            model = "openai_chat/repeats-key"
+            model = "work/repeats-key"
             answer = gateway.ask(path_of(dialect, model, stream), body_of(dialect, model, stream, ("weather",)))
             assert answer.status == 200
             assert b"my key is" in answer.body
@@ -56,7 +56,7 @@ def test_the_key_is_recognised_however_the_network_cuts_it(upstream: HostileUpst
         for cut in range(place - 1, place + len(KEY) + 1, 3):
             pieces: list[bytes | Step] = [ANSWER[:cut], Pause(0.005), ANSWER[cut : cut + 5], Pause(0.005), ANSWER[cut + 5 :]]
             upstream.scripts["cuts-key"] = streamed(*pieces)
-            answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/cuts-key", tools=("weather",)))
+            answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/cuts-key", tools=("weather",)))
             assert KEY.encode() not in answer.body
             assert b", yes" in answer.body
 
@@ -69,7 +69,7 @@ def test_stored_and_exported_turns_have_no_key(upstream: HostileUpstream, url: s
     else:
         upstream.scripts["stores-key"] = streamed(ANSWER)
     with keeping(upstream, url, upstreams=upstreams_at(upstream.url, key=KEY), store={"raw": True}) as gateway:
-        gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/stores-key", tools=("weather",)))
+        gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/stores-key", tools=("weather",)))
         (turn,) = kept(url)
         for path in ("/turns", "/search?q=key", *(f"/turns/{turn.id}{more}" for more in MORE)):
             body = gateway.ask(path).body
@@ -94,7 +94,7 @@ def test_a_client_does_not_get_a_key_with_escapes(upstream: HostileUpstream, dia
     cut = body.index(b"\\u") + 3
     upstream.scripts["cuts-escape"] = streamed(body[:cut], Pause(0.005), body[cut:])
     with running({"upstreams": upstreams_at(upstream.url, key=KEY)}) as gateway:
-        for model in ("openai_chat/escapes-key", "openai_chat/cuts-escape"):
+        for model in ("work/escapes-key", "work/cuts-escape"):
             for stream in (True,) if dialect in STREAMS_ONLY else (True, False):
                 answer = gateway.ask(path_of(dialect, model, stream), body_of(dialect, model, stream, ("weather",)))
                 assert answer.status == 200
@@ -137,8 +137,8 @@ def test_embeddings_and_counts_have_no_key(upstream: HostileUpstream) -> None:
     upstream.scripts["embeds-key"] = whole({"object": "list", "data": [], "input_tokens": 3, "note": KEY})
     with running({"upstreams": upstreams_at(upstream.url, key=KEY)}) as gateway:
         requests: list[tuple[str, dict[str, Any]]] = [
-            ("/v1/embeddings", {"model": "openai_chat/embeds-key", "input": "q", "user": "u"}),
-            ("/v1/messages/count_tokens", {"model": "anthropic/embeds-key", "messages": [{"role": "user", "content": "q"}]}),
+            ("/v1/embeddings", {"model": "work/embeds-key", "input": "q", "user": "u"}),
+            ("/v1/messages/count_tokens", {"model": "claude/embeds-key", "messages": [{"role": "user", "content": "q"}]}),
         ]
         for path, body in requests:
             answer = gateway.ask(path, body)
@@ -151,7 +151,7 @@ def test_a_placeholder_for_a_key_stays_in_the_answer(upstream: HostileUpstream) 
     """It is a word, and no secret."""
     upstream.scripts["names-placeholder"] = streamed(sse(text_chunk(f"Set the key to {PLACEHOLDER}."), END, DONE))
     with running({"upstreams": upstreams_at(upstream.url, key=PLACEHOLDER)}) as gateway:
-        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/names-placeholder"))
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/names-placeholder"))
         assert PLACEHOLDER.encode() in answer.body
 
 

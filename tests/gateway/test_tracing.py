@@ -123,7 +123,7 @@ def test_the_environment_selects_the_set_of_names() -> None:
 def test_a_request_has_a_server_span_and_each_attempt_a_client_span(upstream: HostileUpstream, telemetry: Telemetry) -> None:
     upstream.scripts["traced"] = streamed(PLAIN)
     with running(traced(upstream)) as gateway:
-        assert ask(gateway, "openai_chat/traced", "t1", temperature=0.5, max_tokens=7, stop=["x"], seed=3, top_p=0.9, n=1) == 200
+        assert ask(gateway, "work/traced", "t1", temperature=0.5, max_tokens=7, stop=["x"], seed=3, top_p=0.9, n=1) == 200
         port = int(upstream.url.rpartition(":")[2])
     attempt, server = telemetry.spans()
     assert (server.kind, server.name) == (SpanKind.SERVER, f"POST {CHAT}")
@@ -141,7 +141,7 @@ def test_a_request_has_a_server_span_and_each_attempt_a_client_span(upstream: Ho
         semconv.REQUEST_MODEL: "traced",
         semconv.SERVER_ADDRESS: "127.0.0.1",
         semconv.SERVER_PORT: port,
-        semconv.UPSTREAM: "openai_chat",
+        semconv.UPSTREAM: "work",
         semconv.REQUEST_STREAM: True,
         semconv.TEMPERATURE: 0.5,
         semconv.MAX_TOKENS: 7,
@@ -157,7 +157,7 @@ def test_a_request_has_a_server_span_and_each_attempt_a_client_span(upstream: Ho
     of_server = server.attributes or {}
     assert of_server[semconv.HTTP_ROUTE] == CHAT
     assert of_server[semconv.HTTP_STATUS] == 200
-    assert of_server[semconv.REQUEST_MODEL] == "openai_chat/traced"
+    assert of_server[semconv.REQUEST_MODEL] == "work/traced"
     assert of_server[semconv.ENDING] == "end"
     assert semconv.INPUT_TOKENS not in of_server, "backends add up the counts of all spans"
 
@@ -165,7 +165,7 @@ def test_a_request_has_a_server_span_and_each_attempt_a_client_span(upstream: Ho
 def test_a_retry_has_a_span_of_its_own_and_the_error_is_named(upstream: HostileUpstream, telemetry: Telemetry) -> None:
     upstream.scripts["refusing"] = whole({"error": {"message": "busy"}}, 503)
     with running(traced(upstream, attempts=2)) as gateway:
-        assert ask(gateway, "openai_chat/refusing", "t2") == 503
+        assert ask(gateway, "work/refusing", "t2") == 503
     *attempts, server = telemetry.spans()
     assert [span.kind for span in attempts] == [SpanKind.CLIENT, SpanKind.CLIENT]
     for span in (*attempts, server):
@@ -177,7 +177,7 @@ def test_a_retry_has_a_span_of_its_own_and_the_error_is_named(upstream: HostileU
 def test_a_cut_stream_ends_its_span_with_an_error(upstream: HostileUpstream, telemetry: Telemetry) -> None:
     upstream.scripts["cut"] = unfinished(sse(text_chunk("Half")))
     with running(traced(upstream)) as gateway:
-        ask(gateway, "openai_chat/cut", "t3")
+        ask(gateway, "work/cut", "t3")
     attempt, server = telemetry.spans()
     for span in (attempt, server):
         assert (span.attributes or {})[semconv.ERROR_TYPE] == "upstream_truncated"
@@ -194,10 +194,10 @@ def test_an_upstream_in_this_process_has_an_internal_span(upstream: HostileUpstr
 
 def test_a_judge_is_a_part_of_the_request_that_it_judges(upstream: HostileUpstream, telemetry: Telemetry) -> None:
     upstream.scripts["judged"] = streamed(PLAIN)
-    judge = {"use": "llm_judge", "model": "openai_chat/judging", "instructions": "The text must be polite.", "apply_to": ["text"]}
+    judge = {"use": "llm_judge", "model": "work/judging", "instructions": "The text must be polite.", "apply_to": ["text"]}
     upstream.scripts["judging"] = streamed(PLAIN)
     with running({**traced(upstream), "policies": [judge]}) as gateway:
-        ask(gateway, "openai_chat/judged", "t6")
+        ask(gateway, "work/judged", "t6")
     spans = {span.name: span for span in telemetry.spans()}
     server = spans[f"POST {CHAT}"]
     for name in ("chat judged", "chat judging"):
@@ -221,7 +221,7 @@ def test_embeddings_have_spans(upstream: HostileUpstream, telemetry: Telemetry) 
     upstream.scripts["vectors"] = whole({"data": [], "usage": {"prompt_tokens": 4, "total_tokens": 4}})
     with running(traced(upstream)) as gateway:
         headers = {"traceparent": PARENT}
-        assert gateway.ask("/v1/embeddings", {"model": "openai_chat/vectors", "input": "x"}, headers).status == 200
+        assert gateway.ask("/v1/embeddings", {"model": "work/vectors", "input": "x"}, headers).status == 200
     attempt, server = telemetry.spans()
     assert attempt.name == "embeddings vectors"
     assert (attempt.attributes or {})[semconv.INPUT_TOKENS] == 4
@@ -294,7 +294,7 @@ def test_the_spans_of_a_stored_conversation_name_it(upstream: HostileUpstream, t
         headers = {"x-streamglot-session": "thread-1", "x-request-id": "t7"}
         sessions = set()
         for _ in range(2):
-            answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told", False), headers)
+            answer = gateway.ask(CHAT, body_of("openai_chat", "work/told", False), headers)
             sessions.add(answer.headers["x-streamglot-session"])
     spans = telemetry.spans()
     assert [span.kind for span in spans] == [SpanKind.CLIENT, SpanKind.SERVER] * 2
@@ -358,8 +358,8 @@ def test_the_metrics_of_the_released_set(upstream: HostileUpstream, telemetry: T
         sse(text_chunk("a")), sse(text_chunk("b")), sse(text_chunk("c"), END), PLAIN.partition(b"\n\n")[2]
     )
     with running(traced(upstream)) as gateway:
-        assert ask(gateway, "openai_chat/metered", "m1") == 200
-        assert ask(gateway, "openai_chat/metered", "m2", stream=False) == 200
+        assert ask(gateway, "work/metered", "m1") == 200
+        assert ask(gateway, "work/metered", "m2", stream=False) == 200
     durations = by_model(telemetry, RELEASED.duration, "metered")
     assert sum(point.count for point in durations) == 2
     assert durations[0].explicit_bounds == semconv.SECONDS
@@ -368,9 +368,9 @@ def test_the_metrics_of_the_released_set(upstream: HostileUpstream, telemetry: T
     tokens = by_model(telemetry, RELEASED.token_usage, "metered")
     assert {point.attributes[semconv.TOKEN_TYPE] for point in tokens} == {"input", "output"}
     assert tokens[0].explicit_bounds == semconv.TOKENS
-    server = by_model(telemetry, semconv.SERVER_DURATION, "openai_chat/metered")
+    server = by_model(telemetry, semconv.SERVER_DURATION, "work/metered")
     assert sum(point.count for point in server) == 2
-    first = by_model(telemetry, semconv.SERVER_FIRST_TOKEN, "openai_chat/metered")
+    first = by_model(telemetry, semconv.SERVER_FIRST_TOKEN, "work/metered")
     assert first[0].explicit_bounds == semconv.FIRST_TOKEN_SECONDS
 
 
@@ -418,7 +418,7 @@ def test_models_that_clients_make_up_share_a_time_series(telemetry: Telemetry) -
 def test_the_upstream_gets_the_context_of_the_client_span(upstream: HostileUpstream, telemetry: Telemetry) -> None:
     upstream.scripts["context"] = streamed(PLAIN)
     with running(traced(upstream)) as gateway:
-        ask(gateway, "openai_chat/context", "w1")
+        ask(gateway, "work/context", "w1")
     headers = upstream.requests("context")[-1].headers
     assert headers["traceparent"] == f"00-{TRACE_ID}-{telemetry.spans()[0].context.span_id:016x}-01"
     assert headers["tracestate"] == "vendor=1"
@@ -429,9 +429,9 @@ def test_without_telemetry_the_upstream_gets_the_context_of_the_client(upstream:
     upstream.scripts["context-passed"] = streamed(PLAIN)
     upstream.scripts["context-vectors"] = whole({"data": []})
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
-        ask(gateway, "openai_chat/context-passed", "w2")
-        gateway.ask("/v1/embeddings", {"model": "openai_chat/context-vectors", "input": "x"}, {"traceparent": PARENT})
-        gateway.ask(CHAT, body_of("openai_chat", "openai_chat/context-passed"), {"x-request-id": "w3"})
+        ask(gateway, "work/context-passed", "w2")
+        gateway.ask("/v1/embeddings", {"model": "work/context-vectors", "input": "x"}, {"traceparent": PARENT})
+        gateway.ask(CHAT, body_of("openai_chat", "work/context-passed"), {"x-request-id": "w3"})
     first, last = upstream.requests("context-passed")
     assert (first.headers["traceparent"], first.headers["tracestate"]) == (PARENT, "vendor=1")
     assert upstream.requests("context-vectors")[0].headers["traceparent"] == PARENT
@@ -447,7 +447,7 @@ def test_latency_histograms_have_exemplars(upstream: HostileUpstream, telemetry_
     upstream.scripts["exemplary"] = streamed(sse(chunk({"content": "Hi"}), END, DONE))
     config = {**traced(upstream), "server": {"telemetry": telemetry_on}}
     with running(config) as gateway:
-        ask(gateway, "openai_chat/exemplary", "e1")
+        ask(gateway, "work/exemplary", "e1")
         page = gateway.ask("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
         plain = gateway.ask("/metrics")
     assert page.headers["content-type"].startswith("application/openmetrics-text")

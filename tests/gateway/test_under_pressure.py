@@ -42,7 +42,7 @@ def test_parallel_large_answers_lock_no_conversation(large: HostileUpstream, url
 
     async def ask(gateway: Running, number: int, model: str, stream: bool) -> bytes:
         line = await Line.to(gateway.port)
-        body = {"model": f"openai_chat/{model}", "input": "q", "conversation": f"c{number}", "stream": stream}
+        body = {"model": f"work/{model}", "input": "q", "conversation": f"c{number}", "stream": stream}
         answer = await line.ask(RESPONSES, body)
         assert line.status == 200, answer
         line.hang_up()
@@ -81,7 +81,7 @@ def test_a_turn_ends_whatever_fails_at_its_end(large: HostileUpstream, url: str,
         with monkeypatch.context() as patch:
             patch.setattr("streamglot.gateway.stream_recorder.StreamRecorder.end", fail)
             patch.setattr("streamglot.engine.exchange.Exchange._estimate_usage", fail)
-            body = {"model": "openai_chat/small", "input": "q", "conversation": "c", "stream": True}
+            body = {"model": "work/small", "input": "q", "conversation": "c", "stream": True}
             assert gateway.ask(RESPONSES, body, {"x-request-id": "failing"}).status == 200
             gateway.line("failing")
         assert gateway.ask(RESPONSES, {**body, "stream": False}).status == 200
@@ -98,7 +98,7 @@ HOSTILE_TEXTS = ("\0", "a\0b", "\ufffd", "\U0010ffff", "' OR 1=1 --", "%", "x" *
 def test_no_string_of_a_client_is_a_fault(large: HostileUpstream, url: str, name: str) -> None:
 
     with keeping(large, url) as gateway:
-        model = "openai_chat/small"
+        model = "work/small"
         known = msgspec.json.decode(gateway.ask(RESPONSES, {"model": model, "input": "q"}).body)["id"]
         for suffix in (name, known + name):
             refused = gateway.ask(RESPONSES, {"model": model, "input": "q", "previous_response_id": suffix})
@@ -137,7 +137,7 @@ def test_no_string_of_a_client_is_a_fault(large: HostileUpstream, url: str, name
 
 def test_a_stream_is_not_found_by_more_than_its_id(large: HostileUpstream, url: str) -> None:
     with keeping(large, url) as gateway:
-        body = {"model": "openai_chat/small", "messages": [{"role": "user", "content": "q"}], "stream": True}
+        body = {"model": "work/small", "messages": [{"role": "user", "content": "q"}], "stream": True}
         stream = gateway.ask("/v1/chat/completions", body).headers["x-streamglot-stream"]
         assert gateway.ask(f"/v1/streams/{stream}").status == 200
         assert gateway.ask(f"/v1/streams/{stream}%00").status == 404
@@ -155,7 +155,7 @@ def store_state(gateway: Running) -> str:
 def filled(gateway: Running, path: Path) -> None:
     """Some turns in the file itself, and nothing in the log that SQLite has beside it."""
     for _ in range(20):
-        gateway.ask(RESPONSES, {"model": "openai_chat/small", "input": "q"})
+        gateway.ask(RESPONSES, {"model": "work/small", "input": "q"})
     inside(gateway, store_of(gateway).writer.flush())
 
     def emptied() -> bool:

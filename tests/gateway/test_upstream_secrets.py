@@ -20,7 +20,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, text_chunk
 from gateway.stored_turns import keeping, kept
-from gateway.upstream import HostileUpstream, Seen, sse, streamed, unfinished, whole
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Seen, sse, streamed, unfinished, whole
 from split_checks import random_cuts
 from streamglot.client.capture import Capture, capture
 from streamglot.config import Config, LoadedConfig, load, shown
@@ -88,7 +88,7 @@ def test_a_client_cannot_read_the_key_whatever_it_calls_its_request(
 ) -> None:
     for name, script in refusals().items():
         upstream.scripts[f"leaky-{name}"] = script
-        model = f"openai_chat/leaky-{name}"
+        model = f"work/leaky-{name}"
         for stream in (True, False) if client not in STREAMS_ONLY else (True,):
             headers = {"x-request-id": request_id}
             answer = guarded.ask(path_of(client, model, stream), body_of(client, model, stream), headers)
@@ -104,7 +104,7 @@ def test_an_upstream_cannot_fake_a_masked_error(guarded: Running, upstream: Host
 
     upstream.scripts["repeating"] = refuse
     for client in CLIENT_DIALECTS:
-        answer = guarded.ask(path_of(client, "openai_chat/repeating"), body_of(client, "openai_chat/repeating"))
+        answer = guarded.ask(path_of(client, "work/repeating"), body_of(client, "work/repeating"))
         no_secret_in(everything(guarded, answer))
         assert HIDDEN in answer.body.decode()
 
@@ -132,7 +132,7 @@ def test_store_and_exports_have_no_key(upstream: HostileUpstream, url: str) -> N
         upstream.scripts["kept-stream"] = streamed(sse(text_chunk("Hello")), b"data: " + error[:place], error[place:] + b"\n\n")
         for model in ("kept-refusal", "kept-stream"):
             for stream in (True, False):
-                body = {**body_of("openai_chat", f"openai_chat/{model}", stream)}
+                body = {**body_of("openai_chat", f"work/{model}", stream)}
                 no_secret_in(gateway.ask("/v1/chat/completions", body, {"x-request-id": "e"}).body.decode())
         kept(url, lambda found: len(found) == 4 and all(turn.ending for turn in found))
         shown_text = gateway.ask("/turns").body + b"".join(
@@ -162,7 +162,7 @@ def test_the_log_of_contents_has_no_secret(upstream: HostileUpstream) -> None:
     upstream.scripts["talkative"] = streamed(sse(text_chunk(f"my key is {KEY}"), END, DONE))
     config = {"server": {"log_content": True}, "upstreams": upstreams_at(upstream.url, key=KEY)}
     with running(config) as gateway:
-        gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/talkative"), {"x-request-id": "talk"})
+        gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/talkative"), {"x-request-id": "talk"})
         line = gateway.log_line(lambda line: line.get("event") == "content")
     assert "my key is" in line["answered"]
     no_secret_in(str(line))
@@ -230,7 +230,9 @@ def test_the_full_address_is_used_and_shown_without_secrets(upstream: HostileUps
     mine = {name: {**one, "base_url": with_secrets(one["base_url"])} for name, one in upstreams.items()}
     with running({"upstreams": mine}) as gateway:
         answers = [
-            gateway.ask(path_of(client, f"{dialect}/secretive"), body_of(client, f"{dialect}/secretive"))
+            gateway.ask(
+                path_of(client, f"{UPSTREAM_NAMES[dialect]}/secretive"), body_of(client, f"{UPSTREAM_NAMES[dialect]}/secretive")
+            )
             for client in CLIENT_DIALECTS
         ]
         assert {answer.status for answer in answers} == {400}
@@ -498,7 +500,7 @@ def test_every_header_is_secret_unless_its_name_is_public(upstream: HostileUpstr
         {"error": {"message": f"bad {seen.headers['x-pat']} {seen.headers['x-stage']} {seen.headers['user-agent']}"}}, 401
     )
     with keeping(upstream, url, upstreams=upstreams_at(upstream.url, key=KEY, headers=headers)) as gateway:
-        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/names-headers"))
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/names-headers"))
         assert answer.status == 401
         kept(url, lambda found: bool(found) and all(turn.ending for turn in found))
         no_secret_in(everything(gateway, answer) + gateway.ask("/turns").body.decode(), secret)

@@ -46,7 +46,7 @@ def get(gateway: Running, path: str) -> RawClient:
 def begun(gateway: Running, kind: str, name: str) -> tuple[str, int]:
     """A stream that goes on without its client, and how many of its events came so far."""
     client = RawClient(gateway.port)
-    client.post(path_of(kind, f"openai_chat/{name}"), {**body_of(kind, f"openai_chat/{name}"), "keep": True})
+    client.post(path_of(kind, f"work/{name}"), {**body_of(kind, f"work/{name}"), "keep": True})
     came = client.read_until(b"first")
     stream = came.split(b"x-streamglot-stream: ")[1].split(b"\r\n")[0].decode()
     buffer = store_of(gateway).buffer
@@ -117,7 +117,7 @@ def test_a_page_that_is_loaded_again_before_the_first_word(upstream: HostileUpst
     upstream.scripts[name] = [Until(go_on), *answer]
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
-        client.post("/ui?keep=true", {**body_of("vercel_ui", f"openai_chat/{name}"), "id": "chat-8"})
+        client.post("/ui?keep=true", {**body_of("vercel_ui", f"work/{name}"), "id": "chat-8"})
         upstream.wait_for(name)
         kept(url, lambda found: found)
         page = get(gateway, "/ui/chat-8/stream")
@@ -141,7 +141,7 @@ def test_a_reloaded_page_has_no_stream_to_resume_if_its_answer_was_not_kept(
     upstream.scripts[name] = [Until(threading.Event())]
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
-        client.post("/ui", {**body_of("vercel_ui", f"openai_chat/{name}"), "id": "chat-9"})
+        client.post("/ui", {**body_of("vercel_ui", f"work/{name}"), "id": "chat-9"})
         upstream.wait_for(name)
         kept(url, lambda found: found)
         assert gateway.ask("/ui/chat-9/stream").status == 204

@@ -19,6 +19,17 @@ from msgspec import Struct
 
 from waiting import WAIT_SECONDS, soon, until
 
+UPSTREAM_NAMES = {
+    "openai_chat": "work",
+    "openai_responses": "lab",
+    "anthropic": "claude",
+    "gemini": "google",
+    "ollama": "box",
+    "openai_completions": "old-work",
+}
+"""What the tests call the upstream of each dialect, as people do: no upstream has the name of its dialect. A product that takes one
+for the other would work in tests and nowhere else."""
+
 
 class Pause(Struct, frozen=True):
     seconds: float

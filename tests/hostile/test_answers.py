@@ -45,7 +45,7 @@ def post(port: int, path: str, body: dict[str, Any], *headers: bytes) -> Respons
 @pytest.mark.parametrize("stream", [False, True])
 def test_any_retry_after_is_an_answer(port: int, upstream: HostileUpstream, value: str, origin: bytes, stream: bool) -> None:
     upstream.scripts["retry"] = whole({"error": {"message": "busy"}}, 429, retry_after=value)
-    response = post(port, DIRECT.path, body_of("openai_chat", "openai_chat/retry", stream), origin)
+    response = post(port, DIRECT.path, body_of("openai_chat", "work/retry", stream), origin)
     assert response.status == 429
     if "retry-after" in response.headers:
         assert 1 <= int(response.headers["retry-after"]) <= 86_400
@@ -55,7 +55,7 @@ def test_any_retry_after_is_an_answer(port: int, upstream: HostileUpstream, valu
 @pytest.mark.parametrize("status", [999, 600, 666, 799, 304, 101, 300, 418, 599])
 def test_any_status_is_an_answer(port: int, upstream: HostileUpstream, status: int, origin: bytes) -> None:
     upstream.scripts["status"] = whole({"error": {"message": "odd"}}, status)
-    response = post(port, DIRECT.path, body_of("openai_chat", "openai_chat/status"), origin)
+    response = post(port, DIRECT.path, body_of("openai_chat", "work/status"), origin)
     assert 400 <= response.status <= 599
     assert response.json()["error"]
 
@@ -65,9 +65,9 @@ def test_a_field_name_with_line_ends_does_not_become_a_header(port: int, upstrea
     """If it is dropped, a header says so."""
     upstream.scripts["lines"] = streamed(PLAIN)
     for stream in (False, True):
-        body = {**body_of(client, "openai_chat/lines", stream), "odd\r\nx-evil: 1": 1, "nul\x00": 1, "é\u2028": 1}
+        body = {**body_of(client, "work/lines", stream), "odd\r\nx-evil: 1": 1, "nul\x00": 1, "é\u2028": 1}
         for origin in (b"", ORIGIN):
-            response = post(port, path_of(client, "openai_chat/lines", stream), body, origin)
+            response = post(port, path_of(client, "work/lines", stream), body, origin)
             assert response.status in (200, 400)
             assert "x-evil" not in response.headers
             assert bool(origin) == ("access-control-allow-origin" in response.headers)
@@ -76,7 +76,7 @@ def test_a_field_name_with_line_ends_does_not_become_a_header(port: int, upstrea
 def test_a_request_id_with_anything_in_it(port: int, upstream: HostileUpstream) -> None:
     upstream.scripts["id"] = streamed(PLAIN)
     odd = b"x-request-id: \xff\xe9 \t" + b"a" * 1000 + b"\r\n"
-    for path, body in ((DIRECT.path, body_of("openai_chat", "openai_chat/id")), ("/v1/embeddings", {"model": "no"}), ("/no", {})):
+    for path, body in ((DIRECT.path, body_of("openai_chat", "work/id")), ("/v1/embeddings", {"model": "no"}), ("/no", {})):
         response = post(port, path, body, odd)
         assert response.status in (200, 400, 404)
         assert response.headers["x-request-id"] == "a" * 128

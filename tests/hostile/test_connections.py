@@ -135,7 +135,7 @@ def test_connections_that_work_are_left_alone(upstream: HostileUpstream) -> None
     with running({"server": {"max_connections": 2}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         busy = [Attacker(gateway.port, gateway) for _ in range(2)]
         for one in busy:
-            one.send(DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/busy-connection"))))
+            one.send(DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "work/busy-connection"))))
             one.read_until(b"Hello")
         with Attacker(gateway.port, gateway) as new:
             (response,) = new.responses()
@@ -155,7 +155,7 @@ def test_a_pipelined_request_does_not_hide_that_the_client_hangs_up(gateway: Run
     for name, more in behind.items():
         model = f"hidden-{name}"
         upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
-        request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", f"openai_chat/{model}")))
+        request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", f"work/{model}")))
         one = Attacker(gateway.port, gateway)
         if name == "same":
             one.send(request + more)
@@ -172,7 +172,7 @@ def test_a_pipelined_request_does_not_hide_that_the_client_hangs_up(gateway: Run
 def test_a_client_that_disconnects_before_the_first_byte_of_its_answer(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["hidden-early"] = [Hang()]
     one = Attacker(gateway.port, gateway)
-    one.send(DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/hidden-early"))) + GET)
+    one.send(DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "work/hidden-early"))) + GET)
     upstream.wait_for("hidden-early")
     one.socket.close()
     upstream.wait_for("hidden-early", lambda seen: seen.closed)
@@ -203,7 +203,7 @@ def test_too_many_pipelined_requests_end_the_connection(gateway: Running) -> Non
 def test_an_invalid_pipelined_request_does_not_harm_the_one_before(gateway: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
     upstream.scripts["harmed"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
-    request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/harmed")))
+    request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "work/harmed")))
     with Attacker(gateway.port, gateway) as one:
         one.send(request + b"NONSENSE\r\n\r\n")
         one.read_until(b"Hello")
@@ -430,7 +430,7 @@ def test_calls_and_connections_are_freed_without_a_collection(gateway: Running, 
     before = left()
     gc.disable()
     try:
-        for model in ("replay", "openai_chat/freed"):
+        for model in ("replay", "work/freed"):
             for stream in (False, True):
                 body = msgspec.json.encode(body_of("openai_chat", model, stream))
                 assert statuses(gateway, DIRECT.request(body=body) + GET + ASGI.request() + HEALTH) == [200] * 4
@@ -445,7 +445,7 @@ def test_a_server_that_stops_answers_what_it_has_read(upstream: HostileUpstream)
     """And what waits unread in a socket: with an answer or a refusal, and not with a close."""
     go_on = threading.Event()
     upstream.scripts["stopping"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
-    request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/stopping")))
+    request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "work/stopping")))
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
         with Attacker(gateway.port, gateway) as busy, Attacker(gateway.port, gateway) as waiting:
             waiting.send(GET)

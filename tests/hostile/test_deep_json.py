@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gateway.running import running
-from gateway.upstream import HostileUpstream, whole
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, whole
 from streamglot import UpstreamProtocolError
 from streamglot.client.partial_json import PartialJson
 from streamglot.dialects import DIALECTS
@@ -62,6 +62,6 @@ def test_a_history_with_deep_arguments_is_always_answered(upstream: HostileUpstr
     settings = {"base_url": upstream.url, "key": "k", "models": ["*"], "breaker": {"failures": 1_000_000}}
     with running({"upstreams": {name: {**settings, "dialect": name} for name in UPSTREAMS}}) as gateway:
         for name in UPSTREAMS:
-            answer = gateway.ask("/v1/chat/completions", {"model": f"{name}/m", "messages": messages})
+            answer = gateway.ask("/v1/chat/completions", {"model": f"{UPSTREAM_NAMES[name]}/m", "messages": messages})
             assert answer.status in (200, 400, 502), (name, answer.body[:200])
         assert not [line for line in gateway.lines if line.get("event") == "fault"]

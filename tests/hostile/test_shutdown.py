@@ -143,7 +143,7 @@ def test_a_request_that_waits_for_its_turn_is_answered(upstream: HostileUpstream
     """It came in a packet of its own, while the request before it was being answered."""
     go_on = threading.Event()
     upstream.scripts["first"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
-    first = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/first")))
+    first = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "work/first")))
     with running({**PATIENT, "upstreams": upstreams_at(upstream.url)}) as gateway, Attacker(gateway.port, gateway) as one:
         one.send(first)
         one.read_until(b"Hello")
@@ -159,7 +159,7 @@ def test_a_request_that_waits_for_its_turn_is_answered(upstream: HostileUpstream
 def test_a_connection_closes_after_a_stream_that_promised_to_keep_it(upstream: HostileUpstream) -> None:
     go_on = threading.Event()
     upstream.scripts["last"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(END, DONE))
-    request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/last")))
+    request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "work/last")))
     with running({**PATIENT, "upstreams": upstreams_at(upstream.url)}) as gateway, Attacker(gateway.port, gateway) as one:
         one.send(request)
         one.read_until(b"Hello")

@@ -80,7 +80,7 @@ def test_an_answer_that_continued_during_a_stall_is_read(stall: Stall) -> None:
         upstream.scripts["stalled"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
         upstreams = upstreams_at(upstream.url, timeouts=LONG_TIMEOUTS)
         with running({"upstreams": upstreams}) as gateway, raw(gateway.port) as client:
-            client.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/stalled"))
+            client.post("/v1/chat/completions", body_of("openai_chat", "work/stalled"))
             client.read_until(b"Hello")
             (handler,) = gateway.gateway._live
             exchange = handler._exchange
@@ -104,7 +104,7 @@ def test_the_end_of_a_stream_has_a_limit_that_a_stall_does_not_use_up(monkeypatc
         upstream.scripts["flood"] = streamed(*[flood] * 400, sse(END, DONE))
         upstreams = upstreams_at(upstream.url, timeouts=LONG_TIMEOUTS)
         with running({"upstreams": upstreams}) as gateway, raw(gateway.port, receive_bytes=4096) as client:
-            client.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/flood"))
+            client.post("/v1/chat/completions", body_of("openai_chat", "work/flood"))
             until(lambda: any(one.paused for one in list(gateway.server.connections)))
             (handler,) = gateway.gateway._live
             gateway.server.loop.call_soon_threadsafe(handler.stop)

@@ -16,7 +16,7 @@ from sqlalchemy import delete, insert
 from gateway.conftest import UPSTREAM_DIALECTS
 from gateway.running import Running
 from gateway.stored_turns import chunk, keeping, kept, text_script
-from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, whole
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, hostile, sse, streamed, whole
 from inspected import Inspected, joined, of_answer, unzipped
 from recordings import recordings
 from streamglot.dialects import DIALECTS
@@ -52,7 +52,7 @@ def inspected(gateway: Running, turn: str, query: str = "", **headers: str) -> I
 def test_a_stored_turn_has_all_three_columns_linked(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url, store=RAW) as gateway:
-        written = gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9)).body
+        written = gateway.ask("/v1/messages", asked("work/told", max_tokens=9)).body
         turn = kept(url)[-1]
         found = inspected(gateway, turn.id)
         as_other = inspected(gateway, turn.id, "?as=gemini")
@@ -68,7 +68,7 @@ def test_a_stored_turn_has_all_three_columns_linked(upstream: HostileUpstream, u
     )
     assert all(mark & 4 == 0 for mark in found.rows["events"]["mark"])
     assert found.head["first_byte"] > 0
-    assert found.head["attempts"][0]["upstream"] == "openai_chat"
+    assert found.head["attempts"][0]["upstream"] == "work"
     assert found.facts["requests"]["client"]["body"]["messages"][0]["content"] == "Hello <b>you</b>"
     assert found.facts["requests"]["upstream"][0]["body"]["model"] == "told"
     assert "candidates" in as_other.rows["client"]["text"][0]
@@ -82,7 +82,7 @@ def test_a_stored_turn_of_every_dialect(upstream: HostileUpstream, url: str, dia
     )
     upstream.scripts["rec"] = streamed(recording.body, media_type=DIALECTS[dialect].media_type)
     with keeping(upstream, url, store=RAW) as gateway:
-        gateway.ask("/v1/chat/completions", asked(f"{dialect}/rec"))
+        gateway.ask("/v1/chat/completions", asked(f"{UPSTREAM_NAMES[dialect]}/rec"))
         found = inspected(gateway, kept(url)[-1].id)
     assert "text_delta" in found.kinds()
     row = found.kinds().index("text_delta")
@@ -102,7 +102,7 @@ def test_a_recording_of_many_commits_is_the_same(upstream: HostileUpstream, url:
         await database.close()
 
     with keeping(upstream, url, store=RAW) as gateway:
-        gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9))
+        gateway.ask("/v1/messages", asked("work/told", max_tokens=9))
         turn = kept(url)[-1].id
         before = inspected(gateway, turn)
         asyncio.run(one_commit_for_each_frame(turn))
@@ -112,12 +112,12 @@ def test_a_recording_of_many_commits_is_the_same(upstream: HostileUpstream, url:
 
 def test_failed_attempts_are_in_the_waterfall(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["flaky"] = [whole({"error": {"message": "busy"}}, 503), text_script("Hi")]
-    patient = {"openai_chat": {"dialect": "openai_chat", "base_url": f"{upstream.url}/v1", "attempts": 2, "pause": 0.01}}
+    patient = {"work": {"dialect": "openai_chat", "base_url": f"{upstream.url}/v1", "attempts": 2, "pause": 0.01}}
     with keeping(upstream, url, store=RAW, upstreams=patient) as gateway:
-        gateway.ask("/v1/chat/completions", asked("openai_chat/flaky"))
+        gateway.ask("/v1/chat/completions", asked("work/flaky"))
         found = inspected(gateway, kept(url)[-1].id)
     failed = [bar for bar in found.facts["bars"] if bar["kind"] == "failed"]
-    assert [bar["label"].split()[:2] for bar in failed] == [["openai_chat", "503"]]
+    assert [bar["label"].split()[:2] for bar in failed] == [["work", "503"]]
     assert [attempt["number"] for attempt in found.head["attempts"]] == [1, 2]
     assert set(found.rows["upstream"]["mark"]) == {2}
 
@@ -125,7 +125,7 @@ def test_failed_attempts_are_in_the_waterfall(upstream: HostileUpstream, url: st
 def test_a_turn_without_raw_bytes_shows_its_stored_answer(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
-        gateway.ask("/v1/chat/completions", asked("openai_chat/told"))
+        gateway.ask("/v1/chat/completions", asked("work/told"))
         found = inspected(gateway, kept(url)[-1].id)
     assert found.facts["recorded"] == {"upstream": False, "events": False, "client": False, "requests": False}
     assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["Hello world"]
@@ -153,7 +153,7 @@ def test_a_running_turn_is_followed_to_its_end(upstream: HostileUpstream, url: s
     go_on = threading.Event()
     upstream.scripts["slow"] = streamed(chunk({"content": "one"}), Until(go_on), chunk({"content": "two"}, "stop"), sse("[DONE]"))
     with keeping(upstream, url, store=RAW) as gateway:
-        thread = threading.Thread(target=gateway.ask, args=("/v1/chat/completions", asked("openai_chat/slow")))
+        thread = threading.Thread(target=gateway.ask, args=("/v1/chat/completions", asked("work/slow")))
         thread.start()
         turn = kept(url, lambda found: found)[-1]
         lines = followed(gateway, turn.id, go_on)
@@ -171,7 +171,7 @@ def test_a_running_turn_without_raw_bytes_is_followed_by_what_its_client_gets(up
     go_on = threading.Event()
     upstream.scripts["slow"] = streamed(chunk({"content": "one"}), Until(go_on), chunk({"content": "two"}, "stop"), sse("[DONE]"))
     with keeping(upstream, url) as gateway:
-        thread = threading.Thread(target=gateway.ask, args=("/v1/messages", asked("openai_chat/slow", max_tokens=9)))
+        thread = threading.Thread(target=gateway.ask, args=("/v1/messages", asked("work/slow", max_tokens=9)))
         thread.start()
         turn = kept(url, lambda found: found)[-1]
         lines = followed(gateway, turn.id, go_on)
@@ -186,7 +186,7 @@ def test_a_running_turn_without_raw_bytes_is_shown_when_it_has_ended(upstream: H
     go_on = threading.Event()
     upstream.scripts["slow"] = streamed(chunk({"content": "one"}), Until(go_on), chunk({}, "stop"), sse("[DONE]"))
     with keeping(upstream, url) as gateway:
-        thread = threading.Thread(target=gateway.ask, args=("/v1/chat/completions", asked("openai_chat/slow")))
+        thread = threading.Thread(target=gateway.ask, args=("/v1/chat/completions", asked("work/slow")))
         thread.start()
         turn = kept(url, lambda found: found)[-1]
         once = inspected(gateway, turn.id, "?follow=false")
@@ -218,7 +218,7 @@ def pasting(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
 def test_a_recording_that_was_downloaded_can_be_dropped(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url, store=RAW) as gateway:
-        gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9))
+        gateway.ask("/v1/messages", asked("work/told", max_tokens=9))
         turn = kept(url)[-1]
         recording = gateway.ask(f"/turns/{turn.id}/raw").body
         stored, dropped = inspected(gateway, turn.id), of_answer(gateway.ask("/inspect", recording).body)
@@ -256,9 +256,9 @@ def test_injections_come_through_as_text(pasting: Running) -> None:
 
 def test_a_turn_as_curl_and_as_a_test(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello")
-    keyed = {"openai_chat": {"dialect": "openai_chat", "base_url": f"{upstream.url}/v1", "key": "sk-very-secret-1234567890"}}
+    keyed = {"work": {"dialect": "openai_chat", "base_url": f"{upstream.url}/v1", "key": "sk-very-secret-1234567890"}}
     with keeping(upstream, url, store=RAW, upstreams=keyed) as gateway:
-        gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9))
+        gateway.ask("/v1/messages", asked("work/told", max_tokens=9))
         turn = kept(url)[-1].id
         client = gateway.ask(f"/turns/{turn}/inspect/curl").body.decode()
         up = gateway.ask(f"/turns/{turn}/inspect/curl?of=upstream").body.decode()
@@ -276,7 +276,7 @@ def test_a_turn_as_curl_and_as_a_test(upstream: HostileUpstream, url: str) -> No
 def test_a_turn_without_recorded_bytes_cannot_become_a_test(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
-        gateway.ask("/v1/chat/completions", asked("openai_chat/told"))
+        gateway.ask("/v1/chat/completions", asked("work/told"))
         turn = kept(url)[-1].id
         for path in ("test", "curl?of=upstream"):
             answer = gateway.ask(f"/turns/{turn}/inspect/{path}")
@@ -292,7 +292,7 @@ def test_a_key_sees_its_own_turns_only(upstream: HostileUpstream, url: str) -> N
     keys = [{"name": name, "hash": digest_of(f"key-of-{name}-123456")} for name in ("ann", "bob")]
     ann, bob = ({"authorization": f"Bearer key-of-{name}-123456"} for name in ("ann", "bob"))
     with keeping(upstream, url, store=RAW, server={"keys": keys}) as gateway:
-        gateway.ask("/v1/chat/completions", asked("openai_chat/told"), ann)
+        gateway.ask("/v1/chat/completions", asked("work/told"), ann)
         turn = kept(url)[-1].id
         for path in ("inspect", "inspect/curl", "inspect/test"):
             assert gateway.ask(f"/turns/{turn}/{path}", headers=ann).status == 200
@@ -315,7 +315,7 @@ def test_a_change_of_a_policy_is_shown_beside_the_original(upstream: HostileUpst
     upstream.scripts["leaky"] = text_script("Write to ", "ann@example.org", " today")
     policies = [{"use": "redact", "detectors": ["email"], "store_original": True}]
     with keeping(upstream, url, store=RAW, policies=policies) as gateway:
-        gateway.ask("/v1/chat/completions", asked("openai_chat/leaky"))
+        gateway.ask("/v1/chat/completions", asked("work/leaky"))
         found = inspected(gateway, kept(url)[-1].id)
     assert any("ann@example.org" in one["text"] for one in found.removed)
     assert not any("ann@example.org" in text for text in found.rows["events"]["text"] + found.rows["client"]["text"])
@@ -333,7 +333,7 @@ def test_steps_and_tool_runs_are_in_the_waterfall(upstream: HostileUpstream, url
     ]
     with keeping(upstream, url, store=RAW, tools={"enabled": ["calculator"]}) as gateway:
         headers = {"x-streamglot-tools": "calculator"}
-        gateway.ask("/v1/chat/completions", asked("openai_chat/sums"), headers)
+        gateway.ask("/v1/chat/completions", asked("work/sums"), headers)
         found = inspected(gateway, kept(url)[-1].id)
     assert [attempt["number"] for attempt in found.head["attempts"]] == [1, 2]
     assert [bar["label"] for bar in found.facts["bars"] if bar["kind"] == "tool"] == ["calculator"]

@@ -15,7 +15,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import PLAIN
-from gateway.upstream import HostileUpstream, streamed, unfinished
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, streamed, unfinished
 from streamglot.framing.sse import Sse
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama")
@@ -64,7 +64,7 @@ def test_tools_of_one_vendor_are_taken_to_another_and_back(gateway: Running, ups
     ]
     name = f"vendor-tools-{via}"
     upstream.scripts[name] = streamed(b"".join(wire(via, Turn(text="On it.", calls=calls), "m")), media_type=media(via))
-    body = {"model": f"{via}/{name}", "input": "go", "tools": TOOLS, "stream": True, "store": False}
+    body = {"model": f"{UPSTREAM_NAMES[via]}/{name}", "input": "go", "tools": TOOLS, "stream": True, "store": False}
     answer = gateway.ask("/v1/responses", body)
     assert answer.status == 200
     dropped = answer.headers["x-streamglot-dropped"]
@@ -101,11 +101,13 @@ def test_nothing_says_done_about_a_call_that_broke_off(gateway: Running, upstrea
     inside = b"".join(pieces[: first + 1])
     name = f"half-done-{via}"
     upstream.scripts[name] = unfinished(inside)
-    answer = gateway.ask("/v1/responses", {"model": f"{via}/{name}", "input": "go", "tools": TOOLS[:1], "stream": True})
+    answer = gateway.ask(
+        "/v1/responses", {"model": f"{UPSTREAM_NAMES[via]}/{name}", "input": "go", "tools": TOOLS[:1], "stream": True}
+    )
     kinds = [frame["type"] for frame in frames(answer.body)]
     assert kinds[-1] == "response.failed"
     assert not [kind for kind in kinds if kind.endswith(".done")]
-    messages = body_of("anthropic", f"{via}/{name}", True, ("exec",))
+    messages = body_of("anthropic", f"{UPSTREAM_NAMES[via]}/{name}", True, ("exec",))
     kinds = [frame["type"] for frame in frames(gateway.ask("/v1/messages", messages).body)]
     assert kinds[-1] == "error"
     assert "content_block_stop" not in kinds
@@ -142,10 +144,10 @@ def test_no_call_has_an_id_of_an_earlier_one(gateway: Running, upstream: Hostile
     name = f"same-ids-{via}-{client}"
     script = wire(via, Turn(calls=[Call("call_1", "weather", {"city": "Paris"})]), "m")
     upstream.scripts[name] = streamed(b"".join(script), media_type=media(via))
-    body = body_of(client, f"{via}/{name}", False, ("weather",))
+    body = body_of(client, f"{UPSTREAM_NAMES[via]}/{name}", False, ("weather",))
     ids: list[str] = []
     for _ in range(3):
-        answer = gateway.ask(path_of(client, f"{via}/{name}", False), body)
+        answer = gateway.ask(path_of(client, f"{UPSTREAM_NAMES[via]}/{name}", False), body)
         assert answer.status == 200, answer.body
         made, body = next_turn(client, body, answer.json())
         ids.append(made)
@@ -158,7 +160,7 @@ def test_no_call_has_an_id_of_an_earlier_one(gateway: Running, upstream: Hostile
 @pytest.fixture(scope="module")
 def two_models(upstream: HostileUpstream) -> Iterator[Running]:
     upstream.scripts["agent-main"] = streamed(PLAIN)
-    mine = {**upstreams_at(upstream.url)["openai_chat"], "models": ["agent-main", "agent-other"]}
+    mine = {**upstreams_at(upstream.url)["work"], "models": ["agent-main", "agent-other"]}
     with running({"server": {"fallback_model": "agent-main"}, "upstreams": {"mine": mine}}) as started:
         yield started
 
@@ -191,7 +193,7 @@ def test_fields_that_other_servers_refuse_are_cleaned(gateway: Running, upstream
     upstream.scripts["cleaned"] = streamed(PLAIN)
     cached = {"type": "ephemeral"}
     body = {
-        "model": "openai_chat/cleaned",
+        "model": "work/cleaned",
         "max_tokens": 9,
         "stream": True,
         "metadata": {"user_id": "u" * 200},
@@ -204,7 +206,7 @@ def test_fields_that_other_servers_refuse_are_cleaned(gateway: Running, upstream
     assert b"cache_control" not in sent.raw
     assert len(sent.body.get("user", "")) <= 64
     turns = [("developer", "Be brief."), ("user", "one"), ("assistant", "two"), ("system", "Be kind."), ("user", "three")]
-    chat = {**body_of("openai_chat", "openai_chat/cleaned"), "user": "u" * 200}
+    chat = {**body_of("openai_chat", "work/cleaned"), "user": "u" * 200}
     chat["messages"] = [{"role": role, "content": text} for role, text in turns]
     assert gateway.ask("/v1/chat/completions", chat).status == 200
     sent = upstream.requests("cleaned")[-1]
@@ -213,7 +215,7 @@ def test_fields_that_other_servers_refuse_are_cleaned(gateway: Running, upstream
     assert "system" not in roles[1:]
     assert all(text in sent.raw.decode() for _, text in turns), "nothing is lost"
     assert len(sent.body.get("user", "")) <= 64
-    whole = {"model": "openai_chat/cleaned", "input": chat["messages"], "stream": True, "safety_identifier": "u" * 200}
+    whole = {"model": "work/cleaned", "input": chat["messages"], "stream": True, "safety_identifier": "u" * 200}
     assert gateway.ask("/v1/responses", whole).status == 200
     roles = [message["role"] for message in upstream.requests("cleaned")[-1].body["messages"]]
     assert "developer" not in roles

@@ -14,7 +14,7 @@ from agents.wires import streamed as wire
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from gateway.running import Running
 from gateway.scenarios import DONE, PLAIN, called, calls, chunk
-from gateway.upstream import HostileUpstream, sse, streamed
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, sse, streamed
 from recordings import recordings
 from streamglot import (
     Event,
@@ -118,7 +118,9 @@ def test_a_call_without_arguments_in_the_history_is_sent_as_an_empty_object(
     name = f"empty-arguments-{client}-{via}"
     upstream.scripts[name] = streamed(ENDS[via], media_type=MEDIA.get(via, "text/event-stream"))
     for arguments in ["", " ", "{}", None, DISABLED] if client in AS_TEXT else [{}, None, DISABLED]:
-        answer = gateway.ask(path_of(client, f"{via}/{name}"), history(client, f"{via}/{name}", arguments))
+        answer = gateway.ask(
+            path_of(client, f"{UPSTREAM_NAMES[via]}/{name}"), history(client, f"{UPSTREAM_NAMES[via]}/{name}", arguments)
+        )
         assert answer.status == 200, (arguments, answer.body)
         assert arguments_sent(via, upstream.requests(name)[-1].body) == {}
 
@@ -140,7 +142,10 @@ def test_numbers_and_texts_in_arguments_stay_as_the_model_wrote_them(
         body = b"".join(wire(via, Turn(calls=[Call("call_1", "ping", json.loads(BIG))]), "m"))
     upstream.scripts[name] = streamed(body, media_type=MEDIA.get(via, "text/event-stream"))
     for stream in (True, False) if client not in ("agui", "vercel_ui") else (True,):
-        answer = gateway.ask(path_of(client, f"{via}/{name}", stream), body_of(client, f"{via}/{name}", stream, ("ping",)))
+        answer = gateway.ask(
+            path_of(client, f"{UPSTREAM_NAMES[via]}/{name}", stream),
+            body_of(client, f"{UPSTREAM_NAMES[via]}/{name}", stream, ("ping",)),
+        )
         if stream and client in ("anthropic", "openai_chat", "agui", "openai_responses"):
             joined = _arguments_of_stream(client, answer.body)
         else:
@@ -176,8 +181,8 @@ def test_numbers_in_a_history_keep_their_digits(gateway: Running, upstream: Host
     name = f"digits-back-{client}-{via}"
     upstream.scripts[name] = streamed(ENDS[via], media_type=MEDIA.get(via, "text/event-stream"))
     given = BIG if client in AS_TEXT else json.loads(BIG)
-    body = json.dumps(history(client, f"{via}/{name}", given)).encode()
-    assert gateway.ask(path_of(client, f"{via}/{name}"), body).status == 200
+    body = json.dumps(history(client, f"{UPSTREAM_NAMES[via]}/{name}", given)).encode()
+    assert gateway.ask(path_of(client, f"{UPSTREAM_NAMES[via]}/{name}"), body).status == 200
     seen = upstream.requests(name)[-1]
     sent = arguments_sent(via, seen.body)
     assert (sent["zip"], sent["flag"]) == ("02139", "true")

@@ -29,7 +29,7 @@ BOTH = [("weather", {"city": "Paris"}), ("weather", {"city": "Rome"})]
 @pytest.fixture(scope="module")
 def notations(upstream: HostileUpstream) -> Iterator[Running]:
     """A gateway with an upstream for each notation."""
-    chat = upstreams_at(upstream.url, breaker={"failures": 1_000_000})["openai_chat"]
+    chat = upstreams_at(upstream.url, breaker={"failures": 1_000_000})["work"]
     with running({"upstreams": {name: {**chat, "inband": name} for name in [*NOTATIONS, "auto"]}}) as started:
         yield started
 
@@ -94,7 +94,7 @@ def test_thinking_in_the_text_of_other_wires_is_found(gateway: Running, upstream
     """The same tags over another wire: an Ollama server that does not know the model."""
     body = lines(*(message(content=piece) for piece in ("<thi", "nk>Hm.</thi", "nk>Hel", "lo")), message(True))
     upstream.scripts["thinking-ollama"] = streamed(body, media_type="application/x-ndjson")
-    found = asked(gateway, client, "ollama/thinking-ollama", tools=TOOLS)
+    found = asked(gateway, client, "box/thinking-ollama", tools=TOOLS)
     assert (found.reasoning, found.text) == ("Hm.", "Hello")
 
 

@@ -13,7 +13,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_o
 from gateway.raw import raw
 from gateway.running import Running
 from gateway.scenarios import DONE, END, anthropic, block, called, chunk, gemini, lines, message, responses, text_chunk
-from gateway.upstream import Hang, HostileUpstream, head, sse, streamed, unfinished, whole
+from gateway.upstream import UPSTREAM_NAMES, Hang, HostileUpstream, head, sse, streamed, unfinished, whole
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama")
 MEDIA = {"ollama": "application/x-ndjson"}
@@ -55,13 +55,13 @@ def test_a_stream_without_its_end_is_an_error_and_keeps_what_came(
         name = f"cut-{via}-{place}-{kind}"
         upstream.scripts[name] = script
         for client in CLIENT_DIALECTS:
-            found = asked(gateway, client, f"{via}/{name}", True, ("weather",))
+            found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}", True, ("weather",))
             assert found.error, (client, found)
             assert (found.status, found.text) == (200, "Let me look."), (client, found)
             if place != "before_the_end":
                 assert found.calls == [], (client, found)
             if client not in STREAMS_ONLY:
-                refused = asked(gateway, client, f"{via}/{name}", False, ("weather",))
+                refused = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}", False, ("weather",))
                 assert refused.status >= 500, (client, refused)
                 assert refused.error
 
@@ -88,7 +88,7 @@ def test_a_failed_upstream_is_not_an_empty_answer(gateway: Running, upstream: Ho
     upstream.scripts[f"empty-{name}"] = streamed(body, media_type=media(via))
     for client in CLIENT_DIALECTS:
         for stream in (True, False) if client not in STREAMS_ONLY else (True,):
-            found = asked(gateway, client, f"{via}/empty-{name}", stream)
+            found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/empty-{name}", stream)
             assert found.error, (client, stream, found)
             assert found.status == 502, (client, stream, found)
 
@@ -99,7 +99,7 @@ def test_a_refusal_of_the_upstream_is_a_status(gateway: Running, upstream: Hosti
     name = f"refusal-{via}-{status}"
     upstream.scripts[name] = whole({"error": {"message": "not today", "type": "some_error"}}, status)
     for client in CLIENT_DIALECTS:
-        found = asked(gateway, client, f"{via}/{name}")
+        found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}")
         assert found.status >= 400
         assert "not today" in (found.error or "")
 
@@ -113,7 +113,7 @@ def test_each_dialect_ends_by_its_own_mark(gateway: Running, upstream: HostileUp
     pieces = [piece for piece in wire(via, Turn(text="Hello"), "m") if b"[DONE]" not in piece]
     upstream.scripts[f"own-end-{via}"] = unfinished(*pieces, media_type=media(via))
     for client in CLIENT_DIALECTS:
-        found = asked(gateway, client, f"{via}/own-end-{via}")
+        found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/own-end-{via}")
         assert (found.error, found.text) == (None, "Hello"), client
 
 
@@ -143,7 +143,7 @@ def test_parts_and_the_finish_come_in_any_combination(
     upstream.scripts[name] = streamed(sse(*chunks, DONE))
     for client in ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama"):
         for stream in (True, False):
-            found = asked(gateway, client, f"openai_chat/{name}", stream, ("weather",))
+            found = asked(gateway, client, f"work/{name}", stream, ("weather",))
             assert found.error is None
             assert found.text == ("Hello" if "text" in parts else "")
             assert found.calls == ([("weather", {"city": "Paris"})] if "call" in parts else [])
@@ -179,7 +179,7 @@ def test_parts_and_the_finish_are_combined_in_other_dialects_too(gateway: Runnin
     via, body = OTHER_COMBINATIONS[name]
     upstream.scripts[name] = streamed(body, media_type=media(via))
     for client in ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "agui", "vercel_ui"):
-        found = asked(gateway, client, f"{via}/{name}", True, ("weather",))
+        found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}", True, ("weather",))
         assert (found.error, found.text, found.calls) == (None, "Hello", [("weather", {"city": "Paris"})]), client
 
 
@@ -319,7 +319,7 @@ def test_usage_is_counted_once_with_its_cached_part(gateway: Running, upstream: 
         if client in NO_USAGE:
             continue
         for stream in (True, False):
-            found = asked(gateway, client, f"{via}/usage-{name}", stream)
+            found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/usage-{name}", stream)
             assert found.text == "Hello"
             assert found.usage is not None, (client, stream)
             assert found.usage[:2] == (100, 10), (client, stream, found)
@@ -340,7 +340,11 @@ def test_a_client_that_disconnects_releases_the_upstream(
     begun = next(place for place, piece in enumerate(pieces) if b"Hello" in piece)
     upstream.scripts[name] = [head(200, media(via), connection="close"), b"".join(pieces[: begun + 1]), Hang()]
     with raw(gateway.port) as one:
-        one.post(path_of(client, f"{via}/{name}"), body_of(client, f"{via}/{name}"), {"x-request-id": name})
+        one.post(
+            path_of(client, f"{UPSTREAM_NAMES[via]}/{name}"),
+            body_of(client, f"{UPSTREAM_NAMES[via]}/{name}"),
+            {"x-request-id": name},
+        )
         one.read_until(b"Hello")
         one.hang_up()
     upstream.wait_for(name, lambda seen: seen.closed)

@@ -15,7 +15,7 @@ from agents.wires import streamed as wire
 from agents.wires import whole as whole_body
 from gateway.dialect_clients import CLIENT_DIALECTS, asked
 from gateway.running import Running
-from gateway.upstream import HostileUpstream, byte_by_byte, streamed, unfinished, whole
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, byte_by_byte, streamed, unfinished, whole
 from recordings import Recording, recordings
 from split_checks import every_cut
 from streamglot import Event, KeepAlive, StreamEnd, StreamError, collect
@@ -112,7 +112,7 @@ def test_characters_are_whole_through_the_gateway(gateway: Running, upstream: Ho
     upstream.scripts[name] = streamed(
         *byte_by_byte(_odd(via)), media_type="application/x-ndjson" if via == "ollama" else "text/event-stream"
     )
-    found = asked(gateway, client, f"{via}/{name}", True, ("weather",))
+    found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}", True, ("weather",))
     assert found.error is None
     assert found.text == ODD_TEXT
     if client != "openai_completions":
@@ -150,7 +150,7 @@ def test_an_error_line_inside_a_success_is_the_upstream_error(
     name = f"error-line-{via}-{form}-{begun}"
     upstream.scripts[name] = unfinished((_begun(via) if begun else b"") + ERROR_LINES[form])
     for client in CLIENT_DIALECTS:
-        found = asked(gateway, client, f"{via}/{name}")
+        found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}")
         assert found.error is not None
         assert "the model is on fire" in found.error, (client, found)
         assert found.status == (200 if begun else 500)
@@ -167,7 +167,7 @@ def test_an_object_in_place_of_a_stream_is_the_answer(gateway: Running, upstream
     name = f"object-{via}"
     turn = Turn(text="Hello", calls=[Call("call_1", "weather", {"city": "Paris"})])
     upstream.scripts[name] = whole(whole_body(via, turn, "m"))
-    found = asked(gateway, client, f"{via}/{name}", True, ("weather",))
+    found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}", True, ("weather",))
     assert (found.error, found.text) == (None, "Hello")
     if client != "openai_completions":
         assert found.calls == [("weather", {"city": "Paris"})]
@@ -181,7 +181,7 @@ def test_an_error_object_in_place_of_a_stream_is_that_error(
     name = f"error-object-{via}-{media_type.partition('/')[0]}"
     upstream.scripts[name] = whole(ERROR, media_type=media_type)
     for client in CLIENT_DIALECTS:
-        found = asked(gateway, client, f"{via}/{name}")
+        found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}")
         assert found.status == 500
         assert "the model is on fire" in (found.error or "")
 
@@ -262,5 +262,5 @@ def test_white_space_while_the_model_works_is_skipped(gateway: Running, upstream
     for body in (whole_body(via, turn, "m"), b"".join(wire(via, turn, "m"))):
         upstream.scripts[name] = streamed(*([blank] * 3), body, media_type="application/json")
         for client in CLIENT_DIALECTS:
-            found = asked(gateway, client, f"{via}/{name}")
+            found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}")
             assert (found.error, found.text) == (None, "Hello"), client

@@ -14,7 +14,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of
 from gateway.running import Running, running
 from gateway.scenarios import DONE, PLAIN
-from gateway.upstream import HostileUpstream, Script, sse, streamed, unfinished, whole
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Script, sse, streamed, unfinished, whole
 from gateway.websocket_client import TERMINAL, websocket
 
 KEY = "zq-9f8e7d6c5b4a-0123456789"
@@ -68,7 +68,9 @@ def test_a_key_that_an_upstream_repeats_reaches_no_client(
         name = f"repeats-{via}-{kind}"
         upstream.scripts[name] = script
         for stream in (True, False) if client not in STREAMS_ONLY else (True,):
-            answer = guarded.ask(path_of(client, f"{via}/{name}", stream), body_of(client, f"{via}/{name}", stream))
+            answer = guarded.ask(
+                path_of(client, f"{UPSTREAM_NAMES[via]}/{name}", stream), body_of(client, f"{UPSTREAM_NAMES[via]}/{name}", stream)
+            )
             assert KEY.encode() not in answer.body, (kind, stream)
             assert KEY not in str(answer.headers)
     assert KEY not in str(guarded.lines)
@@ -79,7 +81,7 @@ def test_a_key_that_an_upstream_repeats_reaches_no_batch(guarded: Running, upstr
     items = []
     for kind, script in _scripts("openai_chat").items():
         upstream.scripts[f"batch-repeats-{kind}"] = script
-        payload = {"model": f"openai_chat/batch-repeats-{kind}", "prompt": "q"}
+        payload = {"model": f"work/batch-repeats-{kind}", "prompt": "q"}
         items.append({"id": kind, "type": "chat_completion", "payload": payload})
     answer = guarded.ask("/v1/batch", {"requests": items})
     assert KEY.encode() not in answer.body
@@ -90,7 +92,7 @@ def test_a_key_that_an_upstream_repeats_reaches_no_websocket(guarded: Running, u
     for kind, script in _scripts("openai_chat").items():
         upstream.scripts[f"socket-repeats-{kind}"] = script
         with websocket(guarded.port) as client:
-            client.create(model=f"openai_chat/socket-repeats-{kind}")
+            client.create(model=f"work/socket-repeats-{kind}")
             messages = [client.message()]
             while messages[-1]["type"] not in TERMINAL:
                 messages.append(client.message())
@@ -104,7 +106,7 @@ def test_names_that_clients_and_upstreams_invent_become_no_label(guarded: Runnin
         name = f"invented-{number}"
         upstream.scripts[name] = streamed(PLAIN) if number % 2 else whole({"error": {"code": name, "message": name}}, 418)
         headers = {"x-request-id": name, "x-session-id": name, "x-streamglot-tools": name, "user-agent": name}
-        guarded.ask("/v1/chat/completions", body_of("openai_chat", f"openai_chat/{name}"), headers)
+        guarded.ask("/v1/chat/completions", body_of("openai_chat", f"work/{name}"), headers)
 
     def series() -> set[str]:
         return {line.partition(" ")[0] for line in guarded.ask("/metrics").body.decode().splitlines()}
@@ -124,13 +126,13 @@ def test_names_that_clients_and_upstreams_invent_become_no_label(guarded: Runnin
 )
 @pytest.mark.parametrize("client", ["openai_chat", "gemini", "anthropic"])
 def test_an_encoded_path_in_the_name_of_a_model_stays_a_name(upstream: HostileUpstream, client: str, name: str) -> None:
-    upstreams = {"gemini": {"dialect": "gemini", "base_url": f"{upstream.url}/base", "attempts": 1}}
+    upstreams = {"google": {"dialect": "gemini", "base_url": f"{upstream.url}/base", "attempts": 1}}
     with running({"upstreams": upstreams}) as gateway:
         before = len(upstream.seen)
         quoted = (
             name.replace("%", "%25").replace("?", "%3F").replace("#", "%23").replace("\\", "%5C") if client == "gemini" else name
         )
-        gateway.ask(path_of(client, f"gemini/{quoted}"), body_of(client, f"gemini/{name}"))
+        gateway.ask(path_of(client, f"google/{quoted}"), body_of(client, f"google/{name}"))
         for seen in upstream.seen[before:]:
             path, _, query = seen.path.partition("?")
             assert path.startswith("/base/models/")

@@ -19,7 +19,7 @@ from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, WEATHER, calls, chunk, text_chunk
 from gateway.stored_turns import keeping, kept
-from gateway.upstream import HostileUpstream, Until, sse, streamed
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, sse, streamed
 from pitfalls.text_judge import REFUSED, RELEASE
 from streamglot.gateway import app
 from tools.scripted import Model, call, events_of, exchange_of, executor_of, text
@@ -55,9 +55,12 @@ def test_a_policy_holds_in_every_dialect_for_text_reasoning_and_arguments(
     name = f"leaking-{via}"
     upstream.scripts[name] = streamed(b"".join(wire(via, turn, "m")), media_type=MEDIA.get(via, "text/event-stream"))
     for stream in (True, False) if client not in STREAMS_ONLY else (True,):
-        answer = redacting.ask(path_of(client, f"{via}/{name}", stream), body_of(client, f"{via}/{name}", stream, ("weather",)))
+        answer = redacting.ask(
+            path_of(client, f"{UPSTREAM_NAMES[via]}/{name}", stream),
+            body_of(client, f"{UPSTREAM_NAMES[via]}/{name}", stream, ("weather",)),
+        )
         assert answer.status == 200
-        found = asked(redacting, client, f"{via}/{name}", stream, ("weather",))
+        found = asked(redacting, client, f"{UPSTREAM_NAMES[via]}/{name}", stream, ("weather",))
         everything = found.text + found.reasoning + json.dumps(found.calls)
         assert SECRET[4:] not in everything
         assert SECRET.encode() not in answer.body
@@ -70,7 +73,7 @@ def test_a_policy_holds_in_every_dialect_for_text_reasoning_and_arguments(
 def test_a_secret_in_pieces_of_one_character_does_not_leak(redacting: Running, upstream: HostileUpstream, client: str) -> None:
     """mastra#23784, litellm#41936."""
     upstream.scripts["leaking-characters"] = streamed(sse(*map(text_chunk, f"the key {SECRET} is it"), END, DONE))
-    found = asked(redacting, client, "openai_chat/leaking-characters")
+    found = asked(redacting, client, "work/leaking-characters")
     assert SECRET[4:] not in found.text
     assert found.text.startswith("the key [")
     assert found.text.endswith("] is it")
@@ -87,8 +90,8 @@ def test_text_flows_under_a_policy_and_nothing_follows_the_end(
         sse(text_chunk("It is well known. ")), Until(go_on), sse(text_chunk(f"So is {SECRET}"), END, DONE)
     )
     with raw(redacting.port) as one:
-        path = path_of(client, f"openai_chat/{name}")
-        one.post(path, body_of(client, f"openai_chat/{name}"), {"connection": "close"})
+        path = path_of(client, f"work/{name}")
+        one.post(path, body_of(client, f"work/{name}"), {"connection": "close"})
         assert b"well known" in one.read_until(b"well known"), "it is held until the end"
         go_on.set()
         rest = one.read_all()
@@ -117,7 +120,7 @@ def test_a_client_is_kept_alive_while_a_judge_thinks(judging: Running, upstream:
     """Elsewhere a client timed out because nothing was sent while a judge ran."""
     upstream.scripts["judged-slowly"] = streamed(sse(text_chunk("Let me look."), calls(WEATHER), chunk({}, "tool_calls"), DONE))
     marks = {"anthropic": b"event: ping", "gemini": b'"text":""', "ollama": b'"content":""', "vercel_ui": b": keep-alive"}
-    model = "openai_chat/judged-slowly"
+    model = "work/judged-slowly"
     with judged(held=("weather",)) as script, raw(judging.port) as one:
         one.post(path_of(client, model), body_of(client, model, True, ("weather",)), {"connection": "close"})
         one.read_until(b"look.")
@@ -136,7 +139,7 @@ def text_judging(upstream: HostileUpstream) -> Iterator[Running]:
 @pytest.mark.parametrize("client", ["openai_chat", "openai_responses", "anthropic", "gemini", "ollama"])
 def test_a_piece_is_not_shown_before_its_verdict(text_judging: Running, upstream: HostileUpstream, client: str) -> None:
     """openai-agents-python#959: the text had been shown when the judge said no. What is not judged flows."""
-    model = "openai_chat/tripwire"
+    model = "work/tripwire"
     upstream.scripts["tripwire"] = streamed(
         sse(chunk({"reasoning_content": "Hm, well."}), text_chunk("the forbidden"), text_chunk(" words"), END, DONE)
     )
@@ -188,7 +191,7 @@ def test_probes_of_an_agent_do_not_take_its_session(upstream: HostileUpstream, t
     """Claude Code sends a request for one token and one for a title under the id of the session."""
     upstream.scripts["probed"] = streamed(b"".join(wire("anthropic", Turn(text="Done."), "m")))
     who = {"user_id": "user_x_account__session_3f6b1c9e-4d1a-4b5e-9c0f-0123456789ab"}
-    common = {"model": "anthropic/probed", "stream": True, "metadata": who}
+    common = {"model": "claude/probed", "stream": True, "metadata": who}
     tools = [{"name": "shell", "input_schema": {"type": "object"}}]
 
     def said_by(role: str, words: str) -> dict[str, Any]:

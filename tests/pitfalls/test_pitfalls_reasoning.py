@@ -17,7 +17,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, anthropic, block, called, calls, chunk, gemini, responses, stopped, text_chunk
-from gateway.upstream import HostileUpstream, sse, streamed
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, sse, streamed
 from streamglot import Limits, StreamError
 from streamglot.framing.sse import Sse
 
@@ -58,7 +58,7 @@ def test_reasoning_in_any_field_is_one_block_and_never_doubled(
     """OpenRouter sends the same words in two fields; Mistral sends them as parts of the content."""
     model = f"thinking-encoded-{name}"  # the name of a model whose text may have tags
     upstream.scripts[model] = streamed(sse(*map(chunk, ENCODINGS[name]), text_chunk("Hello"), END, DONE))
-    found = asked(gateway, client, f"openai_chat/{model}")
+    found = asked(gateway, client, f"work/{model}")
     assert (found.error, found.reasoning, found.text) == (None, "Hm, well.", "Hello")
 
 
@@ -76,7 +76,7 @@ def test_thought_and_text_in_turns_keep_their_order(gateway: Running, upstream: 
         )
     ]
     upstream.scripts["in-turns"] = streamed(anthropic(*pieces, *stopped("end_turn")))
-    body = gateway.ask(path_of(client, "anthropic/in-turns"), body_of(client, "anthropic/in-turns")).body
+    body = gateway.ask(path_of(client, "claude/in-turns"), body_of(client, "claude/in-turns")).body
     places = [body.index(word.encode()) for word in words]
     assert places == sorted(places)
 
@@ -187,10 +187,10 @@ def test_state_of_a_provider_returns_to_it_and_goes_to_no_other(
     upstream.scripts[name] = streamed(body)
     turn = Turn(text="Fine.")
     upstream.scripts[other] = streamed(b"".join(wire(ELSEWHERE[via], turn, "m")))
-    first = body_of(client, f"{via}/{name}", False, ("weather",))
-    answer = gateway.ask(path_of(client, f"{via}/{name}", False), first).json()
+    first = body_of(client, f"{UPSTREAM_NAMES[via]}/{name}", False, ("weather",))
+    answer = gateway.ask(path_of(client, f"{UPSTREAM_NAMES[via]}/{name}", False), first).json()
     again = _continued(client, first, answer)
-    assert gateway.ask(path_of(client, f"{via}/{name}", False), again).status == 200
+    assert gateway.ask(path_of(client, f"{UPSTREAM_NAMES[via]}/{name}", False), again).status == 200
     sent = upstream.requests(name)[-1].raw.decode()
     for state in states:
         assert sent.count(f'"{state}"') == 1, sent
@@ -232,12 +232,12 @@ def _extras(value: Any) -> Iterator[str]:
 def _unknown_fields(gateway: Running, headers: dict[str, str]) -> tuple[set[str], set[str]]:
     """The fields outside of the specification, in a stream and in a whole answer."""
     found: set[str] = set()
-    answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/rich", True, ("weather",)), headers)
+    answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/rich", True, ("weather",)), headers)
     box = Sse()
     for frame in box.feed(answer.body) + box.close():
         if frame.kind == "data" and frame.data != b"[DONE]":
             found |= set(_extras(ChatCompletionChunk.model_validate_json(frame.data)))
-    whole = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/rich", False, ("weather",)), headers)
+    whole = gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/rich", False, ("weather",)), headers)
     return found, set(_extras(ChatCompletion.model_validate_json(whole.body)))
 
 
@@ -283,7 +283,7 @@ def test_reasoning_is_in_the_field_that_the_client_reads(
 ) -> None:
     """A client that reads two fields printed every thought twice. The state is there with every value."""
     upstream.scripts["thinking"] = streamed(RICH)
-    asked_for = body_of("openai_chat", "openai_chat/thinking", stream, ("weather",))
+    asked_for = body_of("openai_chat", "work/thinking", stream, ("weather",))
     server = {"reasoning_field": field} if field else {}
     with (
         running({"server": server, "upstreams": upstreams_at(upstream.url)}) as by_setting,
@@ -300,14 +300,14 @@ def test_reasoning_is_in_the_field_that_the_client_reads(
 def test_every_dialect_has_strict_output(strict_gateway: Running, upstream: HostileUpstream, client: str) -> None:
     upstream.scripts["rich-too"] = streamed(RICH)
     for stream in (True, False) if client not in ("agui", "vercel_ui") else (True,):
-        found = asked(strict_gateway, client, "openai_chat/rich-too", stream, ("weather",))
+        found = asked(strict_gateway, client, "work/rich-too", stream, ("weather",))
         assert (found.error, found.text.strip()) == (None, "Hello")
         if client != "openai_completions":
             assert found.calls == [("weather", {"city": "Paris"})]
 
 
 def test_an_unknown_form_of_output_is_refused(gateway: Running) -> None:
-    body = body_of("openai_chat", "openai_chat/rich", False)
+    body = body_of("openai_chat", "work/rich", False)
     answer = gateway.ask("/v1/chat/completions", body, {"x-streamglot-output": "loose"})
     assert answer.status == 400
     assert "must be rich or strict, not 'loose'" in answer.json()["error"]["message"]

@@ -43,7 +43,7 @@ def test_every_turn_has_a_row_with_its_ending_and_a_restart_keeps_it(upstream: H
     url = f"sqlite:///{tmp_path}/rows.db"
     with keeping(upstream, url) as gateway:
         for model in SCRIPTS:
-            path, body = path_of("openai_chat", f"openai_chat/{model}"), body_of("openai_chat", f"openai_chat/{model}", True)
+            path, body = path_of("openai_chat", f"work/{model}"), body_of("openai_chat", f"work/{model}", True)
             with raw(gateway.port) as one:
                 one.post(path, body, {"connection": "close"})
                 if model == "rows-gone":
@@ -56,7 +56,7 @@ def test_every_turn_has_a_row_with_its_ending_and_a_restart_keeps_it(upstream: H
     assert {model.rpartition("/")[2]: ending for model, ending, _ in before.values()} == ENDINGS
     for _ in range(2):
         with keeping(upstream, url) as gateway:
-            gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/rows-end", False))
+            gateway.ask("/v1/chat/completions", body_of("openai_chat", "work/rows-end", False))
             kept(url, lambda found: all(turn.ending for turn in found))
         after = _rows(url)
         assert before.items() <= after.items()
@@ -79,7 +79,7 @@ def test_equal_openings_are_two_sessions_and_an_explicit_id_is_one(upstream: Hos
     ]
     with keeping(upstream, url) as gateway:
         for session, messages in requests:
-            body = {"model": "openai_chat/equal-openings", "messages": messages}
+            body = {"model": "work/equal-openings", "messages": messages}
             headers = {"x-streamglot-session": session} if session else {}
             assert gateway.ask("/v1/chat/completions", body, headers).status == 200
         found = kept(url, lambda rows: len(rows) == len(requests) and all(row.ending for row in rows))

@@ -11,7 +11,7 @@ import streamglot
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked
 from gateway.running import Running
 from gateway.scenarios import DONE, anthropic, chunk, gemini, lines, message, responses, stopped
-from gateway.upstream import HostileUpstream, Script, sse, streamed
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Script, sse, streamed
 from split_checks import every_cut
 from streamglot import collect
 from streamglot.messages import ToolCallPart
@@ -139,7 +139,7 @@ def test_calls_are_distinguished_for_every_fragmentation(gateway: Running, upstr
     """hermes-agent#57939, gcli2api#406: equal indexes; llama_cpp.server: ids in every fragment; Mistral and Ollama: no index."""
     fragments, expected = FRAGMENTS[name]
     upstream.scripts[f"calls-{name}"] = script(fragments)
-    check_every_client(gateway, f"openai_chat/calls-{name}", expected)
+    check_every_client(gateway, f"work/calls-{name}", expected)
 
 
 @pytest.mark.parametrize("finish", ["tool_calls", "stop", "function_call", "end_turn"])
@@ -150,7 +150,7 @@ def test_the_last_fragment_may_stand_in_the_finish_chunk(
     """66 of 227 recorded streams of compatible servers end a call with ``stop``."""
     fragments, expected = FRAGMENTS[name]
     upstream.scripts[f"finish-{name}-{finish}"] = script(fragments, finish, one_chunk=True)
-    check_every_client(gateway, f"openai_chat/finish-{name}-{finish}", expected)
+    check_every_client(gateway, f"work/finish-{name}-{finish}", expected)
 
 
 # --- other dialects
@@ -343,4 +343,4 @@ def test_calls_of_other_dialects_are_distinguished_too(gateway: Running, upstrea
     upstream.scripts[f"others-{name}"] = streamed(
         body, media_type="application/x-ndjson" if via == "ollama" else "text/event-stream"
     )
-    check_every_client(gateway, f"{via}/others-{name}", expected)
+    check_every_client(gateway, f"{UPSTREAM_NAMES[via]}/others-{name}", expected)
