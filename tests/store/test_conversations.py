@@ -108,6 +108,14 @@ def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], qu
     assert (after.prefixes[0].asked, after.prefixes[0].tip) == (before.asked, tip)
 
 
+@pytest.mark.parametrize("parts", [[thought("Hm.")], [TextPart(" \n")], []], ids=["thoughts", "space", "nothing"])
+def test_a_turn_whose_answer_has_no_words_is_found(parts: list[Part]) -> None:
+    before = hash_conversation("me", [user("q")])
+    after = hash_conversation("me", [user("q"), Message("assistant", parts), user("go on")])
+    assert [(prefix.asked, prefix.tip) for prefix in after.prefixes] == [(before.asked, before.tip(normal(parts)))]
+    assert hash_conversation("me", [Message("assistant", parts), user("q")]).prefixes == []
+
+
 @settings(max_examples=100, deadline=None)
 @given(conversations, conversations)
 def test_other_words_have_another_hash(one: list[tuple[str, list[Part]]], two: list[tuple[str, list[Part]]]) -> None:

@@ -8,7 +8,7 @@ never share a hash.
                                   prefixes: └─ asked, tip ─┘
 
 A run of assistant messages between two other messages is one answer. The hash before it is the turn's ``asked``, the hash after
-it is the turn's ``tip``. System messages are left out, because they contain dates and change.
+it is the turn's ``tip``; an answer of reasoning alone or of white space does not change the hash, but is a prefix too. System messages are left out, because they contain dates and change.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ class Conversation(Struct, frozen=True):
 
 
 def hash_conversation(caller: str, messages: Iterable[Message]) -> Conversation:
-    state = hashlib.blake2b(caller.encode("utf-8", "replace"), digest_size=HASH_BYTES).digest()
+    state = first = hashlib.blake2b(caller.encode("utf-8", "replace"), digest_size=HASH_BYTES).digest()
     prefixes: list[Prefix] = []
     side, parts = b"", list[Part]()
 
     def finish() -> None:
         nonlocal state
-        run = normal(parts)
+        run, before = normal(parts), state
         if run:
-            before, state = state, _chained(state, side, run)
-            if side == b"assistant":
-                prefixes.append(Prefix(before, state, run[:ANSWER_BYTES]))
+            state = _chained(state, side, run)
+        if side == b"assistant" and state != first:
+            prefixes.append(Prefix(before, state, run[:ANSWER_BYTES]))
         parts.clear()
 
     for message in messages:
