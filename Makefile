@@ -91,6 +91,7 @@ conformance: $(READY) ## readers and parsers against the corpus in CORPUS=
 	$(BIN)/python -m conformance.streams $(CORPUS)
 	$(BIN)/python -m conformance.inband $(CORPUS)
 	$(BIN)/python -m conformance.state $(CORPUS)
+	$(BIN)/python -m conformance.turns $(CORPUS)
 	$(BIN)/python -m conformance.matrix $(CORPUS)
 	$(BIN)/python -m conformance.examples $(CORPUS)
 

@@ -231,10 +231,10 @@ def take(trip: Trip, dialect: str, body: bytes) -> Outcome | None:
         sent = wire.build_request(request, provider=MAKER)
     except Unsupported:
         return None  # media of an answer, which no other dialect takes back
-    wanted = _turns(wire.build_request(_from_answer(parts if same else _expressible(parts)), provider=MAKER).body)
+    wanted = model_turns(wire.build_request(_from_answer(parts if same else _expressible(parts)), provider=MAKER).body)
     if same and dialect == "openai_responses":
         wanted = [_as_sent(item) for item in _items(body)] or wanted
-    return Outcome(wanted, _turns(sent.body), sent.dropped)
+    return Outcome(wanted, model_turns(sent.body), sent.dropped)
 
 
 def _expressible(parts: list[Part]) -> list[Part]:
@@ -271,7 +271,7 @@ def _from_answer(parts: list[Part]) -> Request:
     return Request("m", [Message("user", asked), Message("assistant", parts), *tool, Message("user", asked)])
 
 
-def _turns(body: dict[str, Any]) -> list[Any]:
+def model_turns(body: dict[str, Any]) -> list[Any]:
     """The model's turns, or the items that are neither the user's nor results of the client's tools."""
     items = body.get("messages") or body.get("contents") or body.get("input") or []
     results = ("function_call_output", "custom_tool_call_output")

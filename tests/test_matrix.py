@@ -9,6 +9,8 @@ import pytest
 from conformance.limits import LIMITS
 from conformance.matrix import NODE, Clients, Matrix
 from conformance.oracles import ORACLES
+from conformance.state import CLIENTS
+from conformance.turns import NAMES, UPSTREAMS, run, trips
 
 import streamglot
 from clients.node import missing
@@ -47,6 +49,21 @@ def test_every_client_of_every_writer_understands_every_stream(clients: Clients,
     assert not wrong, "\n".join(wrong)
     read = {writer for (_, writer, _), count in matrix.cells.items() if count["streams"]}
     assert read == set(WRITERS) - ({"agui", "vercel_ui"} if missing() else set())
+
+
+def test_no_upstream_is_called_like_its_dialect() -> None:
+    assert not set(NAMES.values()) & set(streamglot.DIALECTS)
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["store", "none"])
+def test_a_fresh_process_answers_every_second_turn(store: bool) -> None:
+    """``make conformance`` does it for more recordings, and for clients that return less."""
+    chosen = [trip for trip in trips() if trip.streamed and trip.returns == "everything" and not trip.store]
+    streams = [(one.dialect, f"{one.dialect}/{one.name}", one.body) for one in recordings()]
+    found = list(run(streams, chosen, store))
+    assert [one for one in found if one[2]] == []
+    assert {trip.client for _, trip, _ in found} == set(CLIENTS)
+    assert {file.partition("/")[0] for file, _, _ in found} == set(UPSTREAMS)
 
 
 def test_clients_in_node_are_checked() -> None:
