@@ -34,7 +34,7 @@ def workshop(upstream: HostileUpstream) -> Iterator[Running]:
         upstream.scripts[name] = streamed(sse(*map(text_chunk, pieces), END, DONE))
     marks = [reasoning_chunk(piece) for piece in ("<thi", "nk>Well.", "</think", ">")]
     upstream.scripts["mystery-marks"] = streamed(sse(*marks, text_chunk("Hello"), END, DONE))
-    chat = upstreams_at(upstream.url, breaker={"failures": 1_000_000})["openai_chat"]
+    chat = upstreams_at(upstream.url, breaker={"failures": 1_000_000})["work"]
     own = {"thinking": [["<plan>", "</plan>"]], "calls": [["<run>", "</run>"]]}
     upstreams = {"workshop": chat, "own": {**chat, "markers": own}, "row": {**chat, "inband": "glm4x"}}
     with running({"upstreams": upstreams}) as gateway:

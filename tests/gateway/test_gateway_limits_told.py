@@ -42,7 +42,7 @@ def test_the_limits_of_the_upstream_reach_a_client_without_a_key(
         )
     ):
         upstream.scripts["told"] = script
-        found = gateway.ask(path_of(client, ""), body_of(client, "openai_chat/told", stream=not number))
+        found = gateway.ask(path_of(client, ""), body_of(client, "work/told", stream=not number))
         assert found.status == status
         assert told(found.headers) == expected
         assert found.headers.get("retry-after") == ("7" if number else None)
@@ -53,7 +53,7 @@ def test_only_headers_of_limits_are_passed_on(gateway: Running, upstream: Hostil
     upstream.scripts["odd"] = streamed(
         sse(text_chunk("Hello"), END, DONE), x_ratelimit_long="x" * 999, x_other="1", set_cookie="a=b", **odd
     )
-    headers = gateway.ask(path_of("openai_chat", ""), body_of("openai_chat", "openai_chat/odd")).headers
+    headers = gateway.ask(path_of("openai_chat", ""), body_of("openai_chat", "work/odd")).headers
     assert len(told(headers)) == 24
     assert not {"x-ratelimit-long", "x-other", "set-cookie"} & headers.keys()
 
@@ -67,7 +67,7 @@ def test_the_limits_of_the_key_are_told_in_the_dialect_of_the_client(upstream: H
     upstream.scripts["limited"] = streamed(sse(text_chunk("Hello"), END, usage(10, 5), DONE), **TOLD)
     with running(keyed(upstream, requests_per_minute=3, tokens_per_minute=100_000)) as gateway:
         given = [
-            gateway.ask(path_of(client, ""), body_of(client, "openai_chat/limited"), {"x-api-key": KEY})
+            gateway.ask(path_of(client, ""), body_of(client, "work/limited"), {"x-api-key": KEY})
             for client in ("openai_chat", "openai_responses", "anthropic", "openai_chat")
         ]
     assert [answer.status for answer in given] == [200, 200, 200, 429]
@@ -91,7 +91,7 @@ def test_the_limits_of_the_key_are_told_in_the_dialect_of_the_client(upstream: H
 def test_a_key_without_limits_is_told_none(upstream: HostileUpstream) -> None:
     upstream.scripts["limited"] = streamed(sse(text_chunk("Hello"), END, DONE), **TOLD)
     with running(keyed(upstream, tokens_per_minute=9)) as gateway:
-        headers = gateway.ask(path_of("ollama", ""), body_of("ollama", "openai_chat/limited"), {"x-api-key": KEY}).headers
+        headers = gateway.ask(path_of("ollama", ""), body_of("ollama", "work/limited"), {"x-api-key": KEY}).headers
         assert {name.rpartition("-")[2] for name in told(headers)} == {"tokens"}
     with running(keyed(upstream)) as gateway:
-        assert not told(gateway.ask(path_of("ollama", ""), body_of("ollama", "openai_chat/limited"), {"x-api-key": KEY}).headers)
+        assert not told(gateway.ask(path_of("ollama", ""), body_of("ollama", "work/limited"), {"x-api-key": KEY}).headers)

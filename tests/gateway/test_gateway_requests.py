@@ -57,7 +57,7 @@ def test_a_request_without_a_conversation_is_refused_by_its_field(
 
 @pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/responses/compact"])
 def test_other_requests_need_a_conversation_too(gateway: Running, path: str) -> None:
-    found = gateway.ask(path, {"model": "openai_chat/x"})
+    found = gateway.ask(path, {"model": "work/x"})
     assert (found.status, b"must have at least one entry" in found.body) == (400, True)
 
 
@@ -66,11 +66,11 @@ def test_an_empty_conversation_that_has_a_meaning_is_sent(gateway: Running, upst
     upstream.scripts["loads"] = whole({**loaded, "done_reason": "load", "done": True})
     empty: list[dict[str, Any]] = [{}, {"messages": []}]
     for body in empty:
-        found = gateway.ask("/api/chat", {"model": "ollama/loads", "stream": False, **body})
+        found = gateway.ask("/api/chat", {"model": "box/loads", "stream": False, **body})
         assert (found.status, found.json()["done_reason"]) == (200, "load")
     upstream.scripts["continues"] = whole({"id": "resp_2", "object": "response", "status": "completed", "output": []})
     for field, value in (("previous_response_id", "resp_1"), ("prompt", {"id": "pmpt_1"}), ("conversation", "conv_1")):
-        gateway.ask("/v1/responses", {"model": "openai_responses/continues", field: value})
+        gateway.ask("/v1/responses", {"model": "lab/continues", field: value})
         assert upstream.requests("continues")[-1].body[field] == value
 
 
@@ -111,7 +111,7 @@ CODINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 def test_compressed_bodies_are_read(gateway: Running, upstream: HostileUpstream, client: str, coding: str) -> None:
     upstream.scripts["compressed"] = streamed(sse(text_chunk("Hello"), END, DONE))
     word, compress = CODINGS[coding]
-    model = "openai_chat/compressed"
+    model = "work/compressed"
     body = compress(msgspec.json.encode({**body_of(client, model), "user": "x" * 9_000}))
     found = gateway.ask(path_of(client, model), body, {"content-encoding": word})
     assert (found.status, b"Hello" in found.body) == (200, True), found
@@ -154,7 +154,7 @@ def test_a_coding_without_its_library_is_refused(gateway: Running) -> None:
 
 def test_a_byte_order_mark_before_json_is_skipped(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["marked"] = streamed(sse(text_chunk("Hello"), END, DONE))
-    body = b"\xef\xbb\xbf" + msgspec.json.encode(body_of("openai_chat", "openai_chat/marked"))
+    body = b"\xef\xbb\xbf" + msgspec.json.encode(body_of("openai_chat", "work/marked"))
     assert b"Hello" in gateway.ask(CHAT, body).body
 
 
@@ -181,7 +181,7 @@ def test_a_client_that_has_closed_its_sending_half_gets_its_answer(
 ) -> None:
     go_on = threading.Event()
     upstream.scripts["patient"] = streamed(sse(text_chunk("Hel")), Until(go_on), sse(text_chunk("lo"), END, DONE))
-    model = "openai_chat/patient"
+    model = "work/patient"
     with raw(gateway.port) as one:
         one.post(path_of(client, model, stream), body_of(client, model, stream))
         one.socket.shutdown(socket.SHUT_WR)
@@ -211,7 +211,7 @@ def test_a_client_that_is_there_gets_its_late_answer(gateway: Running, upstream:
         *whole({"id": "c", "choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}),
     ]
     with raw(gateway.port) as one:
-        one.post(CHAT, body_of("openai_chat", "openai_chat/late", stream=False))
+        one.post(CHAT, body_of("openai_chat", "work/late", stream=False))
         one.socket.shutdown(socket.SHUT_WR)
         assert one.read_until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         go_on.set()
@@ -223,7 +223,7 @@ def test_a_client_that_is_gone_stops_the_upstream(gateway: Running, upstream: Ho
     model = f"gone-{started}"
     upstream.scripts[model] = streamed(sse(text_chunk("Hello")), Hang()) if started else [Hang()]
     with raw(gateway.port) as one:
-        one.post(CHAT, body_of("openai_chat", f"openai_chat/{model}"))
+        one.post(CHAT, body_of("openai_chat", f"work/{model}"))
         upstream.wait_for(model)
         if started:
             one.read_until(b"Hello")
@@ -237,12 +237,12 @@ def test_chat_clients_that_are_configured_for_google_are_served(gateway: Running
     upstream.scripts["compatible"] = streamed(sse(text_chunk("Hello"), END, DONE))
     client = openai.OpenAI(base_url=f"{gateway.url}/v1beta/openai/", api_key="key", max_retries=0)
     stream = client.chat.completions.create(
-        model="models/openai_chat/compatible", messages=[{"role": "user", "content": "q"}], stream=True
+        model="models/work/compatible", messages=[{"role": "user", "content": "q"}], stream=True
     )
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Hello"
     assert [model.id for model in client.models.list()] == [model["id"] for model in gateway.ask("/v1/models").json()["data"]]
     with pytest.raises(openai.BadRequestError, match="messages"):
-        client.chat.completions.create(model="openai_chat/compatible", messages=[])
+        client.chat.completions.create(model="work/compatible", messages=[])
     with pytest.raises(openai.NotFoundError) as refused:
         client.get("/nothing", cast_to=object)
     assert refused.value.response.json()["error"]["message"].startswith("there is no endpoint")

@@ -17,7 +17,20 @@ from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, un
 from gateway.raw import raw
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, text_chunk
-from gateway.upstream import UPSTREAM_NAMES, Hang, HostileUpstream, Pause, Script, Until, head, piece, sse, streamed, unfinished, whole
+from gateway.upstream import (
+    UPSTREAM_NAMES,
+    Hang,
+    HostileUpstream,
+    Pause,
+    Script,
+    Until,
+    head,
+    piece,
+    sse,
+    streamed,
+    unfinished,
+    whole,
+)
 from streamglot.gateway import app
 from waiting import WAIT_SECONDS, until
 
@@ -49,11 +62,11 @@ def test_an_answer_that_begins_with_many_other_events_is_sent_as_it_comes(
 def test_text_in_a_field_that_nobody_knows_is_named(gateway: Running, upstream: HostileUpstream) -> None:
     unknown = {"id": "x", "model": "m", "choices": [{"delta": {"musing": "hm"}}]}
     upstream.scripts["muses"] = streamed(sse(unknown, text_chunk("Hello"), END, DONE))
-    asked = body_of("openai_chat", "openai_chat/muses")
+    asked = body_of("openai_chat", "work/muses")
     assert gateway.ask(path_of("openai_chat", ""), asked).headers["x-streamglot-dropped"] == "delta.musing"
     body = {"id": "x", "choices": [{"message": {"content": "Hi", "musing": "hm"}, "finish_reason": "stop"}]}
     upstream.scripts["muses"] = whole(body)
-    found = gateway.ask(path_of("anthropic", ""), body_of("anthropic", "openai_chat/muses", stream=False))
+    found = gateway.ask(path_of("anthropic", ""), body_of("anthropic", "work/muses", stream=False))
     assert found.headers["x-streamglot-dropped"] == "delta.musing"
     assert gateway.line(found.headers["x-request-id"])["dropped"] == ["delta.musing"]
 
@@ -61,7 +74,7 @@ def test_text_in_a_field_that_nobody_knows_is_named(gateway: Running, upstream: 
 @pytest.mark.parametrize("client", ["openai_chat", "anthropic", "ollama"])
 def test_a_whole_answer_without_an_end_is_an_error(gateway: Running, upstream: HostileUpstream, client: str) -> None:
     upstream.scripts["unended"] = whole({"id": "x", "choices": [{"message": {"content": "Hi"}, "finish_reason": None}]})
-    found = gateway.ask(path_of(client, ""), body_of(client, "openai_chat/unended", stream=False))
+    found = gateway.ask(path_of(client, ""), body_of(client, "work/unended", stream=False))
     assert (found.status, b"finish_reason" in found.body) == (502, True)
 
 
@@ -364,9 +377,7 @@ def test_a_broken_stream_is_cut_after_its_error(
 ) -> None:
     upstream.scripts["breaks"] = unfinished(sse(text_chunk("Hello")))
     upstream.scripts["ends"] = streamed(sse(text_chunk("Hello"), END, DONE))
-    broken, whole_one = (
-        (path_of(client, f"openai_chat/{name}"), body_of(client, f"openai_chat/{name}")) for name in ("breaks", "ends")
-    )
+    broken, whole_one = ((path_of(client, f"work/{name}"), body_of(client, f"work/{name}")) for name in ("breaks", "ends"))
     usual = gateway.ask(*broken).body
     with pytest.raises(http.client.IncompleteRead) as failed:
         aborting.ask(*broken)
@@ -380,7 +391,7 @@ def test_a_broken_stream_is_cut_after_its_error(
 def test_an_interrupted_stream_is_cut_after_its_error(upstream: HostileUpstream) -> None:
     upstream.scripts["hangs"] = unfinished(sse(text_chunk("Hello")), end=Hang())
     upstreams = upstreams_at(upstream.url, timeouts={**LONG_TIMEOUTS, "idle": 0.4})
-    asked = path_of("openai_chat", ""), body_of("openai_chat", "openai_chat/hangs")
+    asked = path_of("openai_chat", ""), body_of("openai_chat", "work/hangs")
     aborts = {"server": {"broken_stream": "abort"}, "upstreams": upstreams}
     with running(aborts) as gateway, pytest.raises(http.client.IncompleteRead) as failed:
         gateway.ask(*asked)
@@ -389,7 +400,7 @@ def test_an_interrupted_stream_is_cut_after_its_error(upstream: HostileUpstream)
 
 def test_an_old_client_sees_the_cut_of_a_broken_stream(aborting: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["breaks"] = unfinished(sse(text_chunk("Hello")))
-    body = msgspec.json.encode(body_of("openai_chat", "openai_chat/breaks"))
+    body = msgspec.json.encode(body_of("openai_chat", "work/breaks"))
     with raw(aborting.port) as one:
         one.send(b"POST /v1/chat/completions HTTP/1.0\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
         reset = False
