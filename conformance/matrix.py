@@ -24,6 +24,7 @@ from .expected import difference, expected
 from .limits import limit_of
 from .oracles import ORACLES, Oracle, Reading
 from .page import cells_of, conformance_page
+from .state import MAKER
 from .streams import DIALECTS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -40,6 +41,8 @@ NODE: Final[dict[str, list[str]]] = {
     "vercel_ui": ["ai-6", "ai-7"],
 }
 """The clients in Node that read each dialect."""
+ASKS: Final[dict[str, dict[str, str]]] = {"openrouter": {"reasoning_field": "reasoning"}}
+"""What a client has to ask a gateway for, because it reads another field than most."""
 
 
 class Matrix:
@@ -89,8 +92,7 @@ class Clients:
         for writer in dict.fromkeys([*ORACLES, *NODE]):
             if only_writer not in (None, writer):
                 continue
-            out = streamglot.writer(writer, include_usage=True)
-            url = self._server.serve(out.feed(events) + out.close(), streamglot.DIALECTS[writer].media_type)
+            url = self._serve(writer, events)
             for name in NODE.get(writer, ()) if self._process else ():
                 client = f"{name} (node)"
                 if limit_of(client, response) is not None:
@@ -102,7 +104,8 @@ class Clients:
                 if limit_of(client, response) is not None:
                     matrix.note(reader, writer, client, file, None)
                 elif self._only in (None, client):
-                    waiting.append((writer, client, url, oracle))
+                    asks = ASKS.get(client)
+                    waiting.append((writer, client, self._serve(writer, events, **asks) if asks else url, oracle))
         for writer, client, url, oracle in waiting:
             faults = judged(lambda oracle=oracle, url=url: oracle(url), expected(response, reader, writer, client))  # type: ignore[misc]  # a default binds the variable
             matrix.note(reader, writer, client, file, faults)
@@ -112,6 +115,10 @@ class Clients:
             faults = judged(lambda answer=answer: node_reading(answer), expected(response, reader, writer, client))  # type: ignore[misc]  # a default binds the variable
             matrix.note(reader, writer, client, file, faults)
         self._server.forget()
+
+    def _serve(self, writer: str, events: list[Event], **options: object) -> str:
+        out = streamglot.writer(writer, include_usage=True, **options)
+        return self._server.serve(out.feed(events) + out.close(), streamglot.DIALECTS[writer].media_type)
 
 
 def judged(read: Callable[[], Reading], want: Reading) -> list[str]:
@@ -136,9 +143,10 @@ def node_reading(said: dict[str, Any]) -> Reading:
     )
 
 
-def rows(corpus: Path, reader: str | None) -> Iterator[tuple[str, str, bytes]]:
+def rows(corpus: Path, reader: str | None, damaged: bool = True) -> Iterator[tuple[str, str, bytes]]:
+    """``damaged``: those too that were changed so that a part of them is wrong."""
     root = corpus / "streams"
-    for index in ("index.open.jsonl", "index.mutated.open.jsonl"):
+    for index in ("index.open.jsonl", *(["index.mutated.open.jsonl"] if damaged else [])):
         for line in (root / index).open():
             row = json.loads(line)
             dialect = DIALECTS.get(row["dialect"])
@@ -149,7 +157,7 @@ def rows(corpus: Path, reader: str | None) -> Iterator[tuple[str, str, bytes]]:
 def run(streams: Iterable[tuple[str, str, bytes]], clients: Clients, only_writer: str | None = None) -> Matrix:
     matrix = Matrix()
     for reader, file, body in streams:
-        box = streamglot.reader(reader)
+        box = streamglot.reader(reader, provider=MAKER)
         clients.run(matrix, reader, file, box.feed(body) + box.close(), only_writer)
     return matrix
 

@@ -23,15 +23,12 @@ import streamglot
 
 from . import state
 from .matrix import rows
-from .state import CLIENTS, Outcome, Trip, fault, take, trips
+from .state import CLIENTS, UPSTREAMS, Outcome, Trip, fault, take, trips
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Seen, hostile, streamed
 from waiting import WAIT_SECONDS, end, until
 
-NAMES: Final = {**UPSTREAM_NAMES, "cohere": "north", "bedrock_converse": "aws"}
-"""What the upstreams of each dialect are called."""
-UPSTREAMS: Final = tuple(name for name in state.UPSTREAMS if name in NAMES)
 _PREFIX: Final = {"openai_chat": "/v1", "openai_responses": "/v1", "gemini": "/v1beta"}
 _PATHS: Final = {
     "openai_chat": "/v1/chat/completions",
@@ -126,7 +123,7 @@ def config_of(url: str, store: str) -> str:
     for dialect in UPSTREAMS:
         for kind, stream in (("", "same"), ("-streams", "always")):
             address = url + _PREFIX.get(dialect, "")
-            text += _UPSTREAM.format(name=NAMES[dialect], kind=kind, dialect=dialect, url=address, stream=stream)
+            text += _UPSTREAM.format(name=UPSTREAM_NAMES[dialect], kind=kind, dialect=dialect, url=address, stream=stream)
     return text
 
 
@@ -191,7 +188,7 @@ def _begun(
             continue
         name = f"r{len(upstream.scripts)}"
         upstream.scripts[name] = streamed(body, media_type=streamglot.DIALECTS[dialect].media_type)
-        model = f"{NAMES[dialect]}{'' if streams else '-streams'}/{name}"
+        model = f"{UPSTREAM_NAMES[dialect]}{'' if streams else '-streams'}/{name}"
         asked = first_body(client, f"What about {name}?")
         answer = process.ask(client, model, asked, streams)
         yield Conversation(file, dialect, body, model, asked, answer, mine)
@@ -228,7 +225,7 @@ def main() -> int:
     taken, wrong = 0, 0
     every = [trip for trip in trips() if not trip.store and chosen.client in (None, trip.client)]
     for store in (True, False):
-        for file, trip, found in run(rows(chosen.corpus, chosen.reader), every, store):
+        for file, trip, found in run(rows(chosen.corpus, chosen.reader, damaged=False), every, store):
             taken += 1
             if found:
                 wrong += 1

@@ -22,8 +22,9 @@ class Recording(NamedTuple):
     body: bytes
     golden: Path
 
-    def events(self) -> list[Event]:
-        box = streamglot.reader(self.dialect)
+    def events(self, **options: object) -> list[Event]:
+        """``options`` of the reader, for example the ``provider`` that it has behind a gateway."""
+        box = streamglot.reader(self.dialect, **options)
         return box.feed(self.body) + box.close()
 
     def expected(self) -> list[Event]:

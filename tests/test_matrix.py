@@ -9,11 +9,12 @@ import pytest
 from conformance.limits import LIMITS
 from conformance.matrix import NODE, Clients, Matrix
 from conformance.oracles import ORACLES
-from conformance.state import CLIENTS
-from conformance.turns import NAMES, UPSTREAMS, run, trips
+from conformance.state import CLIENTS, MAKER, UPSTREAMS
+from conformance.turns import run, trips
 
 import streamglot
 from clients.node import missing
+from gateway.upstream import UPSTREAM_NAMES
 from recordings import recordings
 
 READERS = sorted(name for name, entry in streamglot.DIALECTS.items() if entry.has_reader)
@@ -45,14 +46,14 @@ def test_every_client_of_every_writer_understands_every_stream(clients: Clients,
     matrix = Matrix(wrong.append)
     for recording in recordings():
         if recording.dialect == reader:
-            clients.run(matrix, reader, recording.name, recording.events())
+            clients.run(matrix, reader, recording.name, recording.events(provider=MAKER))
     assert not wrong, "\n".join(wrong)
     read = {writer for (_, writer, _), count in matrix.cells.items() if count["streams"]}
     assert read == set(WRITERS) - ({"agui", "vercel_ui"} if missing() else set())
 
 
 def test_no_upstream_is_called_like_its_dialect() -> None:
-    assert not set(NAMES.values()) & set(streamglot.DIALECTS)
+    assert not set(UPSTREAM_NAMES.values()) & set(streamglot.DIALECTS)
 
 
 @pytest.mark.parametrize("store", [True, False], ids=["store", "none"])

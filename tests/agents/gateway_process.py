@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agents.scripted import PATHS
+from gateway.upstream import UPSTREAM_NAMES
 from waiting import until
 
 _LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
@@ -22,7 +23,7 @@ shutdown_seconds = 0.5
 keep_alive_seconds = 600
 [store]
 url = "sqlite:///{folder}/store.db"
-[upstreams.up]
+[upstreams.{name}]
 dialect = "{dialect}"
 base_url = "{url}{path}"
 key = "sk-scripted-upstream"
@@ -35,7 +36,9 @@ def gateway(folder: Path, dialect: str, upstream: str) -> Iterator[str]:
     """The address of a gateway whose one upstream serves every model."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "streamglot.toml"
-    config.write_text(_CONFIG.format(dialect=dialect, url=upstream, path=PATHS[dialect], folder=folder))
+    config.write_text(
+        _CONFIG.format(name=UPSTREAM_NAMES[dialect], dialect=dialect, url=upstream, path=PATHS[dialect], folder=folder)
+    )
     log = folder / "gateway.log"
     with log.open("wb") as sink:
         process = subprocess.Popen([*_COMMAND, "--config", str(config), "--port", "0"], stderr=sink, stdout=sink)

@@ -12,7 +12,7 @@ from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, hostile
 from store.conftest import patient_lookups
 
 __all__ = ["patient_lookups"]
-UPSTREAM_DIALECTS = tuple(UPSTREAM_NAMES)
+UPSTREAM_DIALECTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "openai_completions")
 PREFIX = {"openai_chat": "/v1", "openai_responses": "/v1", "gemini": "/v1beta", "openai_completions": "/v1"}
 LONG_TIMEOUTS = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
 """Timeouts that no test reaches, even on a slow machine."""
@@ -25,7 +25,7 @@ SHORT_IDLE = {**LONG_TIMEOUTS, "idle": 0.4}
 def upstreams_at(url: str, **more: Any) -> dict[str, Any]:
     """One upstream for each dialect, all at this address, named as in ``UPSTREAM_NAMES``."""
     return {
-        name: {
+        UPSTREAM_NAMES[dialect]: {
             "dialect": dialect,
             "base_url": url + PREFIX.get(dialect, ""),
             "attempts": 1,
@@ -33,7 +33,7 @@ def upstreams_at(url: str, **more: Any) -> dict[str, Any]:
             "timeouts": LONG_TIMEOUTS,
             **more,
         }
-        for dialect, name in UPSTREAM_NAMES.items()
+        for dialect in UPSTREAM_DIALECTS
     }
 
 
@@ -47,7 +47,7 @@ def upstream() -> Iterator[HostileUpstream]:
 def gateway(upstream: HostileUpstream) -> Iterator[Running]:
     """The circuit breakers never open, because the tests make the upstreams fail often."""
     upstreams = upstreams_at(upstream.url, breaker={"failures": 1_000_000})
-    for name in UPSTREAM_NAMES.values():
+    for name in list(upstreams):
         upstreams[f"short_first_byte_{name}"] = {**upstreams[name], "timeouts": SHORT_FIRST_BYTE}
         upstreams[f"short_idle_{name}"] = {**upstreams[name], "timeouts": SHORT_IDLE}
     upstreams["hermes"] = {**upstreams["work"], "inband": "hermes"}

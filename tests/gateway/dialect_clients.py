@@ -82,7 +82,8 @@ def body_of(name: str, model: str, stream: bool = True, tools: tuple[str, ...] =
             message = {"id": "1", "role": "user", "parts": [{"type": "text", "text": "q"}]}
             return {"id": "c", "messages": [message], "trigger": "submit-message", "model": model}
         case _:
-            return {"model": model, "prompt": "q", "stream": stream}
+            body = {"prompt": "q", "stream": stream, **({"stream_options": {"include_usage": True}} if stream else {})}
+            return {"model": model, **body}
     return {"model": model, **body, **(more if functions else {})}
 
 

@@ -83,6 +83,8 @@ def _running(config: Mapping[str, Any] | None, path: Path | None, environment: M
         loaded = LoadedConfig(msgspec.convert(values, Config))
         for name, upstream in loaded.config.upstreams.items():
             upstream.name = name
+    for name, upstream in loaded.config.upstreams.items():
+        assert name != upstream.dialect, f"call the upstream {name!r} as people do, see UPSTREAM_NAMES"
     lines: list[Mapping[str, Any]] = []
     gateway = Gateway(loaded, environment, lines.append)
     listener = listen("127.0.0.1", 0)

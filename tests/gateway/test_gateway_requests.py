@@ -14,6 +14,7 @@ import msgspec
 import openai
 import pytest
 
+from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of, path_of
 from gateway.raw import raw
 from gateway.running import Running, running
@@ -69,9 +70,12 @@ def test_an_empty_conversation_that_has_a_meaning_is_sent(gateway: Running, upst
         found = gateway.ask("/api/chat", {"model": "box/loads", "stream": False, **body})
         assert (found.status, found.json()["done_reason"]) == (200, "load")
     upstream.scripts["continues"] = whole({"id": "resp_2", "object": "response", "status": "completed", "output": []})
-    for field, value in (("previous_response_id", "resp_1"), ("prompt", {"id": "pmpt_1"}), ("conversation", "conv_1")):
-        gateway.ask("/v1/responses", {"model": "lab/continues", field: value})
-        assert upstream.requests("continues")[-1].body[field] == value
+    with running({"upstreams": upstreams_at(upstream.url), "store": {"url": "none"}}) as bare:  # a store has its own
+        for field, value in (("previous_response_id", "resp_1"), ("prompt", {"id": "pmpt_1"}), ("conversation", "conv_1")):
+            for asked in (bare, gateway) if field == "prompt" else (bare,):
+                before = len(upstream.requests("continues"))
+                asked.ask("/v1/responses", {"model": "lab/continues", field: value})
+                assert [seen.body[field] for seen in upstream.requests("continues")[before:]] == [value]
 
 
 # --- bodies

@@ -299,8 +299,13 @@ ESCAPES = ("..", ".", "../secret", "a/../../secret", "a/./b", "a//b", "/a", "a/"
 def addressed(upstream: HostileUpstream) -> Iterator[Running]:
     """Upstreams whose addresses name the model, and a key that may use some models."""
     upstreams = {
-        name: {"dialect": name, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": LONG_TIMEOUTS}
-        for name in ("gemini", "bedrock_converse", "bedrock_invoke", "qwen_web")
+        name: {"dialect": dialect, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": LONG_TIMEOUTS}
+        for name, dialect in (
+            ("google", "gemini"),
+            ("aws", "bedrock_converse"),
+            ("amazon", "bedrock_invoke"),
+            ("web", "qwen_web"),
+        )
     }
     keys = [{"name": "some", "hash": digest_of("some"), "models": ["google/flash*", "flash*", "m*"]}]
     with running({"server": {"keys": keys}, "upstreams": upstreams}) as gateway:
@@ -310,10 +315,10 @@ def addressed(upstream: HostileUpstream) -> Iterator[Running]:
 @pytest.mark.parametrize("dialect", ["gemini", "bedrock_converse", "bedrock_invoke"])
 @pytest.mark.parametrize("name", ESCAPES)
 def test_a_model_cannot_mean_another_address(upstream: HostileUpstream, dialect: str, name: str) -> None:
-    upstreams = {dialect: {"dialect": dialect, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": LONG_TIMEOUTS}}
+    upstreams = {"mine": {"dialect": dialect, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": LONG_TIMEOUTS}}
     with running({"upstreams": upstreams}) as gateway:
         before = len(upstream.seen)
-        answer = gateway.ask(CHAT, body_of("openai_chat", f"{UPSTREAM_NAMES[dialect]}/{name}"))
+        answer = gateway.ask(CHAT, body_of("openai_chat", f"mine/{name}"))
         for seen in upstream.seen[before:]:
             segments = seen.path.partition("?")[0].split("/")
             assert segments[1] == "base"

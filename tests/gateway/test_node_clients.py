@@ -13,7 +13,7 @@ from clients.node import CLIENTS, PATHS, SUMMARIES_ONLY, NodeClients
 from gateway.conftest import upstreams_at
 from gateway.running import Running, running
 from gateway.scenarios import PARIS, SCENARIOS, text_chunk
-from gateway.upstream import HostileUpstream, Script, sse, streamed, unfinished, whole
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Script, sse, streamed, unfinished, whole
 
 WIRES = {
     "openai_chat": "reasoning_text_call",
@@ -29,7 +29,10 @@ def gateways(upstream: HostileUpstream) -> Iterator[dict[str, Running]]:
     with ExitStack() as stack:
         every = upstreams_at(upstream.url)
         settings = {"server": {"default_model": "m"}}
-        yield {wire: stack.enter_context(running({**settings, "upstreams": {wire: every[wire]}})) for wire in WIRES}
+        yield {
+            wire: stack.enter_context(running({**settings, "upstreams": {(name := UPSTREAM_NAMES[wire]): every[name]}}))
+            for wire in WIRES
+        }
 
 
 def read(node: NodeClients, gateway: Running, client: str) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_without_content_only_facts_are_stored(upstream: HostileUpstream, url: s
     assert turn.usage is not None
     assert turn.usage.output_tokens == 4
     assert b"secret" not in b"".join(path.read_bytes() for path in Path(url.removeprefix("sqlite:///")).parent.iterdir())
-    with running() as gateway:
+    with running({"store": {"url": "none"}}) as gateway:
         off = gateway.ask("/v1/streams/x")
         assert (off.status, off.json()["error"]["code"]) == (404, "store_off")
 

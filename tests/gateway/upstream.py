@@ -26,6 +26,8 @@ UPSTREAM_NAMES = {
     "gemini": "google",
     "ollama": "box",
     "openai_completions": "old-work",
+    "cohere": "north",
+    "bedrock_converse": "aws",
 }
 """What the tests call the upstream of each dialect, as people do: no upstream has the name of its dialect. A product that takes one
 for the other would work in tests and nowhere else."""

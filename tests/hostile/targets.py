@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -140,7 +141,12 @@ def statuses(running: Running, *packets: bytes, methods: tuple[str, ...] = ()) -
 @contextmanager
 def on_another_server(config: Mapping[str, Any]) -> Iterator[int]:
     """The same gateway, served by uvicorn with h11: its port."""
-    values = {"store": {"url": "none"}, **config, "server": {"discover": False, **config.get("server", {})}}
+    with TemporaryDirectory(prefix="streamglot-store-", ignore_cleanup_errors=True) as folder:
+        yield from _on_another_server({"store": {"url": f"sqlite:///{folder}/store.db"}, **config})
+
+
+def _on_another_server(config: Mapping[str, Any]) -> Iterator[int]:
+    values = {**config, "server": {"discover": False, **config.get("server", {})}}
     loaded = LoadedConfig(msgspec.convert(values, Config))
     for name, upstream in loaded.config.upstreams.items():
         upstream.name = name
