@@ -63,7 +63,8 @@ def config(url: str, key: Any, **server: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def sealing(upstream: HostileUpstream) -> Iterator[Running]:
-    with running(config(upstream.url, KEY)) as started:
+    """Without a store, which would restore the state that a client spoils."""
+    with running({**config(upstream.url, KEY), "store": {"url": "none"}}) as started:
         yield started
 
 
