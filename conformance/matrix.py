@@ -117,7 +117,7 @@ class Clients:
         self._server.forget()
 
     def _serve(self, writer: str, events: list[Event], **options: object) -> str:
-        out = streamglot.writer(writer, include_usage=True, **options)
+        out = streamglot.DIALECTS[writer].writer(include_usage=True, **options)
         return self._server.serve(out.feed(events) + out.close(), streamglot.DIALECTS[writer].media_type)
 
 

@@ -19,7 +19,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_o
 from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, SCENARIOS, TEXT_AND_CALL, answer, text_chunk
-from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, unfinished, whole
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, hostile, sse, streamed, unfinished, whole
 from streamglot.gateway.api.openapi import description
 
 CHAT = "/v1/chat/completions"
@@ -159,7 +159,7 @@ def test_an_upstream_that_does_not_stream(gateway: Running, upstream: HostileUps
 
 def test_the_array_of_a_client_without_events(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["array"] = streamed(PLAIN)
-    found = gateway.ask("/v1beta/models/work/array:streamGenerateContent", body_of("gemini", "x"))
+    found = gateway.ask(f"/v1beta/models/{UPSTREAM_NAMES['openai_chat']}/array:streamGenerateContent", body_of("gemini", "x"))
     assert found.headers["content-type"] == "application/json"
     assert (
         "".join(part["text"] for one in found.json() for part in one["candidates"][0]["content"].get("parts", []))

@@ -19,7 +19,7 @@ from gateway.dialect_clients import body_of, path_of
 from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, text_chunk
-from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, whole
+from gateway.upstream import UPSTREAM_NAMES, Hang, HostileUpstream, Until, sse, streamed, whole
 
 FIELD = {"openai_responses": "input", "gemini": "contents"}
 NAMED = ("openai_chat", "openai_responses", "anthropic", "gemini", "agui", "vercel_ui")
@@ -241,7 +241,7 @@ def test_chat_clients_that_are_configured_for_google_are_served(gateway: Running
     upstream.scripts["compatible"] = streamed(sse(text_chunk("Hello"), END, DONE))
     client = openai.OpenAI(base_url=f"{gateway.url}/v1beta/openai/", api_key="key", max_retries=0)
     stream = client.chat.completions.create(
-        model="models/work/compatible", messages=[{"role": "user", "content": "q"}], stream=True
+        model=f"models/{UPSTREAM_NAMES['openai_chat']}/compatible", messages=[{"role": "user", "content": "q"}], stream=True
     )
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Hello"
     assert [model.id for model in client.models.list()] == [model["id"] for model in gateway.ask("/v1/models").json()["data"]]
