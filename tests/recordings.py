@@ -22,9 +22,9 @@ class Recording(NamedTuple):
     body: bytes
     golden: Path
 
-    def events(self, **options: object) -> list[Event]:
-        """``options`` of the reader, for example the ``provider`` that it has behind a gateway."""
-        box = streamglot.reader(self.dialect, **options)
+    def events(self, provider: str | None = None) -> list[Event]:
+        """``provider``: as a gateway calls the upstream."""
+        box = streamglot.reader(self.dialect, provider=provider)
         return box.feed(self.body) + box.close()
 
     def expected(self) -> list[Event]:

@@ -9,8 +9,8 @@ import pytest
 from conformance.limits import LIMITS
 from conformance.matrix import NODE, Clients, Matrix
 from conformance.oracles import ORACLES
-from conformance.state import CLIENTS, MAKER, UPSTREAMS
-from conformance.turns import run, trips
+from conformance.state import CLIENTS, MAKER, UPSTREAMS, trips
+from conformance.turns import run
 
 import streamglot
 from clients.node import missing

@@ -93,7 +93,7 @@ def test_a_client_cannot_read_the_key_whatever_it_calls_its_request(
             headers = {"x-request-id": request_id}
             answer = guarded.ask(path_of(client, model, stream), body_of(client, model, stream), headers)
             no_secret_in(everything(guarded, answer))
-            assert "openai_chat" in answer.body.decode(), "the error names the upstream"
+            assert "work" in answer.body.decode(), "the error names the upstream"
 
 
 def test_an_upstream_cannot_fake_a_masked_error(guarded: Running, upstream: HostileUpstream) -> None:
@@ -112,7 +112,7 @@ def test_an_upstream_cannot_fake_a_masked_error(guarded: Running, upstream: Host
 def test_forwarded_requests_hide_the_key_too(guarded: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["embedder"] = whole({"error": {"message": MESSAGE}}, 401)
     for path in ("/v1/embeddings", "/v1/messages/count_tokens"):
-        model = f"{'anthropic' if 'messages' in path else 'openai_chat'}/embedder"
+        model = f"{'claude' if 'messages' in path else 'work'}/embedder"
         body = {"model": model, "input": "x", "messages": [{"role": "user", "content": "x"}]}
         answer = guarded.ask(path, body, {"x-request-id": "e"})
         assert answer.status == 401

@@ -194,7 +194,7 @@ def test_state_of_a_provider_returns_to_it_and_goes_to_no_other(
     sent = upstream.requests(name)[-1].raw.decode()
     for state in states:
         assert sent.count(f'"{state}"') == 1, sent
-    away = f"{ELSEWHERE[via]}/{other}"
+    away = f"{UPSTREAM_NAMES[ELSEWHERE[via]]}/{other}"
     assert gateway.ask(path_of(client, away, False), {**again, **({} if client == "gemini" else {"model": away})}).status == 200
     sent = upstream.requests(other)[-1].raw.decode()
     assert not [state for state in states if state in sent], sent
