@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gateway.running import running
-from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, whole
+from gateway.upstream import HostileUpstream, whole
 from streamglot import UpstreamProtocolError
 from streamglot.client.partial_json import PartialJson
 from streamglot.dialects import DIALECTS
@@ -60,8 +60,8 @@ def test_a_history_with_deep_arguments_is_always_answered(upstream: HostileUpstr
         {"role": "tool", "tool_call_id": "c", "content": "y"},
     ]
     settings = {"base_url": upstream.url, "key": "k", "models": ["*"], "breaker": {"failures": 1_000_000}}
-    with running({"upstreams": {name: {**settings, "dialect": name} for name in UPSTREAMS}}) as gateway:
+    with running({"upstreams": {f"my-{name}": {**settings, "dialect": name} for name in UPSTREAMS}}) as gateway:
         for name in UPSTREAMS:
-            answer = gateway.ask("/v1/chat/completions", {"model": f"{UPSTREAM_NAMES[name]}/m", "messages": messages})
+            answer = gateway.ask("/v1/chat/completions", {"model": f"my-{name}/m", "messages": messages})
             assert answer.status in (200, 400, 502), (name, answer.body[:200])
         assert not [line for line in gateway.lines if line.get("event") == "fault"]
