@@ -338,7 +338,7 @@ def test_reply_skips_turns_without_an_answer(shell: Shell) -> None:
 
 def upstream(shell: Shell, url: str, dialect: str) -> None:
     (shell.home / "streamglot.toml").write_text(
-        f'[server]\ndiscover = false\n[upstreams.one]\ndialect = "{dialect}"\nbase_url = "{url}"\n'
+        f'[server]\ndiscover = false\n[upstreams.one]\ndialect = "{dialect}"\nbase_url = "{url}"\nstate = "one"\n'
     )
 
 
@@ -370,7 +370,7 @@ def test_a_reply_returns_signatures_to_their_provider(shell: Shell) -> None:
 
 def test_a_reply_to_what_the_gateway_kept_restores_what_its_client_dropped(shell: Shell) -> None:
     async def past(store: Store) -> None:
-        await take(store, ask(user("one?"), model="one/c"), reply(thought("hm", "S1"), "yes"), name="mine")
+        await take(store, ask(user("one?"), model="one/c"), reply(thought("hm", "S1", "anthropic@one"), "yes"), name="mine")
         await take(store, ask(user("one?"), assistant("yes"), user("two?"), model="one/c"), reply("no"), name="mine")
         await take(store, ask(user("not yours"), model="one/c"), reply("never"), caller="a key")
 

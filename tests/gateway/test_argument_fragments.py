@@ -56,10 +56,10 @@ def test_fragments_end_at_bounds(gateway: Running, by_bounds: Running, upstream:
 
 
 def test_fragments_leave_while_the_call_arrives(by_bounds: Running, upstream: HostileUpstream) -> None:
-    """The client has the key before the upstream sends the value."""
+    """The client has the key before the upstream has sent all values: the chat writer holds one fragment, which may be the last."""
     gate = threading.Event()
     whole = script(PIECES)
-    middle = whole.index(b'is\\"')
+    middle = whole.index(b'ys\\"')
     upstream.scripts["slow-call"] = streamed(whole[:middle], Until(gate), whole[middle:])
     body = msgspec.json.encode(body_of("openai_chat", "work/slow-call", True, ("weather",)))
     connection = http.client.HTTPConnection("127.0.0.1", by_bounds.port, timeout=WAIT_SECONDS)

@@ -30,7 +30,7 @@ FINISHED = {**delta("", phase="answer", status="finished"), "usage": {"input_tok
 
 def through(*chunks: dict[str, Any]) -> list[Any]:
     """The chat payloads for these chunks of a web chat, each read and written as it arrives."""
-    source, target = reader("qwen_web"), writer("openai_chat", model="qwen3-max")
+    source, target = reader("qwen_web"), writer("openai_chat", model="qwen3-max", include_usage=True)
     parser = PerChoice(lambda: inband("tool_tags", tools=[READ]))
     written = b""
     for chunk in [*(f"data: {json.dumps(one)}\n\n".encode() for one in chunks), b"data: [DONE]\n\n"]:
