@@ -55,6 +55,7 @@ def telemetry() -> Telemetry:
 
 
 def traced(upstream: HostileUpstream, **more: Any) -> dict[str, Any]:
+    """Without a store: a stored session would add its id to every span, which has tests of its own."""
     return {"server": {"telemetry": True}, "store": {"url": "none"}, "upstreams": upstreams_at(upstream.url, **more)}
 
 
