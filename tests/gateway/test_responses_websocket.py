@@ -28,7 +28,8 @@ FINE = streamed(PLAIN)
 
 
 def config(url: str, **server: Any) -> dict[str, Any]:
-    return {"server": server, "upstreams": {"up": upstreams_at(url)["work"]}}
+    """Without a store: these tests are about what a connection remembers by itself."""
+    return {"server": server, "store": {"url": "none"}, "upstreams": {"up": upstreams_at(url)["work"]}}
 
 
 @pytest.fixture

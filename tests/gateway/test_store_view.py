@@ -255,14 +255,15 @@ def test_turns_are_exported(kept: Kept) -> None:
 PATHS = ("/sessions", "/sessions/x", "/turns", "/turns/x", "/turns/x/raw", "/search?q=x", "/v1/responses/x")
 
 
-def test_routes_of_a_disabled_store_are_not_found(gateway: Running) -> None:
-    for path in PATHS:
-        refused = gateway.ask(path)
-        assert (refused.status, refused.json()["error"]["code"]) == (404, "store_off")
-        assert "store.url" in refused.json()["error"]["message"]
-    ready = gateway.ask("/ready")
-    assert (ready.status, ready.json()["store"]) == (200, "off")
-    assert b"streamglot_store_queued 0.0" in gateway.ask("/metrics").body
+def test_routes_of_a_disabled_store_are_not_found() -> None:
+    with running({"store": {"url": "none"}}) as gateway:
+        for path in PATHS:
+            refused = gateway.ask(path)
+            assert (refused.status, refused.json()["error"]["code"]) == (404, "store_off")
+            assert "store.url" in refused.json()["error"]["message"]
+        ready = gateway.ask("/ready")
+        assert (ready.status, ready.json()["store"]) == (200, "off")
+        assert b"streamglot_store_queued 0.0" in gateway.ask("/metrics").body
 
 
 def test_a_store_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

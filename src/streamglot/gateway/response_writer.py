@@ -21,7 +21,7 @@ from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..stages.stage import ExchangeContext
 from .endpoints import Endpoint
-from .http.call import Call, ClientDisconnected, DetachedCall
+from .http.call import HALF_CLOSED_SECONDS, Call, ClientDisconnected, DetachedCall
 from .http.reply import retry_after as retry_after_value
 from .stream_recorder import DIALECT, RESPONSE_ID, StreamRecorder
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 LAST_WRITE_SECONDS: Final = 2.0
 """Seconds that the end of a stream may take to reach a client that has stopped reading."""
-HALF_CLOSED_SECONDS: Final = 2.0
-"""Seconds of silence towards a client that sends no more and may be gone. Its upstream works for nobody until that is known."""
 
 
 class ResponseWriter:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from ...errors import RequestError
 from ...json_types import JsonObject
-from ..http.asgi import read_body
+from ..http.asgi import is_half_closed, read_body
 from ..http.call import json_object
 from ..observe.live import live_feed, shown_wait
 from .resume import seen_by
@@ -54,7 +54,14 @@ def approval_routes(gateway: Gateway) -> list[Route]:
         await gateway.approvals.refresh()
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         quiet = gateway.server.keep_alive_seconds
-        feed = live_feed(gateway.live, "approvals", lambda: shown_to(http), lambda: gateway.stopping, quiet=quiet)
+        feed = live_feed(
+            gateway.live,
+            "approvals",
+            lambda: shown_to(http),
+            lambda: gateway.stopping,
+            quiet=quiet,
+            half_closed=lambda: is_half_closed(http.scope),
+        )
         return StreamingResponse(feed, 200, headers, "text/event-stream")
 
     async def decide(http: HttpRequest) -> Response:

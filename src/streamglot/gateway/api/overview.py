@@ -23,7 +23,7 @@ from ...upstream.model_lists import CLIENT_WAIT_SECONDS
 from ...upstream.prices import load_prices
 from ...upstream.providers import abilities_of
 from ..auth.authenticator import Caller
-from ..http.asgi import read_body
+from ..http.asgi import is_half_closed, read_body
 from ..http.call import json_object
 from ..observe.live import MAX_OPEN, live_feed, open_exchange
 from .store_view import id_in, json_reply
@@ -58,6 +58,7 @@ def overview_routes(gateway: Gateway) -> list[Route]:
             lambda: overview(gateway, admitted(http)),
             lambda: gateway.stopping,
             quiet=gateway.server.keep_alive_seconds,
+            half_closed=lambda: is_half_closed(http.scope),
             pause=COALESCE_SECONDS,
         )
         return StreamingResponse(feed, 200, headers, "text/event-stream")

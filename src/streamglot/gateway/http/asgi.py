@@ -56,6 +56,12 @@ async def refuse_websocket(scope: Scope, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1000})
 
 
+def is_half_closed(scope: Scope) -> bool:
+    """Whether the client sends no more, and may be gone. Other servers than the gateway's do not say."""
+    call: HTTPCall | None = scope.get(CALL)
+    return call is not None and call.half_closed
+
+
 class DisconnectWatch:
     """Notices that the client disconnects: at once on the gateway's server, by a waiting task on any other."""
 

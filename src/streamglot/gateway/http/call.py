@@ -16,6 +16,9 @@ from ...json_types import JsonObject
 
 _decode = msgspec.json.Decoder().decode
 
+HALF_CLOSED_SECONDS: Final = 2.0
+"""Seconds of silence towards a client that sends no more and may be gone. Its upstream works for nobody until that is known."""
+
 
 class ClientDisconnected(Exception):
     """The client disconnected before it was answered."""

@@ -23,6 +23,7 @@ from ...json_types import JsonObject
 from ...messages import TokenCounts
 from ...tasks import within
 from ...upstream.prices import price
+from ..http.call import HALF_CLOSED_SECONDS
 
 HOUR: Final = 3600.0
 MAX_FINISHED: Final = 5_000
@@ -175,20 +176,30 @@ class Live:
 
 
 async def live_feed(
-    live: Live, kind: str, state: Callable[[], object], stopping: Callable[[], bool], *, quiet: float, pause: float = 0.0
+    live: Live,
+    kind: str,
+    state: Callable[[], object],
+    stopping: Callable[[], bool],
+    *,
+    quiet: float,
+    half_closed: Callable[[], bool] = lambda: False,
+    pause: float = 0.0,
 ) -> AsyncIterator[bytes]:
     """Yields the state as server-sent events of this kind: at once, and whenever it has changed, until the gateway stops.
 
     ``state`` raises a RequestError when the watcher may not see it any more: its key was revoked, or keys are required now and it
-    has none. ``quiet``: after this many seconds without an event a comment is sent. ``pause``: seconds between two states.
+    has none. ``quiet``: after this many seconds without an event a comment is sent, and sooner if ``half_closed`` says that the watcher
+    may be gone. ``pause``: seconds between two states.
     """
     clock, sent = asyncio.get_running_loop().time, b""
     due = clock() + quiet
     with live.watched(kind) as changed:
         while not stopping():
-            if clock() >= due or not await within(changed, due - clock()):
-                due = clock() + quiet
-                yield sse.comment("ping")
+            left = min(due - clock(), HALF_CLOSED_SECONDS)
+            if left <= 0 or not await within(changed, left):
+                if clock() >= due or half_closed():
+                    due = clock() + quiet
+                    yield sse.comment("ping")
                 continue
             changed.clear()
             try:
