@@ -377,7 +377,8 @@ class RequestHandler:
     ) -> None:
         """Reports an error.
 
-        ``partial`` is the answer up to it, if its body contains that too. ``has_context``: the message already names the upstream and the request id and contains no secrets.
+        ``partial`` is the answer before the error, for a body that has both. ``has_context``: the message already names the upstream
+        and the request id and contains no secrets.
         """
         if not has_context:
             message = hide(error.message, self._gateway.pool.secrets())
