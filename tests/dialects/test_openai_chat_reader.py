@@ -93,6 +93,15 @@ def test_text_in_a_field_that_nobody_knows_is_counted() -> None:
     assert unread(*plain) is None
     assert unread(*plain[:2], chunk({"musing": "hm"}), chunk({"musing": "x", "content": ""}), *plain[2:]) == {"delta.musing": 2}
     assert unread(chunk({"content": "Hi", "musing": "hm"}), *plain[2:]) == {"delta.musing": 1}
+    assert unread(*plain[:2], chunk({"content": " you", "musing": "hm"}), *plain[2:]) == {"delta.musing": 1}, (
+        "late, beside content"
+    )
+    thought = chunk({"reasoning_content": "so", "musing": "hm"})
+    assert unread(*plain[:2], thought, thought, *plain[1:]) == {"delta.musing": 2}, "beside reasoning"
+    call = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": "{}"}}
+    assert unread(*plain[:2], chunk({"tool_calls": [call], "musing": "hm"}), *plain[2:]) == {"delta.musing": 1}, "beside a call"
+    labels = {"role": "assistant", "channel": "analysis", "token_id": 1, "provider_metadata": {"a": "b"}}
+    assert unread(*plain[:2], chunk({**labels, "reasoning": "so"}), *plain[2:]) is None, "these have no text for a client"
     assert unread(chunk({"musing": "", "flag": True, "number": 1, "none": None}), *plain) is None
     assert unread(*plain[:2], chunk({f"field {number}": "x" for number in range(99)}), *plain[2:]) == {"delta.*": 99}
     many = unread(*plain[:2], chunk({f"field{number}": "x" for number in range(99)}), *plain[2:])

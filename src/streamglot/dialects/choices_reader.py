@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -18,8 +18,7 @@ from .reader import Reader, ReaderOptions
 class ChoicesReader(Reader):
     """``decoder`` is the decoder of a chunk. A subclass implements ``read_chunk`` and ``finish_stream``."""
 
-    decoder: ClassVar[msgspec.json.Decoder[Any]]  # Any: each dialect has its own type of chunk
-    suspect = False
+    decoder: msgspec.json.Decoder[Any]  # Any: each dialect has its own type of chunk
 
     def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
@@ -32,7 +31,7 @@ class ChoicesReader(Reader):
         """Interprets one chunk."""
 
     def look_again(self, data: bytes) -> None:
-        """Counts the texts in a chunk that the decoder skipped. ``suspect`` asks for it, because it decodes the chunk again."""
+        """Counts the texts in a chunk that the decoder skipped. It decodes the chunk again."""
 
     def finish_stream(self) -> None:
         """Ends the stream after [DONE], which is an end even without a finish reason, or after the end of all choices."""
@@ -44,9 +43,6 @@ class ChoicesReader(Reader):
             return
         chunk = self.decode(self.decoder, data)
         self.read_chunk(chunk)
-        if self.suspect:
-            self.suspect = False
-            self.look_again(data)
         if chunk.error is not None and faults.is_error(chunk.error):
             raise faults.refusal(chunk.error)
         if chunk.object == "error" or frame.event == "error":
@@ -64,7 +60,7 @@ class ChoicesReader(Reader):
             self.finish_stream()
 
     def whole(self, body: JsonObject) -> None:
-        chunk = fit(self.decoder.type, body)
+        chunk = fit(type(self).decoder.type, body)
         if not chunk.choices:
             raise UpstreamProtocolError(f"the upstream sent a JSON body without choices instead of a stream: {excerpt(body)}")
         self.read_chunk(chunk)

@@ -236,6 +236,10 @@ class Reader:
             return decoder.decode(data)
         except (ValueError, RecursionError):
             pass
+        return self.decode_other(decoder, data)
+
+    def decode_other(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+        """The same for a payload that this decoder refused."""
         try:
             value, lone = loads(data)
         except UpstreamProtocolError:

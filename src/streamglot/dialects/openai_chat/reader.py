@@ -6,7 +6,9 @@ import re
 from collections import Counter
 from itertools import compress
 from operator import attrgetter
-from typing import Final, Unpack
+from typing import Any, Final, TypeVar, Unpack
+
+import msgspec
 
 from ...errors import UpstreamRefused, UpstreamTruncated
 from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd, TextDelta, TextEnd, TextStart
@@ -17,7 +19,20 @@ from ..lenient import json_text
 from ..reader import ReaderOptions
 from .details import ReasoningDetails, shown
 from .extensions import complete
-from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage, unknown_texts
+from .wire import (
+    REASONS,
+    CallDelta,
+    Chunk,
+    ChunkChoice,
+    Delta,
+    chunk_decoder,
+    known_decoder,
+    labelled_decoder,
+    read_usage,
+    unknown_texts,
+)
+
+T = TypeVar("T")
 
 _EXTRA_OF_CHUNK: Final = (
     "service_tier",
@@ -41,7 +56,7 @@ _beside_text: Final = attrgetter(*(set(Delta.__struct_fields__) - {"content"}))
 
 class ChatReader(ChoicesReader):
     dialect = "openai_chat"
-    decoder = chunk_decoder
+    decoder: msgspec.json.Decoder[Any] = chunk_decoder  # one of three kinds of chunk, see ``decode_other``
 
     def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
@@ -49,8 +64,7 @@ class ChatReader(ChoicesReader):
         self._details: dict[int, ReasoningDetails] = {}
         self._early: JsonObject = {}
         self._urls: set[str] = set()
-        self._looked = False
-        """Whether a chunk with content was looked at a second time. After that, only chunks with nothing are."""
+        self.decoder = known_decoder
 
     def whole_at_once(self, body: bytes) -> bool:
         try:
@@ -92,6 +106,15 @@ class ChatReader(ChoicesReader):
 
     # --- one chunk
 
+    def decode_other(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+        if self.decoder is known_decoder:
+            self.decoder = labelled_decoder
+            return self.decode(labelled_decoder, data)  # type: ignore[return-value]  # a chunk, too
+        if decoder is not chunk_decoder:
+            self.look_again(data)
+            return self.decode(chunk_decoder, data)  # type: ignore[return-value]  # as above
+        return super().decode_other(decoder, data)
+
     def read_chunk(self, chunk: Chunk) -> None:
         choices = chunk.choices
         if not self.started and (choices or chunk.id or chunk.usage):
@@ -130,14 +153,7 @@ class ChatReader(ChoicesReader):
     def _read_delta(self, delta: Delta, blocks: Blocks, index: int) -> None:
         if delta.reasoning_details or delta.reasoning_content or delta.reasoning or delta.thinking or delta.thought:
             self._read_reasoning(delta, blocks, index)
-            content = delta.content
-        else:
-            content = delta.content
-            if not self._looked:
-                self._looked = bool(content or delta.tool_calls)
-                self.suspect = True
-            elif not content and not delta.tool_calls:
-                self.suspect = True
+        content = delta.content
         if content:
             if isinstance(content, str):
                 if delta.is_reasoning:  # the server marks its tokens: this one is not part of the answer

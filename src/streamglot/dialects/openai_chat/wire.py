@@ -88,6 +88,49 @@ class Chunk(Struct, gc=False):
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
 
 
+class _KnownDelta(Delta, forbid_unknown_fields=True, gc=False):
+    """Refuses fields that nobody knows. Beside those of ``Delta``, it knows labels that say nothing to a client."""
+
+    role: str | None = None
+    channel: str | None = None
+
+
+class _KnownChoice(ChunkChoice, gc=False):
+    delta: _KnownDelta | None = None
+    message: _KnownDelta | None = None
+
+
+class _KnownChunk(Chunk, gc=False):
+    choices: list[_KnownChoice] | None = None  # type: ignore[assignment]  # only the decoder writes it
+
+
+class _LabelledDelta(_KnownDelta, forbid_unknown_fields=True, gc=False):
+    """Knows what some providers put beside their text. That costs too much to expect it of all."""
+
+    name: msgspec.Raw | None = None
+    token_id: msgspec.Raw | None = None
+    provider_metadata: msgspec.Raw | None = None
+    graph_data: msgspec.Raw | None = None
+    llm_data: msgspec.Raw | None = None
+    image_data: msgspec.Raw | None = None
+    translation_data: msgspec.Raw | None = None
+    web_search_data: msgspec.Raw | None = None
+
+
+class _LabelledChoice(ChunkChoice, gc=False):
+    delta: _LabelledDelta | None = None
+    message: _LabelledDelta | None = None
+
+
+class _LabelledChunk(Chunk, gc=False):
+    choices: list[_LabelledChoice] | None = None  # type: ignore[assignment]  # only the decoder writes it
+
+
+known_decoder: Final = msgspec.json.Decoder(_KnownChunk)
+labelled_decoder: Final = msgspec.json.Decoder(_LabelledChunk)
+"""These refuse a chunk whose delta has an unknown field. That costs nothing where no delta has one."""
+
+
 class _AnyChoice(Struct, gc=False):
     delta: dict[str, msgspec.Raw] | None = None
     message: dict[str, msgspec.Raw] | None = None
@@ -98,7 +141,7 @@ class _AnyChunk(Struct, gc=False):
 
 
 _any_decoder: Final = msgspec.json.Decoder(_AnyChunk)
-_KNOWN: Final = frozenset((*Delta.__struct_fields__, "role", "name"))
+_KNOWN: Final = frozenset(_LabelledDelta.__struct_fields__)
 _EMPTY_TEXT: Final = b'""'
 
 
