@@ -12,7 +12,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of, path_of
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, text_chunk, usage
-from gateway.upstream import HostileUpstream, sse, streamed, whole
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, sse, streamed, whole
 from streamglot.gateway.auth.authenticator import digest_of
 
 TOLD: dict[str, Any] = {
@@ -95,3 +95,45 @@ def test_a_key_without_limits_is_told_none(upstream: HostileUpstream) -> None:
         assert {name.rpartition("-")[2] for name in told(headers)} == {"tokens"}
     with running(keyed(upstream)) as gateway:
         assert not told(gateway.ask(path_of("ollama", ""), body_of("ollama", "work/limited"), {"x-api-key": KEY}).headers)
+
+
+PAGES = [
+    ("/v1/embeddings", {"model": "work/told", "input": "Hi"}),
+    ("/v1/messages/count_tokens", {"model": "claude/told", "messages": [{"role": "user", "content": "Hi"}]}),
+]
+"""Pages whose requests are forwarded."""
+
+
+@pytest.mark.parametrize(("path", "body"), PAGES)
+def test_forwarded_pages_tell_the_limits_of_the_upstream(
+    gateway: Running, upstream: HostileUpstream, path: str, body: dict[str, Any]
+) -> None:
+    body = {**body, "model": body["model"].replace("claude", UPSTREAM_NAMES["anthropic"])}
+    expected = {name.replace("_", "-"): value for name, value in TOLD.items()}
+    for script, status in (
+        (whole({"data": [], "input_tokens": 5}, **TOLD, retry_after="7"), 200),
+        (whole({"error": {"message": "slow down"}}, 429, **TOLD, retry_after="7"), 429),
+    ):
+        upstream.scripts["told"] = script
+        found = gateway.ask(path, body)
+        assert (found.status, told(found.headers), found.headers.get("retry-after")) == (status, expected, "7")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "remaining"),
+    [
+        (*PAGES[0], "x-ratelimit-remaining-requests"),
+        (*PAGES[1], "anthropic-ratelimit-requests-remaining"),
+        ("/v1/responses/input_tokens", {"model": "work/told", "input": "Hi"}, "x-ratelimit-remaining-requests"),
+    ],
+)
+def test_forwarded_pages_tell_the_limits_of_the_key(
+    upstream: HostileUpstream, path: str, body: dict[str, Any], remaining: str
+) -> None:
+    body = {**body, "model": body["model"].replace("claude", UPSTREAM_NAMES["anthropic"])}
+    upstream.scripts["told"] = whole({"data": [], "input_tokens": 5}, **TOLD)
+    with running(keyed(upstream, requests_per_minute=2)) as gateway:
+        given = [gateway.ask(path, body, {"x-api-key": KEY}) for _ in range(3)]
+    assert [answer.status for answer in given] == [200, 200, 429]
+    assert [answer.headers.get(remaining) for answer in given] == ["1", "0", "0"]
+    assert {len(told(answer.headers)) for answer in given} == {3}, "nothing of the upstream"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..authentication import LOOPBACK
 from ..batch.merging import RequestMerger
 from ..config import DISABLED, LoadedConfig, load
+from ..dialects import dialect
 from ..engine.cache import ResponseCache
 from ..engine.content_log import ContentLog
 from ..engine.limiter import ConcurrencyLimit
@@ -357,6 +358,15 @@ class Gateway:
         if self.stopping:
             raise shutting_down()
         return Slot(self._limit, caller)
+
+    def limits_told(self, caller: Caller | None, dialect_name: str, of_upstream: Mapping[str, str]) -> dict[str, str]:
+        """Returns the headers that tell a client its rate limits: those of its key, or without keys those of the upstream."""
+        if caller is None:
+            return {**of_upstream}
+        told: dict[str, str] = {}
+        for what, left in caller.limits(self.clock()).items():
+            told.update(dialect(dialect_name).limit_headers(what, *left, self.time()))
+        return told
 
     def observers_for(self, recorder: Observer | None, reservation: Reservation | None, span: Observer | None) -> list[Observer]:
         """Returns the observers of one exchange. Usage is settled before the turn is recorded."""

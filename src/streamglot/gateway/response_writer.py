@@ -219,19 +219,14 @@ class ResponseWriter:
 
     def _headers(self) -> dict[str, str]:
         record = self._record
-        headers = {"x-request-id": record.request_id}
+        headers = self._gateway.limits_told(self.caller, self._endpoint.dialect, record.limits)
+        headers["x-request-id"] = record.request_id
         if record.upstream:
             headers["x-streamglot-upstream"] = record.upstream
         if self.model:
             headers["x-streamglot-model"] = self.model
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
-        if self.caller is None:
-            headers = {**record.limits, **headers}
-        else:
-            known = dialect(self._endpoint.dialect)
-            for what, told in self.caller.limits(self._gateway.clock()).items():
-                headers.update(known.limit_headers(what, *told, self._gateway.time()))
         if self.context is not None and self.context.annotations.get("policies"):
             from ..policies.running.records import header_value  # already loaded by the policies
 

@@ -17,9 +17,10 @@ from ...errors import RequestError, StreamglotError, Unsupported, UpstreamTimeou
 from ...json_types import JsonObject
 from ...messages import Request
 from ...tasks import patient_timeout
+from ...upstream.rate_limits import limit_headers
 from ...upstream.response import read_whole
 from ...upstream.routes import Candidate
-from ...upstream.secrets import SecretMask
+from ...upstream.secrets import SecretMask, hide
 from ..endpoints import COUNTED_BY, PLAIN
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ async def forward_json(
     request_id: str,
     asked: Callable[[Candidate], Mapping[str, str]],
     owner: str = "",
+    limits: dict[str, str] | None = None,
 ) -> bytes:
     """Returns the upstream's answer to this body at a path beside its chat endpoint.
 
     ``asked`` is called with the candidate that is tried, and returns the trace context that the request carries. ``owner`` is the
-    caller; only requests of one caller may be merged.
+    caller; only requests of one caller may be merged. ``limits`` gets the headers in which the upstream tells its rate limits.
     """
     model = body.get("model")
     if not isinstance(model, str) or not model:
@@ -57,7 +59,7 @@ async def forward_json(
     url = join(upstream.base_url, path)
 
     async def post(sent: JsonObject) -> bytes:
-        return await _post(gateway, candidate, url, headers, sent, request_id)
+        return await _post(gateway, candidate, url, headers, sent, request_id, limits)
 
     request = mergeable(EMBEDDINGS, body) if path == EMBEDDINGS_PATH and path in upstream.merge else None
     if request is None:
@@ -65,18 +67,26 @@ async def forward_json(
     return await gateway.merger.send((owner, upstream.name, url, candidate.model), request, post, upstream.merge_seconds)
 
 
-async def count_tokens(gateway: Gateway, body: JsonObject, request: Request, request_id: str) -> bytes | None:
-    """Returns the upstream's own token count if it has the client's dialect; None if no upstream can count."""
+async def count_tokens(
+    gateway: Gateway, body: JsonObject, request: Request, request_id: str, limits: dict[str, str]
+) -> bytes | None:
+    """Returns the upstream's own token count if it has the client's dialect; None if no upstream can count. ``limits`` as above."""
     candidate = gateway.pool.routes.find(request.model, lambda: 0.0)[0]
     upstream = candidate.upstream
     if upstream.dialect != COUNTED_BY or not upstream.base_url.startswith("http"):
         return None
     place = dialect(upstream.dialect).endpoint(upstream.base_url, request, key=upstream.key, **upstream.options)
-    return await _post(gateway, candidate, join(place.url, "count_tokens"), place.headers, body, request_id)
+    return await _post(gateway, candidate, join(place.url, "count_tokens"), place.headers, body, request_id, limits)
 
 
 async def _post(
-    gateway: Gateway, candidate: Candidate, url: str, headers: dict[str, str], body: JsonObject, request_id: str
+    gateway: Gateway,
+    candidate: Candidate,
+    url: str,
+    headers: dict[str, str],
+    body: JsonObject,
+    request_id: str,
+    limits: dict[str, str] | None,
 ) -> bytes:
     upstream = candidate.upstream
     context = ErrorContext(candidate, request_id)
@@ -88,6 +98,9 @@ async def _post(
         async with patient_timeout(upstream.timeouts.first_byte):
             answer = await gateway.pool.connections.post(upstream, url, every, sent)
             try:
+                if limits is not None:
+                    told, secrets = limit_headers(answer.headers), context.secrets()
+                    limits.update({name: hide(value, secrets) for name, value in told.items()})
                 if not 200 <= answer.status < 300:
                     raise await refused(answer)
                 data = await read_whole(answer, f"the answer of {upstream.name!r}", ANSWER_BYTES, "ask for less in one request")

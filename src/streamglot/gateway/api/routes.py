@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -108,6 +109,7 @@ def pages(gateway: Gateway) -> Starlette:
         ``model`` comes from the path; ``field`` is another field that may have the model's name.
         """
         caller = admit(http)
+        http.state.told = partial(gateway.limits_told, caller, dialect_of(http.url.path, http.headers), upstream_limits(http))
         server = gateway.server
         body = json_object(
             await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
@@ -122,8 +124,9 @@ def pages(gateway: Gateway) -> Starlette:
         counting.need_conversation(body)
         request = counting.parse_count(body)
         async with gateway.slot(caller):
-            answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
-        return Response(answer or msgspec.json.encode(counting.count_body(estimate(request))), media_type="application/json")
+            answer = await while_there(http, count_tokens(gateway, body, request, request_id(http), upstream_limits(http)))
+        data = answer or msgspec.json.encode(counting.count_body(estimate(request)))
+        return Response(data, headers=limits_told(http), media_type="application/json")
 
     def estimated(name: str) -> Callable[[HttpRequest], Awaitable[Response]]:
         """Returns a route that estimates the tokens of a request in this dialect without calling an upstream."""
@@ -132,7 +135,7 @@ def pages(gateway: Gateway) -> Starlette:
             model = http.path_params.get("name", "")
             _, body = await asked(http, model)
             counting = dialect(name)
-            return reply(counting.count_body(estimate(counting.parse_count(body, model))))
+            return reply(counting.count_body(estimate(counting.parse_count(body, model))), headers=limits_told(http))
 
         return count
 
@@ -140,9 +143,10 @@ def pages(gateway: Gateway) -> Starlette:
         caller, body = await asked(http)
         async with Metered(gateway, caller, http.headers, body, request_id(http), "embeddings") as metered:
             owner = caller.name if caller is not None else anonymous(http.headers)
-            work = forward_json(gateway, body, EMBEDDINGS_PATH, request_id(http), metered.asked, owner)
+            limits = upstream_limits(http)
+            work = forward_json(gateway, body, EMBEDDINGS_PATH, request_id(http), metered.asked, owner, limits)
             metered.answer = await while_there(http, work)
-        return Response(metered.answer, media_type="application/json")
+        return Response(metered.answer, headers=limits_told(http), media_type="application/json")
 
     async def health(_: HttpRequest) -> Response:
         return reply({"status": "ok"})
@@ -222,6 +226,20 @@ def request_id(http: HttpRequest) -> str:
     return named
 
 
+def upstream_limits(http: HttpRequest) -> dict[str, str]:
+    """Returns the headers in which the upstream of this request told its rate limits. Whoever asks it adds them."""
+    if not hasattr(http.state, "limits"):
+        http.state.limits = {}
+    limits: dict[str, str] = http.state.limits
+    return limits
+
+
+def limits_told(http: HttpRequest) -> dict[str, str]:
+    """Returns the headers that tell the client its rate limits. Pages about the gateway itself have none."""
+    headers: dict[str, str] = http.state.told() if hasattr(http.state, "told") else {}
+    return headers
+
+
 async def while_there(http: HttpRequest, work: Coroutine[object, object, Answered]) -> Answered:
     """Returns the result of the work. If the client disconnects first, cancels the work and its upstream request."""
     task = asyncio.ensure_future(work)
@@ -247,7 +265,7 @@ async def gone(_: HttpRequest, __: Exception) -> Response:
 
 async def refused(http: HttpRequest, error: Any) -> Response:  # Any: a StreamglotError, which Starlette does not know
     """Returns an error in the shape of the dialect that the path belongs to."""
-    headers = {"x-request-id": request_id(http)}
+    headers = {**limits_told(http), "x-request-id": request_id(http)}
     after = retry_after_of(error)
     if after is not None:
         headers["retry-after"] = retry_after(after)
