@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, un
 from gateway.raw import raw
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, text_chunk
+from gateway.stored_turns import kept
 from gateway.upstream import (
     UPSTREAM_NAMES,
     Hang,
@@ -397,6 +400,48 @@ def test_an_interrupted_stream_is_cut_after_its_error(upstream: HostileUpstream)
     with running(aborts) as gateway, pytest.raises(http.client.IncompleteRead) as failed:
         gateway.ask(*asked)
     assert (b"error" in failed.value.partial, b"[DONE]" in failed.value.partial) == (True, False)
+
+
+@pytest.mark.parametrize("client", STREAMS)
+def test_a_resumed_stream_is_cut_after_its_error(upstream: HostileUpstream, tmp_path: Path, client: str) -> None:
+    upstream.scripts["breaks"] = unfinished(sse(text_chunk("Hello")))
+    upstream.scripts["ends"] = streamed(sse(text_chunk("Hello"), END, DONE))
+    store = {"url": f"sqlite:///{tmp_path}/kept.db"}
+    settings = {"server": {"broken_stream": "abort"}, "store": store, "upstreams": upstreams_at(upstream.url)}
+    asked = {name: (path_of(client, f"work/{name}"), body_of(client, f"work/{name}")) for name in ("breaks", "ends")}
+    with running(settings) as gateway:
+        finished = gateway.ask(*asked["ends"])
+        again = gateway.ask(f"/v1/streams/{finished.headers['x-streamglot-stream']}")
+        assert again.body == finished.body, "a stream that is whole ends as usual"
+        with pytest.raises(http.client.IncompleteRead) as failed:
+            gateway.ask(*asked["breaks"])
+        broken = kept(store["url"], lambda found: len(found) == 2 and found[-1].ending)[-1].id
+        with pytest.raises(http.client.IncompleteRead) as resumed:
+            gateway.ask(f"/v1/streams/{broken}")
+        assert resumed.value.partial == failed.value.partial
+        assert "cut" not in again.headers
+    with running(settings) as gateway, pytest.raises(http.client.IncompleteRead):  # another process
+        gateway.ask(f"/v1/streams/{broken}?after=1")
+    with running({**settings, "server": {}}) as gateway:
+        assert gateway.ask(f"/v1/streams/{broken}").body == failed.value.partial
+
+
+def test_a_retrieved_response_is_cut_after_its_error(upstream: HostileUpstream, tmp_path: Path) -> None:
+    upstream.scripts["breaks"] = unfinished(sse(text_chunk("Hello")))
+    store = {"url": f"sqlite:///{tmp_path}/kept.db"}
+    settings = {"server": {"broken_stream": "abort"}, "store": store, "upstreams": upstreams_at(upstream.url)}
+    with running(settings) as gateway:
+        body = body_of("openai_responses", "work/breaks")
+        with pytest.raises(http.client.IncompleteRead) as failed:
+            gateway.ask(path_of("openai_responses", ""), body)
+        ident = re.search(rb'"id":"(resp_[^"]+)"', failed.value.partial)
+        assert ident is not None
+        stream = f"/v1/responses/{ident[1].decode()}?stream=true"
+        with pytest.raises(http.client.IncompleteRead) as resumed:
+            gateway.ask(stream)
+        assert resumed.value.partial == failed.value.partial
+        whole_one = gateway.ask(path_of("openai_responses", ""), {**body, "stream": False})
+        assert whole_one.status >= 400
 
 
 def test_an_old_client_sees_the_cut_of_a_broken_stream(aborting: Running, upstream: HostileUpstream) -> None:

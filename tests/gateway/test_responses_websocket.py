@@ -275,6 +275,22 @@ def test_a_refusal_of_an_upstream_has_its_status_and_its_headers(gateway: Runnin
     assert (error["type"], error["status"], error["headers"]["retry-after"]) == ("error", 429, "3")
 
 
+def test_a_broken_stream_closes_the_connection_if_it_is_to_be_cut(upstream: HostileUpstream) -> None:
+    upstream.scripts["breaks"] = unfinished(sse(text_chunk("Hello")))
+    upstream.scripts["m"] = FINE
+    for server, code in (({"broken_stream": "abort"}, 1011), ({}, 1000)):
+        with running(config(upstream.url, **server)) as gateway, websocket(gateway.port) as client:
+            client.create()
+            assert text_of(client.response()) == "Hello world"
+            client.create(model="up/breaks")
+            assert client.response()[-1]["type"] in ("response.failed", "error")
+            if not server:
+                client.create()
+                assert text_of(client.response()) == "Hello world"
+                client.socket.sendall(client.frames.send(CloseConnection(code=1000)))
+            assert client.closed() == code
+
+
 def test_an_error_after_keep_alives_still_has_its_status(upstream: HostileUpstream) -> None:
     """Clients ignore an error without a status and go on waiting."""
     go_on = threading.Event()

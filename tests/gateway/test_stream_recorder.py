@@ -39,8 +39,8 @@ class Noted:
         assert stream_id == "s"
         self.chunks.append((first, last, data))
 
-    def end(self, stream_id: str) -> None:
-        assert stream_id == "s"
+    def end(self, stream_id: str, head: str | None = None) -> None:
+        assert (stream_id, head) == ("s", None)
         self.ended = True
 
     def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:

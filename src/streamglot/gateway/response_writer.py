@@ -101,6 +101,8 @@ class ResponseWriter:
             if self.recorder is not None and self.recorder.wrote is not None and data:
                 self.recorder.wrote(data)
             if broken and self._aborts:
+                if stream is not None:
+                    stream.cut = True
                 await call.break_off(data)
             elif last:
                 await call.end(data)
@@ -149,9 +151,15 @@ class ResponseWriter:
 
     def end_unsent(self) -> None:
         """Ends the recorded stream with an error after the client and the upstream disconnected, for a client that resumes it."""
-        if self._stream is not None and self.call.started:
+        if self.call.started:
             error = StreamError("client_gone", "the client disconnected; send the request again", "client", True, 499)
+            self._record_end(error)
+
+    def _record_end(self, error: StreamError) -> None:
+        """Ends the recorded stream with an error that only a client that resumes it reads."""
+        if self._stream is not None:
             self._stream.wrote(self.writer.feed([error]) + self.writer.close())
+            self._stream.cut = self._aborts
 
     def silent(self, now: float, seconds: float) -> bool:
         """Returns whether nothing was written for this long, so that a keep-alive is due. It also shows whether a client that
@@ -191,8 +199,7 @@ class ResponseWriter:
         if self.streaming and self.writer is not None:
             await self.end(self.writer.feed([error]), broken=True)
             return
-        if self._stream is not None:  # a client that resumes reads the error in the stream
-            self._stream.wrote(self.writer.feed([error]) + self.writer.close())
+        self._record_end(error)
         try:
             with self._gateway.within(LAST_WRITE_SECONDS):
                 await self._refuse(error, retry_after, partial)

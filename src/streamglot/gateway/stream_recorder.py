@@ -20,6 +20,8 @@ DIALECT: Final = "dialect"
 """Key in the stored headers: the dialect of the stream."""
 RESPONSE_ID: Final = "response_id"
 """Key in the stored headers: the response id, for a writer that must end the stream in place of the first one."""
+CUT: Final = "cut"
+"""Key in the stored headers of a stream after whose end the connection is cut."""
 PIECES: Final = 250
 """Writes that are collected before they are passed on. Enough to make the cost of each write small."""
 LARGE_BYTES: Final = 4096
@@ -31,10 +33,22 @@ class StreamRecorder:
 
     ``numbered``: clients of this dialect accept ids in the frames. ``awaited``: a client will come back for the stream, so little
     may be lost if the process ends. A stream that is neither is ``plain``: the writer appends to ``pieces`` itself and calls
-    ``look`` from time to time.
+    ``look`` from time to time. ``cut``: the end of the stream is no success, and a client that resumes it must see that.
     """
 
-    __slots__ = ("_awaited", "_buffer", "_id", "_kept", "_numbered", "_numbering", "_written", "pieces", "plain")
+    __slots__ = (
+        "_awaited",
+        "_buffer",
+        "_headers",
+        "_id",
+        "_kept",
+        "_numbered",
+        "_numbering",
+        "_written",
+        "cut",
+        "pieces",
+        "plain",
+    )
 
     def __init__(
         self,
@@ -53,6 +67,8 @@ class StreamRecorder:
         self._numbered = numbered
         self._awaited = awaited
         self._written = self._kept = 0
+        self._headers = headers
+        self.cut = False
         self.pieces: list[bytes] = []
         buffer.open(id, caller, stop, self.hand_over, msgspec.json.encode(headers).decode())
         self.plain = self._is_plain()
@@ -76,7 +92,7 @@ class StreamRecorder:
 
     def end(self) -> None:
         self.hand_over()
-        self._buffer.end(self._id)
+        self._buffer.end(self._id, msgspec.json.encode({**self._headers, CUT: "1"}).decode() if self.cut else None)
 
     def hand_over(self) -> None:
         """Passes the collected bytes to the buffer.

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct, field
+from wsproto.frame_protocol import CloseReason
 
 from ..json_types import JsonObject
 from .http.call import DONE, Call, CallDeadline
@@ -139,8 +140,11 @@ class WebSocketCall:
         return self._socket.send(event[:-1] + self._suffix if self._suffix else event)
 
     def break_off(self, data: bytes) -> Awaitable[None]:
-        """Ends the response with its error. Other responses use the connection, and its frames have ends of their own."""
-        return self.end(data)
+        """Ends the response with its error, and closes the connection, also for other responses."""
+        sent = self.end(data)
+        self.unwatch()
+        self._socket.close(CloseReason.INTERNAL_ERROR, "the response is incomplete")
+        return sent
 
     def cut(self) -> None:
         """Closes the connection: nothing else shows a client that its response is incomplete."""

@@ -64,8 +64,8 @@ class StreamBuffer(Protocol):
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
         """Appends the next events. The first event of a stream has the number 1."""
 
-    def end(self, stream_id: str) -> None:
-        """Ends the stream."""
+    def end(self, stream_id: str, head: str | None = None) -> None:
+        """Ends the stream. ``head`` takes the place of the one that it was opened with."""
 
     def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:
         """Yields all chunks with events after this number, until the end. Raises if the stream does not exist or a part is

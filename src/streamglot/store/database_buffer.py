@@ -109,9 +109,11 @@ class DatabaseBuffer:
         if trimmed:
             self._writer.put(TrimEntry(kind="streams", stream_id=stream_id, number=trimmed))
 
-    def end(self, stream_id: str) -> None:
+    def end(self, stream_id: str, head: str | None = None) -> None:
         live = self._live.get(stream_id)
         if live is not None:
+            if head is not None:
+                live.head = head
             self._write_row(stream_id, live.last)
             del self._live[stream_id]
             live.wake()

@@ -119,9 +119,11 @@ class ValkeyBuffer:
         if trimmed:
             self._put("streams", "XTRIM", f"{PREFIX}{stream_id}", "MINID", f"{trimmed + 1}-0")
 
-    def end(self, stream_id: str) -> None:
+    def end(self, stream_id: str, head: str | None = None) -> None:
         live = self._live.pop(stream_id, None)
         if live is not None:
+            if head is not None:
+                self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep, size=len(head))
             self._put("streams", "XADD", f"{PREFIX}{stream_id}", f"{live.last + 1}-0", "end", live.last)
             self._put("streams", "DEL", f"{PREFIX}{stream_id}:live")
             for key in KEYS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from starlette.routing import Route
 
 from ...dialects import dialect
 from ...errors import RequestError, excerpt
-from ...events import Event, StreamEnd, StreamStart
+from ...events import Event, StreamEnd, StreamError, StreamStart
 from ...json_types import JsonObject
 from ...messages import Request, Response
 from ...stages import replay
@@ -22,7 +23,7 @@ from ..event_ids import FRAMES
 from ..request_options import strict_output
 from ..sealing import Sealer
 from .query_string import Parameters
-from .resume import ENDED_SECONDS, NO_SUCH_EVENT, NOT_FOUND, event_number, resumed, stopped
+from .resume import ENDED_SECONDS, NO_SUCH_EVENT, NOT_FOUND, CuttableStream, StreamCutError, event_number, resumed, stopped
 from .store_view import id_in, json_reply, store_view_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
                     raise
         if not turn.ending or (turn.stream and after):
             raise _no_stream(turn)
-        return _replayed(turn, after, is_strict(http), gateway.sealer)
+        return _replayed(turn, after, is_strict(http), gateway.sealer, abort=gateway.server.broken_stream == "abort")
 
     async def cancel(http: HttpRequest) -> HttpResponse:
         """Cancels a response. The end of a stream on another worker is known before its turn's end is in the database."""
@@ -127,14 +128,23 @@ def _instructed(turn: TurnDetail) -> bool:
     return bool(turn.client_options.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
 
 
-def _replayed(turn: TurnDetail, after: int, strict: bool, sealer: Sealer | None) -> HttpResponse:
-    """Returns the response as a stream. Its event numbers are the same each time."""
-    writer = _writer(turn, strict)
-    data = writer.feed(_events(turn, sealer)) + writer.close()
+def _replayed(turn: TurnDetail, after: int, strict: bool, sealer: Sealer | None, abort: bool) -> HttpResponse:
+    """Returns the response as a stream. Its event numbers are the same each time. ``abort``: an error cuts the connection."""
+    writer, events = _writer(turn, strict), _events(turn, sealer)
+    data = writer.feed(events) + writer.close()
     count = FRAMES.count(data)
     if after > count:
         raise _beyond(turn, after, count)
-    return HttpResponse(FRAMES.rest(data, after), 200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
+    headers = {"content-type": "text/event-stream", "cache-control": "no-cache"}
+    if abort and isinstance(events[-1], StreamError):
+        return CuttableStream(_cut(FRAMES.rest(data, after)), 200, headers)
+    return HttpResponse(FRAMES.rest(data, after), 200, headers)
+
+
+async def _cut(data: bytes) -> AsyncIterator[bytes]:
+    if data:
+        yield data
+    raise StreamCutError
 
 
 def _restored(turn: TurnDetail, strict: bool, sealer: Sealer | None) -> JsonObject:

@@ -20,11 +20,13 @@ from ...framing import sse
 from ..auth.authenticator import Caller, anonymous
 from ..endpoints import ENDPOINTS, RETRIEVABLE
 from ..event_ids import EVENT_IDS, FRAMES, Elements
-from ..stream_recorder import DIALECT, RESPONSE_ID
+from ..http.asgi import CALL
+from ..stream_recorder import CUT, DIALECT, RESPONSE_ID
 
 if TYPE_CHECKING:
     from ...store import Chunk, Store
     from ..app import Gateway
+    from ..http.http_call import HTTPCall
 
 MAX_EVENTS: Final = 2**31 - 2
 """Events in one stream. No stream has more, so larger event numbers count as this one."""
@@ -98,7 +100,34 @@ class Arrivals:
             self._next_chunk.cancel()
 
 
-class Resumed(StreamingResponse):
+class StreamCutError(Exception):
+    """Ends the data of a ``CuttableStream``. ``data`` is the last piece."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        super().__init__()
+        self.data = data
+
+
+class CuttableStream(StreamingResponse):
+    """A response that closes the connection without the end that HTTP requires if its data raise ``StreamCutError``."""
+
+    _call: HTTPCall | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._call = scope.get(CALL)
+        await super().__call__(scope, receive, send)
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except StreamCutError as cut:
+            if self._call is not None:
+                await self._call.break_off(cut.data)
+            elif cut.data:  # another server sees a response without an end, and closes the connection
+                await send({"type": "http.response.body", "body": cut.data, "more_body": True})
+
+
+class Resumed(CuttableStream):
     """A response that stops reading the stream however it ends, even before its first byte."""
 
     def __init__(self, arrivals: Arrivals, data: AsyncIterator[bytes], headers: dict[str, str]) -> None:
@@ -117,6 +146,7 @@ async def resumed(gateway: Gateway, caller: str | None, stream_id: str, after: i
     buffer = store_of(gateway).buffer
     headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, caller) or b"{}")
     dialect_name, response_id = headers.pop(DIALECT, ""), headers.pop(RESPONSE_ID, "")
+    headers.pop(CUT, None)
     arrivals = Arrivals(buffer.read(stream_id, after, caller))
     try:
         await arrivals.next_within(FIRST_SECONDS)
@@ -124,18 +154,34 @@ async def resumed(gateway: Gateway, caller: str | None, stream_id: str, after: i
         arrivals.leave()
         raise
     headers |= {"x-streamglot-stream": stream_id, "x-streamglot-after": str(after)}
-    last_event = partial(encoded_error, dialect_name, headers["content-type"], response_id) if dialect_name else None
-    data = _bytes(arrivals, after, headers["content-type"], last_event, gateway.server.keep_alive_seconds)
-    return Resumed(arrivals, data, headers)
+    aborts = gateway.server.broken_stream == "abort"
+    last_event = (
+        partial(encoded_error, dialect_name, headers["content-type"], response_id, abort=aborts) if dialect_name else None
+    )
+
+    async def data() -> AsyncIterator[bytes]:
+        async for piece in _bytes(
+            arrivals, after, headers["content-type"], last_event, gateway.server.keep_alive_seconds, aborts
+        ):
+            yield piece
+        if aborts and CUT in msgspec.json.decode(await buffer.head(stream_id, caller)):
+            raise StreamCutError
+
+    return Resumed(arrivals, data(), headers)
 
 
 async def _bytes(
-    arrivals: Arrivals, last: int, media_type: str, last_event: Callable[[int, StreamError], bytes] | None, quiet: float
+    arrivals: Arrivals,
+    last: int,
+    media_type: str,
+    last_event: Callable[[int, StreamError], bytes] | None,
+    quiet: float,
+    aborts: bool,
 ) -> AsyncIterator[bytes]:
     """Yields the bytes of a stream.
 
     While nothing arrives, it yields keep-alive comments if the media type has comments, because clients do not count those.
-    ``last_event`` writes an error after the event with this number.
+    ``last_event`` writes an error after the event with this number. ``aborts``: the connection is cut after it.
     """
     alive = sse.comment("ping") if EVENT_IDS[media_type] is FRAMES else b""
     try:
@@ -151,14 +197,19 @@ async def _bytes(
     except StreamglotError as error:
         if last_event is None:  # an older version opened the stream and did not store its dialect
             raise
-        yield last_event(last, error.as_event())
+        end = last_event(last, error.as_event())
+        if aborts:
+            raise StreamCutError(end) from None
+        yield end
 
 
-def encoded_error(dialect_name: str, media_type: str, response_id: str, last: int, error: StreamError) -> bytes:
+def encoded_error(
+    dialect_name: str, media_type: str, response_id: str, last: int, error: StreamError, *, abort: bool = False
+) -> bytes:
     """Returns the end, in the stream's dialect, of a stream that another process wrote up to this event."""
     array = isinstance(EVENT_IDS[media_type], Elements)
     options: dict[str, bool | int] = {"array": True} if array else {"sequence": last} if dialect_name == RETRIEVABLE else {}
-    writer = dialect(dialect_name).writer(id=response_id, **options)
+    writer = dialect(dialect_name).writer(id=response_id, abort=abort, **options)
     data = writer.feed([error]) + writer.close()
     if any(endpoint.numbered for endpoint in ENDPOINTS.values() if endpoint.dialect == dialect_name):
         data, _ = FRAMES.numbered(data, last)

@@ -307,7 +307,7 @@ class HTTPCall:
         return self._last(data)
 
     def break_off(self, data: bytes) -> Awaitable[None]:
-        drained = self.write(data)
+        drained = self.write(data) if data else DONE  # an empty piece would be the end
         self.ended, self.keep_alive = True, False
         connection = self._connection
         if self._framing == CLOSE:  # the close would be the end, so the connection is reset
