@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import socket
 import threading
 import zlib
 from collections.abc import Callable
 from typing import Any
 
+import brotli  # type: ignore[import-untyped]
 import msgspec
 import openai
 import pytest
+import zstandard
 
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of, path_of
@@ -20,6 +21,7 @@ from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, text_chunk
 from gateway.upstream import UPSTREAM_NAMES, Hang, HostileUpstream, Until, sse, streamed, whole
+from streamglot.gateway.http import encodings
 
 FIELD = {"openai_responses": "input", "gemini": "contents"}
 NAMED = ("openai_chat", "openai_responses", "anthropic", "gemini", "agui", "vercel_ui")
@@ -88,14 +90,14 @@ def bare(data: bytes) -> bytes:
     return box.compress(data) + box.flush()
 
 
-def brotli(data: bytes) -> bytes:
-    compressed: bytes = pytest.importorskip("brotli").compress(data)
-    return compressed
-
-
 def zstd(data: bytes) -> bytes:
-    compressed: bytes = pytest.importorskip("zstandard").ZstdCompressor().compress(data)
-    return compressed
+    return zstandard.ZstdCompressor().compress(data)
+
+
+def zstd_stream(data: bytes) -> bytes:
+    """Without the size of the content in its head."""
+    box = zstandard.ZstdCompressor().compressobj()
+    return box.compress(data) + box.flush()
 
 
 CODINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
@@ -105,8 +107,11 @@ CODINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "bare deflate": ("deflate", bare),
     "both": ("deflate, gzip", lambda data: gzip.compress(zlib.compress(data))),
     "identity": ("identity", bytes),
-    "br": ("br", brotli),
+    "br": ("br", brotli.compress),
     "zstd": ("zstd", zstd),
+    "zstd stream": ("zstd", zstd_stream),
+    "two frames": ("ZSTD", lambda data: zstd(data[:9]) + zstd_stream(data[9:])),
+    "br and zstd": ("br, zstd", lambda data: zstd(brotli.compress(data))),
 }
 
 
@@ -131,8 +136,18 @@ def test_compressed_bodies_are_read(gateway: Running, upstream: HostileUpstream,
         ("gzip", gzip.compress(b"{" + b" " * 9_000)[:-12], 400, b"ends too early"),
         ("gzip", gzip.compress(bytes(2**21)), 413, b"times its size"),
         ("gzip, gzip", gzip.compress(gzip.compress(bytes(2**28))), 413, b"larger than the limit"),
+        ("gzip", gzip.compress(b"") * 2**16, 400, b"more than 10000 parts"),
+        ("br", b"\xff\xff", 400, b"not valid br"),
+        ("br", brotli.compress(msgspec.json.encode(list(range(9_000))))[:-12], 400, b"ends too early"),
+        ("br", brotli.compress(bytes(2**21)), 413, b"times its size"),
+        ("br, br", brotli.compress(brotli.compress(bytes(2**28), quality=1)), 413, b"times its size"),
+        ("zstd", b"\xff\xff", 400, b"not valid zstd"),
+        ("zstd", zstd(msgspec.json.encode(list(range(9_000))))[:-12], 400, b"ends too early"),
+        ("zstd", zstd_stream(msgspec.json.encode(list(range(9_000))))[:-1], 400, b"ends too early"),
+        ("zstd", zstd(bytes(2**21)), 413, b"times its size"),
+        ("zstd", zstd_stream(bytes(2**21)), 413, b"times its size"),
     ],
-    ids=range(7),  # compressed bytes are no name: they have the time
+    ids=range(17),  # compressed bytes are no name: they have the time
 )
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/embeddings", "/v1/messages/count_tokens"])
 def test_bodies_that_cannot_be_read_are_refused(
@@ -144,16 +159,28 @@ def test_bodies_that_cannot_be_read_are_refused(
 
 
 def test_a_compressed_body_keeps_the_limit_for_bodies() -> None:
-    noise = "".join(map(str, range(20_000)))
+    noise = msgspec.json.encode({"messages": "".join(map(str, range(20_000)))})
     with running({"server": {"max_body_bytes": 60_000}, "upstreams": {}}) as gateway:
-        found = gateway.ask(CHAT, gzip.compress(msgspec.json.encode({"messages": noise})), {"content-encoding": "gzip"})
-        assert (found.status, b"max_body_bytes" in found.body) == (413, True)
+        for word, compress in CODINGS.values():
+            found = gateway.ask(CHAT, compress(noise), {"content-encoding": word})
+            assert (found.status, b"max_body_bytes" in found.body) == (413, True), word
 
 
-def test_a_coding_without_its_library_is_refused(gateway: Running) -> None:
-    if any(importlib.util.find_spec(name) for name in ("brotli", "brotlicffi")):
-        pytest.skip("the library is installed")
-    assert gateway.ask(CHAT, b"x", {"content-encoding": "br"}).status == 415
+def test_a_coding_without_its_library_is_refused(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(encodings, "_found", {})
+    monkeypatch.setattr(encodings, "import_module", missing)
+    for word in ("br", "zstd"):
+        found = gateway.ask(CHAT, b"x", {"content-encoding": word})
+        assert (found.status, b"with one of: gzip, x-gzip, deflate" in found.body) == (415, True)
+
+
+def test_a_library_whose_output_has_no_limit_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions of ``brotli`` before 1.2 decode a body of any size."""
+    monkeypatch.delattr(brotli, "Decompressor")
+    assert "br" not in encodings.decoders()
 
 
 def test_a_byte_order_mark_before_json_is_skipped(gateway: Running, upstream: HostileUpstream) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -21,33 +22,43 @@ FREE_BYTES: Final = 2**20
 """Decoded bytes for which no ratio applies: they cost less than reading a plain body of this size."""
 MAX_RATIO: Final = 200
 """Decoded bytes for each compressed byte of a larger body. JSON with repeated texts has 10 to 50; a bomb has 1,000."""
+MAX_PARTS: Final = 10_000
+"""Members of gzip, or frames of zstd, in one body. Programs that compress in parallel write one for each 64 KB or more."""
+STEP_BYTES: Final = 16_384
+"""Compressed bytes that a decoder gets at once. Behind the end of a part it copies what it was given."""
+_ZSTANDARD_STEP_BYTES: Final = 512
+"""The same for a decoder whose output has no limit: this many expand to at most 22 MB."""
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 
 
-def _inflate(data: bytes, max_bytes: int, kind: int) -> bytes | None:
-    """Members of gzip may follow each other."""
-    out = bytearray()
-    while data:
-        box = zlib.decompressobj(kind)
-        out += box.decompress(data, max_bytes + 1 - len(out))
-        if len(out) > max_bytes:
-            return None
-        if not box.eof:
-            raise ValueError("it ends too early")
-        data = box.unused_data if kind == _GZIP else b""
-    return bytes(out)
+def _parts(data: bytes, max_bytes: int, new: Callable[[], Any], step: int = STEP_BYTES, many: bool = True) -> bytes | None:
+    """Decodes a body with a new object of a library for each part. Only gzip and zstd have ``many`` of them."""
+    out, at, view = bytearray(), 0, memoryview(data)
+    for _ in range(MAX_PARTS):
+        box = new()
+        while not box.eof:
+            piece = view[at : at + step]
+            if not piece:
+                raise ValueError("it ends too early")
+            out += box.decompress(piece, max_bytes + 1 - len(out))
+            if len(out) > max_bytes:
+                return None
+            at += len(piece) - len(box.unused_data)
+        if at == len(data) or not many:
+            return bytes(out)
+    raise ValueError(f"it has more than {MAX_PARTS} parts")
 
 
 def _gzip(data: bytes, max_bytes: int) -> bytes | None:
-    return _inflate(data, max_bytes, _GZIP)
+    return _parts(data, max_bytes, partial(zlib.decompressobj, _GZIP))
 
 
 def _deflate(data: bytes, max_bytes: int) -> bytes | None:
     """The standard means the zlib format; some clients send the bare one."""
     try:
-        return _inflate(data, max_bytes, _ZLIB)
+        return _parts(data, max_bytes, partial(zlib.decompressobj, _ZLIB), many=False)
     except zlib.error:
-        return _inflate(data, max_bytes, _RAW)
+        return _parts(data, max_bytes, partial(zlib.decompressobj, _RAW), many=False)
 
 
 def _brotli(module: Any) -> Decoder:  # Any: the library is optional
@@ -65,11 +76,30 @@ def _brotli(module: Any) -> Decoder:  # Any: the library is optional
     return decode
 
 
+class _Unlimited:
+    """A decoder whose output has no limit, with the interface of those that have one."""
+
+    def __init__(self, box: Any) -> None:  # Any: the library is optional
+        self._box = box
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._box.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._box.unused_data)
+
+    def decompress(self, data: memoryview, _: int) -> bytes:
+        return bytes(self._box.decompress(data))
+
+
 def _zstandard(module: Any) -> Decoder:  # Any: as above
+    def new() -> _Unlimited:
+        return _Unlimited(module.ZstdDecompressor().decompressobj())
+
     def decode(data: bytes, max_bytes: int) -> bytes | None:
-        with module.ZstdDecompressor().stream_reader(data, read_across_frames=True) as stream:
-            out: bytes = stream.read(max_bytes + 1)
-        return None if len(out) > max_bytes else out
+        return _parts(data, max_bytes, new, _ZSTANDARD_STEP_BYTES)
 
     return decode
 
@@ -78,13 +108,7 @@ def _zstd(module: Any) -> Decoder:  # Any: as above
     """The module of Python 3.14, and its backport."""
 
     def decode(data: bytes, max_bytes: int) -> bytes | None:
-        box = module.ZstdDecompressor()
-        out: bytes = box.decompress(data, max_bytes + 1)
-        if len(out) > max_bytes:
-            return None
-        if not box.eof:
-            raise ValueError("it ends too early")
-        return out
+        return _parts(data, max_bytes, module.ZstdDecompressor)
 
     return decode
 
@@ -110,7 +134,7 @@ def decoders() -> dict[str, Decoder]:
         "zstd": _optional(
             ("compression.zstd", _zstd, "ZstdDecompressor.decompress"),
             ("backports.zstd", _zstd, "ZstdDecompressor.decompress"),
-            ("zstandard", _zstandard, "ZstdDecompressor.stream_reader"),
+            ("zstandard", _zstandard, "ZstdDecompressor.decompressobj"),
         ),
     }
     found = {name: decoder for name, decoder in optional.items() if decoder is not None}
@@ -124,7 +148,7 @@ def decoded(body: bytes, headers: Mapping[str, str], max_bytes: int) -> bytes:
     """The body without its content codings. The last coding was applied last."""
     codings = [coding.strip().lower() for coding in headers.get("content-encoding", "").split(",")]
     codings = [coding for coding in codings if coding not in ("", "identity")]
-    if not codings:
+    if not codings or not body:
         return body
     if not _found:
         _found.update(decoders())
