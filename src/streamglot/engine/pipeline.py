@@ -12,7 +12,7 @@ from ..dialects import dialect
 from ..dialects.custom_tools import CustomCalls, as_function, with_functions_only
 from ..dialects.echo import is_native
 from ..errors import Unsupported
-from ..events import Event
+from ..events import Event, TextDelta
 from ..inband import FORMATS, Format, InBand, OwnMarkers, as_prompt, find_format, format_for_model, with_markers
 from ..inband.box import Begins
 from ..inband.leaks import Leaks
@@ -122,6 +122,8 @@ class Pipeline:
         self._reader = wire.reader(provider=maker_of(upstream), call_prefix=call_prefix)
         self._reader.comments = False  # no policy sees a comment, and an upstream may repeat its key in one
         self._boxes: list[PerChoice] = []
+        self._leaks: Leaks | None = None
+        """The only box, if it is one that hardly ever changes anything."""
         emulated = emulated_tools(upstream, request)
         unparsed = bool(request.tools) and not is_at_provider(upstream.base_url)
         found, guessed = notation_of(upstream, model, unparsed), upstream.inband == "auto"
@@ -135,7 +137,10 @@ class Pipeline:
         self._stages: list[Callable[[list[Event]], list[Any]]] = [ids.feed] if calls or ids.taken else []
         tokens, tags = found is None and guessed, wire.plain_reasoning and not is_at_provider(upstream.base_url)
         if tokens or tags:
-            self._boxes.append(PerChoice(lambda: Leaks(tokens, tags)))
+            leaks = Leaks(tokens, tags)
+            self._boxes.append(PerChoice(lambda: Leaks(tokens, tags), first=leaks))
+            if found is None and not emulated:
+                self._leaks = leaks
         if found is not None:
             tools = [as_function(tool) if tool.name in emulated else tool for tool in request.tools]
             thinking = thinking_of(request, upstream.dialect)
@@ -175,6 +180,11 @@ class Pipeline:
 
     def feed(self, chunk: bytes) -> list[Event]:
         events = self._reader.feed(chunk)
+        leaks = self._leaks
+        if leaks is not None and len(events) == 1:  # nearly all reads
+            event = events[0]
+            if type(event) is TextDelta and "<" not in event.text and not leaks.held:
+                return self._staged(events) if self._stages else events
         for box in self._boxes:
             events = box.feed(events)
         return self._staged(events) if self._stages else events

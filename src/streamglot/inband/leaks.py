@@ -35,7 +35,8 @@ class Leaks:
     def __init__(self, tokens: bool = True, tags: bool = True) -> None:
         self._tokens = tokens
         self._tags = tags
-        self._held = ""
+        self.held = ""
+        """Text that waits. While there is none, text without ``<`` leaves as it is."""
         self._after: list[BareEvent] = []
         """What came after the held text: it cannot leave before it."""
         self._tail = ""
@@ -50,33 +51,33 @@ class Leaks:
         if isinstance(event, ReasoningEnd):
             left = self._marked("", True)
             return [*left, *self._release(event)]
-        if not self._held:
+        if not self.held:
             return [event]
         if isinstance(event, (TextEnd, Usage, KeepAlive)):
             self._after.append(event)
             return []
         if isinstance(event, (StreamEnd, StepEnd)):
-            self._held = _ENDS.sub("", self._held)
+            self.held = _ENDS.sub("", self.held)
         return self._release(event)
 
     def close(self) -> list[BareEvent]:
         return self._release()
 
     def _release(self, *more: BareEvent) -> list[BareEvent]:
-        out: list[BareEvent] = [TextDelta(self._held)] if self._held else []
+        out: list[BareEvent] = [TextDelta(self.held)] if self.held else []
         out += self._after
-        self._held, self._after = "", []
+        self.held, self._after = "", []
         return [*out, *more]
 
     def _text(self, event: TextDelta) -> list[BareEvent]:
         text = event.text
-        if not self._held and "<" not in text:
+        if not self.held and "<" not in text:
             return [event]
-        text = self._held + text
+        text = self.held + text
         before = self._after
         found = _MAY_END.search(text)
         place = found.start() if found is not None and len(text) - found.start() <= MAX_WAITING_CHARS else len(text)
-        self._held, self._after = text[place:], []
+        self.held, self._after = text[place:], []
         return [*([TextDelta(text[:place])] if place else []), *before]
 
     def _reasoning(self, text: str) -> list[BareEvent]:
