@@ -40,8 +40,7 @@ def text_answer(*pieces: str) -> list[str]:
 
 class Shell:
     """A command line with a separate home directory, and an upstream that plays recordings. ``add_recording`` makes a recording; its
-    name is the name of the model. Nothing is stored unless a test calls ``with_store``, because loading a store takes longer than
-    most commands."""
+    name is the name of the model. As for a person, everything is stored, in the data directory of that home."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -56,15 +55,10 @@ class Shell:
             "PATH": os.environ["PATH"],
             "HOME": str(home),
             "STREAMGLOT_CONFIG": str(config),
-            "STREAMGLOT_STORE__URL": "none",
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
             "COLUMNS": "80",
         }
-
-    def with_store(self) -> Shell:
-        del self.environment["STREAMGLOT_STORE__URL"]
-        return self
 
     def add_recording(self, name: str, chunks: list[str], gap: float = 0.0) -> str:
         (self.recordings / name).write_text("".join(chunks))

@@ -104,7 +104,6 @@ def test_doctor_and_the_store(shell: Shell) -> None:
         done = shell.run("doctor", "--json", "--offline", environment=variables)
         return done.returncode, next(finding for finding in json.loads(done.stdout) if finding["about"] == "store")
 
-    shell.with_store()
     assert store()[1]["says"].endswith("streamglot.db does not exist yet: the first turn creates it")
     assert not database(shell).exists()
     assert store(STREAMGLOT_STORE__URL="none")[1]["state"] == "note"

@@ -92,7 +92,7 @@ def test_a_chat_continues_after_a_call(shell: Shell) -> None:
         [chunk(tool_calls=[{"index": 0, "id": "c1", "type": "function", "function": function}]), chunk("tool_calls"), DONE],
     )
     lines = b"Weather?\n/model replay\nsunny\n/retry\n/save talk.json\n"
-    done = shell.with_store().run("chat", "-m", "calls", stdin=lines)
+    done = shell.run("chat", "-m", "calls", stdin=lines)
     assert done.returncode == 0, done.stderr
     saved = json.loads((shell.home / "talk.json").read_bytes())
     assert [message["role"] for message in saved] == ["user", "assistant", "user", "assistant"]
@@ -164,7 +164,7 @@ def test_the_help_is_wrapped_between_words(columns: int) -> None:
 
 def test_a_conversation_is_resumed_with_its_model_and_system_message(shell: Shell) -> None:
     shell.add_recording("song", text_answer("la"))
-    shell.with_store().run("chat", "-m", "recorded/song", "-s", "Sing.", stdin=b"one\n")
+    shell.run("chat", "-m", "recorded/song", "-s", "Sing.", stdin=b"one\n")
     (first,) = turns(shell)
     shell.run("query", "-m", "replay", "something else")
     for option in (["--continue", first.session_id[:20]], ["-c", first.session_id], [f"--continue={first.session_id}"]):
@@ -184,7 +184,7 @@ def test_a_conversation_is_resumed_with_its_model_and_system_message(shell: Shel
 
 def test_a_resumed_conversation_keeps_its_tools(shell: Shell) -> None:
     (shell.home / "tools.json").write_text('[{"type":"function","function":{"name":"weather"}}]')
-    shell.with_store().run("chat", "-m", "replay", "--tools-file", "tools.json", stdin=b"one\n")
+    shell.run("chat", "-m", "replay", "--tools-file", "tools.json", stdin=b"one\n")
     shell.run("chat", "--here", stdin=b"two\n")
     request = turns(shell)[0].request
     assert request is not None
@@ -192,7 +192,6 @@ def test_a_resumed_conversation_keeps_its_tools(shell: Shell) -> None:
 
 
 def test_resuming_without_a_stored_conversation_is_an_error(shell: Shell) -> None:
-    shell.with_store()
     for option, words in ((["-c"], b"no answer yet"), (["--here"], b"of this directory"), (["-c", "ses_none"], b"no session")):
         done = shell.run("chat", *option, stdin=b"hi\n")
         assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
@@ -202,7 +201,7 @@ def test_resuming_without_a_stored_conversation_is_an_error(shell: Shell) -> Non
 
 
 def test_a_resumed_chat_shows_the_end_of_the_conversation(shell: Shell) -> None:
-    shell.with_store().run("query", "-m", "replay", "the question")
+    shell.run("query", "-m", "replay", "the question")
     with shell.terminal("chat", "--continue") as terminal:
         terminal.until(prompt("replay"))
         terminal.type("/exit\r")
@@ -288,7 +287,7 @@ def test_a_chat_works_at_a_terminal(shell: Shell) -> None:
 
 def test_every_line_of_a_chat_is_wrapped_between_words(shell: Shell) -> None:
     question = "a question of many words that does not fit into a line of this terminal"
-    shell.with_store().run("query", "-m", "replay", question)
+    shell.run("query", "-m", "replay", question)
     with shell.terminal(
         "chat", "--continue", "-m", "nosuch", COLUMNS="40", STREAMGLOT_UPSTREAMS__RECORDED__MODELS='["song"]'
     ) as terminal:

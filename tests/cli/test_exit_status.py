@@ -56,7 +56,7 @@ def run(shell: Shell, arguments: list[str], redirections: str) -> subprocess.Com
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """One store for all: the command lists exist, and no test counts them."""
     shell = Shell(tmp_path_factory.mktemp("home"))
-    shell.with_store().run("query", "-m", "replay", "first")
+    shell.run("query", "-m", "replay", "first")
     shell.run("keys", "add", "somebody")
     return shell
 
@@ -87,7 +87,6 @@ def test_streams_that_are_not_needed_may_be_closed(kept: Shell, redirections: st
 
 def test_a_file_does_not_become_standard_output(shell: Shell) -> None:
     """The database is the first file that is opened. It must not get the number of the closed stream."""
-    shell.with_store()
     for redirections in (">&-", ">&- 2>&-", ">&- 2>&- <&-"):
         assert run(shell, ["query", "-m", "replay", "hi"], redirections).returncode == 1
     done = shell.run("logs", "list", "--json")

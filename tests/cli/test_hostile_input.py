@@ -93,7 +93,6 @@ def test_a_variable_or_file_of_settings_that_is_nested_too_deeply_is_refused(she
 
 
 def test_bytes_that_are_not_text_become_replacement_characters(shell: Shell) -> None:
-    shell.with_store()
     assert shell.run("query", "-m", "replay", "-s", BYTES, BYTES).stdout.decode() == f"You said: {READ}\n"
     assert texts(turns(shell)[0])[:2] == [f"system: {READ}", f"user: {READ}"]
     assert shell.run("chat", "-m", "replay", stdin=b"caf\xe9\n").stdout.decode() == "You said: caf\ufffd\n"
@@ -133,7 +132,7 @@ def test_bytes_that_are_not_text_become_replacement_characters(shell: Shell) -> 
     ids=lambda arguments: ascii(" ".join(arguments)),
 )
 def test_bytes_that_are_not_text_are_refused_with_a_sentence(shell: Shell, arguments: list[str]) -> None:
-    done = shell.with_store().run(*arguments)
+    done = shell.run(*arguments)
     assert done.returncode in (0, 1, 2)
     assert b"Traceback" not in done.stderr
     assert done.stderr or done.returncode == 0
@@ -150,7 +149,6 @@ def test_the_name_of_an_attachment_may_be_no_text(tmp_path: Path) -> None:
 
 
 def test_the_working_directory_may_not_be_text_or_not_exist(shell: Shell) -> None:
-    shell.with_store()
     first, shell.home = shell.home, shell.home / BYTES
     shell.home.mkdir()
     assert shell.run("query", "-m", "replay", "x").stderr == b""

@@ -75,7 +75,7 @@ def test_commands_without_a_store_import_no_database(shell: Shell, arguments: li
     ids=" ".join,
 )
 def test_commands_with_a_store_import_no_other_database_and_no_migrations(shell: Shell, arguments: list[str]) -> None:
-    shell.with_store().run("query", "-m", "replay", "first")  # it makes the database, at its newest version
+    shell.run("query", "-m", "replay", "first")  # it makes the database, at its newest version
     modules = imported(shell, *arguments)
     assert modules >= DATABASE
     assert not modules & {*SLOW, *OTHER_DATABASE}

@@ -7,19 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cli.shell import Shell
 from cli.shell_store import database
 from gateway.worker_client import asked
 from waiting import until
 
 CURL = re.compile(r"curl -N http://127\.0\.0\.1:(\d+)/v1/chat/completions -H 'authorization: Bearer (\S+)'")
-
-
-@pytest.fixture
-def storing(shell: Shell) -> Shell:
-    return shell.with_store()
 
 
 def doctor(shell: Shell) -> tuple[int, dict[str, Any]]:
@@ -54,92 +47,92 @@ def _status(port: int) -> int:
         return 0
 
 
-def test_every_command_of_keys_reads_the_named_configuration(storing: Shell, tmp_path: Path) -> None:
+def test_every_command_of_keys_reads_the_named_configuration(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/other.db"\n')
     for place in (("--config", str(file)), ("-c", str(file))):
-        added = storing.run("keys", "add", f"alice{place[0]}", *place)
+        added = shell.run("keys", "add", f"alice{place[0]}", *place)
         assert (added.returncode, bool(added.stdout)) == (0, True), added.stderr
-        assert f"alice{place[0]}" in storing.run("keys", "list", *place).stdout.decode()
+        assert f"alice{place[0]}" in shell.run("keys", "list", *place).stdout.decode()
     assert (tmp_path / "other.db").exists()
     for command, name in (("revoke", "alice--config"), ("remove", "alice-c")):
-        assert storing.run("keys", command, name, "--config", str(file)).returncode == 0
-    assert "alice" not in storing.run("keys", "list", "--config", str(file)).stdout.decode()
-    missing = storing.run("keys", "list", "--config", str(tmp_path / "missing.toml"))
+        assert shell.run("keys", command, name, "--config", str(file)).returncode == 0
+    assert "alice" not in shell.run("keys", "list", "--config", str(file)).stdout.decode()
+    missing = shell.run("keys", "list", "--config", str(tmp_path / "missing.toml"))
     assert (missing.returncode, b"missing.toml" in missing.stderr) == (2, True)
 
 
-def test_a_store_without_keys(storing: Shell, tmp_path: Path) -> None:
-    assert "keys are not required: there is none" in listing(storing)
-    status, found = doctor(storing)
+def test_a_store_without_keys(shell: Shell, tmp_path: Path) -> None:
+    assert "keys are not required: there is none" in listing(shell)
+    status, found = doctor(shell)
     assert (status, found["state"]) == (0, "note")
-    text = greeting(storing, tmp_path)
+    text = greeting(shell, tmp_path)
     assert "Bearer streamglot'" in text
     assert "eys are required" not in text
 
 
-def test_a_key(storing: Shell, tmp_path: Path) -> None:
-    storing.run("keys", "add", "me")
-    assert listing(storing) == ""
-    status, found = doctor(storing)
+def test_a_key(shell: Shell, tmp_path: Path) -> None:
+    shell.run("keys", "add", "me")
+    assert listing(shell) == ""
+    status, found = doctor(shell)
     assert (status, found["state"], found["says"]) == (0, "good", "keys are required: 1 in the store")
-    text = greeting(storing, tmp_path)
+    text = greeting(shell, tmp_path)
     assert "Keys are required: 1 in the store. Put one in place of YOUR_KEY." in text
     assert "Bearer YOUR_KEY'" in text
 
 
-def test_the_only_key_was_revoked(storing: Shell, tmp_path: Path) -> None:
-    storing.run("keys", "add", "me")
-    done = storing.run("keys", "revoke", "me")
-    for output in (done.stderr.decode(), listing(storing), greeting(storing, tmp_path)):
+def test_the_only_key_was_revoked(shell: Shell, tmp_path: Path) -> None:
+    shell.run("keys", "add", "me")
+    done = shell.run("keys", "revoke", "me")
+    for output in (done.stderr.decode(), listing(shell), greeting(shell, tmp_path)):
         assert "none is valid: the only one was revoked. Every request is refused with 401" in output
         assert "make a key with `streamglot keys add NAME`" in output
         assert 'or set server.authentication = "none"' in output
-    status, found = doctor(storing)
+    status, found = doctor(shell)
     assert (status, found["state"]) == (1, "bad")
     assert "the only one was revoked" in found["says"]
     assert "keys add" in found["step"]
 
 
-def test_a_database_that_was_deleted(storing: Shell, tmp_path: Path) -> None:
-    storing.run("keys", "add", "me")
-    for path in database(storing).parent.glob("streamglot.db*"):
+def test_a_database_that_was_deleted(shell: Shell, tmp_path: Path) -> None:
+    shell.run("keys", "add", "me")
+    for path in database(shell).parent.glob("streamglot.db*"):
         path.unlink()
-    status, found = doctor(storing)
+    status, found = doctor(shell)
     assert (status, found["state"]) == (1, "bad")
     assert "had keys before and has none now" in found["says"]
-    assert not database(storing).exists()
-    assert "The gateway cannot be used: keys are required and none is known" in greeting(storing, tmp_path)
-    assert "had keys before and has none now" in listing(storing)
+    assert not database(shell).exists()
+    assert "The gateway cannot be used: keys are required and none is known" in greeting(shell, tmp_path)
+    assert "had keys before and has none now" in listing(shell)
 
 
-def test_the_setting_none_requires_no_keys(storing: Shell) -> None:
-    storing.environment["STREAMGLOT_SERVER__AUTHENTICATION"] = "none"
-    done = storing.run("keys", "add", "me")
+def test_the_setting_none_requires_no_keys(shell: Shell) -> None:
+    shell.environment["STREAMGLOT_SERVER__AUTHENTICATION"] = "none"
+    done = shell.run("keys", "add", "me")
     assert b"the gateway does not require it" in done.stderr
-    assert "1 key in the store is ignored" in listing(storing)
-    assert doctor(storing)[1]["state"] == "note"
+    assert "1 key in the store is ignored" in listing(shell)
+    assert doctor(shell)[1]["state"] == "note"
 
 
-def test_invisible_model_patterns_are_refused(storing: Shell) -> None:
+def test_invisible_model_patterns_are_refused(shell: Shell) -> None:
     for pattern in ("", "a\x1bb"):
-        done = storing.run("keys", "add", "me", "-m", pattern)
+        done = shell.run("keys", "add", "me", "-m", pattern)
         assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done
         assert b"a pattern of models" in done.stderr
 
 
-def test_bytes_that_are_not_text_find_nothing(storing: Shell) -> None:
-    storing.run("query", "-m", "replay", "x")
+def test_bytes_that_are_not_text_find_nothing(shell: Shell) -> None:
+    shell.run("query", "-m", "replay", "x")
     for command in (("logs", "show"), ("sessions", "show"), ("keys", "revoke")):
-        done = storing.run(*command, "turn_\udcff")
+        done = shell.run(*command, "turn_\udcff")
         assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done.stderr
         assert b"there is no" in done.stderr
 
 
-def test_a_key_may_be_limited_to_some_tools(storing: Shell) -> None:
-    assert storing.run("keys", "add", "one", "-T", "weather.*", "--tool", "time").returncode == 0
-    assert storing.run("keys", "add", "two", "--no-tools").returncode == 0
-    assert storing.run("keys", "add", "three", "--no-tools", "-T", "time").returncode == 2
-    shown = storing.run("keys", "list").stdout.decode()
+def test_a_key_may_be_limited_to_some_tools(shell: Shell) -> None:
+    assert shell.run("keys", "add", "one", "-T", "weather.*", "--tool", "time").returncode == 0
+    assert shell.run("keys", "add", "two", "--no-tools").returncode == 0
+    assert shell.run("keys", "add", "three", "--no-tools", "-T", "time").returncode == 2
+    shown = shell.run("keys", "list").stdout.decode()
     assert "tools weather.* time" in shown
     assert "tools none" in shown

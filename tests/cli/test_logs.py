@@ -29,11 +29,6 @@ HOSTILE = "see\x1b]0;owned\x07\x1b[2J\x9b2J this \u202e[red]page[/red]\nand\rtha
 FIELDS = {"id", "session_id", "model", "upstream", "dialects", "ending", "error", "usage", "started", "duration"}
 
 
-@pytest.fixture
-def shell(shell: Shell) -> Shell:
-    return shell.with_store()
-
-
 def fill(shell: Shell) -> list[str]:
     """Three turns of two sessions, the last one hostile and cut off. Their ids."""
 

@@ -25,11 +25,6 @@ from web_chat import web_chat
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 
-@pytest.fixture
-def shell(shell: Shell) -> Shell:
-    return shell.with_store()
-
-
 def quietly(done: subprocess.CompletedProcess[bytes]) -> None:
     """The command succeeded without any output on standard error."""
     assert (done.returncode, done.stderr) == (0, b"")

@@ -62,7 +62,7 @@ def test_the_client_and_the_command_line_are_judged_too(tmp_path: Path) -> None:
 
 
 def test_a_stored_turn_shows_what_a_policy_changed(tmp_path: Path) -> None:
-    shell = shell_with(tmp_path, '[[policies]]\nuse = "deny_tools"\ntools = ["shell"]\nmessage = "No."\n').with_store()
+    shell = shell_with(tmp_path, '[[policies]]\nuse = "deny_tools"\ntools = ["shell"]\nmessage = "No."\n')
     shell.environment["STREAMGLOT_STORE__URL"] = f"sqlite:///{tmp_path}/turns.db"
     assert shell.run("query", "-m", "call", "hi").stdout == b"one momentNo.\n"
     shown = shell.run("logs", "show").stdout.decode()

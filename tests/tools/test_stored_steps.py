@@ -89,7 +89,7 @@ def test_a_gateway_killed_in_the_middle_of_a_loop_leaves_the_steps_that_ran(tmp_
 
 
 def test_logs_show_draws_the_steps_as_a_tree(tmp_path: Path, model: ChatModel) -> None:
-    shell = Shell(tmp_path).with_store()
+    shell = Shell(tmp_path)
     (tmp_path / "mytools.py").write_text(TOOLS.format(runs=tmp_path / "runs", seconds=0))
     config = tmp_path / "streamglot.toml"
     config.write_text(
