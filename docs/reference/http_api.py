@@ -40,7 +40,7 @@ HEADERS = {
     "x-ratelimit-limit-requests": (
         "response",
         "The limit of the key; likewise `remaining` and `reset`, and `tokens`. `/v1/messages` has the names of its own vendor. Without "
-        "keys, the headers of the upstream about its limits, as they came.",
+        "keys, the headers of the upstream about its limits, as they came. Embeddings and token counts have them, too.",
     ),
     "x-streamglot-policy": ("response", "What policies decided before the first byte."),
     "x-streamglot-cache": ("response", "`hit` or `miss`, on routes with `cache_seconds`."),
