@@ -56,7 +56,7 @@ _beside_text: Final = attrgetter(*(set(Delta.__struct_fields__) - {"content"}))
 
 class ChatReader(ChoicesReader):
     dialect = "openai_chat"
-    decoder: msgspec.json.Decoder[Any] = chunk_decoder  # one of three kinds of chunk, see ``decode_other``
+    decoder: msgspec.json.Decoder[Any] = chunk_decoder  # Any: one of three kinds of chunk, see ``decode_other``
 
     def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)

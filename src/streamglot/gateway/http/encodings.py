@@ -31,7 +31,13 @@ _ZSTANDARD_STEP_BYTES: Final = 512
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 
 
-def _parts(data: bytes, max_bytes: int, new: Callable[[], Any], step: int = STEP_BYTES, many: bool = True) -> bytes | None:
+def _parts(
+    data: bytes,
+    max_bytes: int,
+    new: Callable[[], Any],  # Any: the libraries are optional
+    step: int = STEP_BYTES,
+    many: bool = True,
+) -> bytes | None:
     """Decodes a body with a new object of a library for each part. Only gzip and zstd have ``many`` of them."""
     out, at, view = bytearray(), 0, memoryview(data)
     for _ in range(MAX_PARTS):
