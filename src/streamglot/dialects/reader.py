@@ -236,9 +236,9 @@ class Reader:
             return decoder.decode(data)
         except (ValueError, RecursionError):
             pass
-        return self.decode_other(decoder, data)
+        return self._decode_other(decoder, data)
 
-    def decode_other(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    def _decode_other(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
         """The same for a payload that this decoder refused."""
         try:
             value, lone = loads(data)

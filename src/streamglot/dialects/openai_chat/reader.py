@@ -56,7 +56,7 @@ _beside_text: Final = attrgetter(*(set(Delta.__struct_fields__) - {"content"}))
 
 class ChatReader(ChoicesReader):
     dialect = "openai_chat"
-    decoder: msgspec.json.Decoder[Any] = chunk_decoder  # Any: one of three kinds of chunk, see ``decode_other``
+    decoder: msgspec.json.Decoder[Any] = chunk_decoder  # Any: one of three kinds of chunk, see ``_decode_other``
 
     def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
@@ -106,14 +106,14 @@ class ChatReader(ChoicesReader):
 
     # --- one chunk
 
-    def decode_other(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    def _decode_other(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
         if self.decoder is known_decoder:
             self.decoder = labelled_decoder
             return self.decode(labelled_decoder, data)  # type: ignore[return-value]  # a chunk, too
         if decoder is not chunk_decoder:
             self.look_again(data)
             return self.decode(chunk_decoder, data)  # type: ignore[return-value]  # as above
-        return super().decode_other(decoder, data)
+        return super()._decode_other(decoder, data)
 
     def read_chunk(self, chunk: Chunk) -> None:
         choices = chunk.choices
