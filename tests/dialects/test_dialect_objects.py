@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from streamglot.dialects import DIALECTS, dialect
+from streamglot.dialects import DIALECTS, Dialect, dialect
 from streamglot.dialects.endpoint import encoded, path_segment
+from streamglot.dialects.interface import FindAnswers, Lazy, lazy
+from streamglot.dialects.reader import Reader
+from streamglot.dialects.writer import Writer
 from streamglot.errors import ConfigError, RequestError
 from streamglot.events import StreamError
-from streamglot.messages import Request
+from streamglot.json_types import JsonObject
+from streamglot.messages import Built, Request
 
 USER: dict[str, Any] = {"role": "user", "content": "Hello"}
 BODIES: dict[str, dict[str, Any]] = {
@@ -64,3 +71,37 @@ def test_a_name_that_would_change_the_path_is_refused(name: str) -> None:
 
 def test_a_model_keeps_its_name_unless_a_dialect_changes_it() -> None:
     assert dialect("agui").model_name("m") == "m"
+
+
+LAZY = [(name, part) for name in DIALECTS for part, value in vars(type(DIALECTS[name])).items() if isinstance(value, Lazy)]
+MADE_BY: dict[str, type] = {"reader": Reader, "writer": Writer}
+RETURNED_BY = {"request_parser": Request, "build_body": Built, "response_builder": JsonObject}
+
+
+def test_most_parts_are_bound_when_they_are_needed() -> None:
+    assert len(LAZY) > 60
+    assert {part for _, part in LAZY} >= {*MADE_BY, *RETURNED_BY, "error_body", "approval_answers", "hosted_events"}
+
+
+@pytest.mark.parametrize(("name", "part"), LAZY)
+def test_a_part_in_another_module_is_what_the_interface_says(name: str, part: str) -> None:
+    known = dialect(name)
+    found = getattr(known, part)
+    assert vars(known)[part] is found, "the object keeps the part"
+    if part in MADE_BY:
+        assert issubclass(found, MADE_BY[part])
+        assert found.dialect == name
+    elif part in RETURNED_BY:
+        assert get_type_hints(found)["return"] == RETURNED_BY[part]
+    elif part == "approval_answers":
+        body, is_waiting, answers = *get_args(FindAnswers)[0], get_args(FindAnswers)[1]
+        assert list(get_type_hints(found).values()) == [body, is_waiting, answers]
+    else:
+        assert get_type_hints(found) == get_type_hints(getattr(Dialect, part))
+
+
+def test_a_part_of_a_dialect_without_a_package_is_in_a_module_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, module = "a_dialect_in_one_file", ModuleType("a_dialect_in_one_file")
+    monkeypatch.setitem(sys.modules, name, module)
+    made = type("Alone", (Dialect,), {"__module__": name, "name": "alone", "reader": lazy("collections.abc.Callable")})
+    assert made().reader is Callable

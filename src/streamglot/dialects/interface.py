@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias, Unpack
+from importlib import import_module
+from typing import Any, ClassVar, TypeAlias, Unpack
 
 from ..errors import BadCall, ConfigError, RequestError, excerpt
 from ..events import Event, StreamError
 from ..json_types import JsonObject
 from ..messages import Built, Request, Response
 from .abilities import PLAIN, UNSPECIFIED, Abilities
-from .adapt import adapt, emulated_tools
 from .approval import Answers
 from .durations import duration
 from .echo import maker
-from .endpoint import Setup, UpstreamEndpoint, join
+from .endpoint import Setup, UpstreamEndpoint, bearer, join
 from .hosted_tools import HostedCall
 from .options import BuildOptions, PrepareOptions, ResponseOptions
 from .reader import Reader
 from .writer import Writer
 
 FindAnswers: TypeAlias = Callable[[JsonObject, Callable[[str], bool]], Answers]
+
+
+class Lazy:
+    """A part of a dialect in another module of its package. The module is imported when the part is first read; the object then
+    keeps the part, so that a process loads only what it uses, and no call pays for an import statement."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        package = sys.modules[owner.__module__].__package__
+        self._name, self._module = name, f"{package}." if package else ""
+
+    def __get__(self, instance: object, owner: type) -> Any:  # Any: each part has its own type; a test compares it with Dialect's
+        if instance is None:
+            return self
+        module, _, name = self.target.rpartition(".")
+        part = getattr(import_module(self._module + module), name)
+        instance.__dict__[self._name] = part
+        return part
+
+
+def lazy(target: str) -> Any:  # Any: the part stands where Dialect has a method or a property
+    """The part ``module.name`` of the package of a dialect: ``reader = lazy("reader.CohereReader")``."""
+    return Lazy(target)
 
 
 def checked_body(body: JsonObject) -> JsonObject:
@@ -33,10 +59,8 @@ def checked_body(body: JsonObject) -> JsonObject:
 class Dialect:
     """One wire format. Each package in ``dialects`` has one instance of a subclass.
 
-    A subclass overrides what its wire format supports; the rest raises ``ConfigError``. Upstreams speak the dialects with a
-    reader, clients those with a writer. The module behind ``reader``, ``writer``, ``request_parser``, ``build_body`` and
-    ``response_builder`` is imported when the property is first read, and kept: a process loads only what it uses, and an import
-    statement in a method would cost 1.7 µs in each call.
+    A subclass overrides what its wire format supports, with ``lazy`` what is in another module; the rest raises ``ConfigError``.
+    Upstreams speak the dialects with a reader, clients those with a writer.
     """
 
     name: ClassVar[str]
@@ -44,6 +68,8 @@ class Dialect:
     media_type: ClassVar[str] = "text/event-stream"
     abilities: ClassVar[Abilities] = PLAIN
     """What servers of this dialect accept, unless more is known about one of them."""
+    request_path: ClassVar[str] = ""
+    """Where an upstream takes requests, below its base URL; a dialect whose path depends on the request overrides ``endpoint``."""
     model_list_path: ClassVar[str] = ""
     """Where an upstream lists its models, below its base URL; empty where it has no list."""
     keeps_conversation: ClassVar[bool] = False
@@ -89,7 +115,7 @@ class Dialect:
     @property
     def has_body(self) -> bool:
         """Whether the dialect has requests to upstreams."""
-        return type(self).endpoint is not Dialect.endpoint
+        return bool(self.request_path) or type(self).endpoint is not Dialect.endpoint
 
     # --- streams
 
@@ -143,7 +169,7 @@ class Dialect:
             options["namespaces"] = False
         if known.reasoning_object and self.abilities.reasoning_object is not None:
             options["reasoning_object"] = True
-        adapted, dropped = adapt(request, self.name, known, maker(self.name, provider))
+        adapted, dropped = self._adapt(request, self.name, known, maker(self.name, provider))
         built = self.build_body(adapted, **options)
         if dropped or built.dropped:
             built.dropped = list(dict.fromkeys([*dropped, *built.dropped]))
@@ -156,7 +182,11 @@ class Dialect:
 
     def emulated_tools(self, request: Request, abilities: Abilities = UNSPECIFIED) -> frozenset[str]:
         """The custom tools that an upstream gets as functions. ``CustomCalls`` converts their calls back."""
-        return emulated_tools(request, abilities.over(self.abilities))
+        tools: frozenset[str] = self._emulated_tools(request, abilities.over(self.abilities))
+        return tools
+
+    _adapt = lazy("adapt.adapt")
+    _emulated_tools = lazy("adapt.emulated_tools")
 
     def continuation(self, request: Request, provider: str, message_id: str, timestamp: int) -> JsonObject:
         """For upstreams that keep the conversation themselves: the options for ``build_request``, ``setup`` and ``endpoint`` that
@@ -177,7 +207,9 @@ class Dialect:
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
         """The URL and the headers of an upstream request. ``base_url`` is the address as the vendor's own clients have it, and
         ``options`` are those of ``build_request``."""
-        raise ConfigError(f"the dialect {self.name!r} has no endpoint: only clients speak it; choose another one")
+        if not self.request_path:
+            raise ConfigError(f"the dialect {self.name!r} has no endpoint: only clients speak it; choose another one")
+        return UpstreamEndpoint(join(base_url, self.request_path), bearer(key))
 
     def model_list(self, base_url: str, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint | None:
         """The URL and the headers of a request for an upstream's list of models; None where it has no list."""

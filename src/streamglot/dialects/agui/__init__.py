@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
-
-from ...events import StreamError
-from ...json_types import JsonObject
-from ...messages import Request
-from ..interface import Dialect, FindAnswers
-from ..writer import Writer
+from ..interface import Dialect, lazy
 
 
 class AguiDialect(Dialect):
@@ -18,28 +11,10 @@ class AguiDialect(Dialect):
     activity = True
     reasoning_summary = True
 
-    @cached_property
-    def writer(self) -> Callable[..., Writer]:
-        from .writer import AguiWriter
-
-        return AguiWriter
-
-    @cached_property
-    def request_parser(self) -> Callable[..., Request]:
-        from .request import parse
-
-        return parse
-
-    def error_body(self, error: StreamError) -> JsonObject:
-        from .wire import error_body
-
-        return error_body(error)
-
-    @property
-    def approval_answers(self) -> FindAnswers | None:
-        from .request import approval_answers
-
-        return approval_answers
+    writer = lazy("writer.AguiWriter")
+    request_parser = lazy("request.parse")
+    error_body = lazy("wire.error_body")
+    approval_answers = lazy("request.approval_answers")
 
 
 AGUI = AguiDialect()

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Final, Unpack
 
 from msgspec import structs
 
-from ...events import Event, StreamError
 from ...json_types import JsonObject
-from ...messages import Built, Request
+from ...messages import Request
 from ..abilities import PLAIN
 from ..endpoint import UpstreamEndpoint, join
-from ..hosted_tools import HostedCall
-from ..interface import Dialect
+from ..interface import Dialect, lazy
 from ..options import BuildOptions
-from ..reader import Reader
-from ..writer import Writer
 
 DEFAULT_VERSION: Final = "2023-06-01"
 
@@ -30,29 +24,13 @@ class AnthropicDialect(Dialect):
     abilities = structs.replace(PLAIN, cache_control=True, inner_system=False, user_chars=256)
     """System messages inside the conversation are new: servers that are only compatible refuse them."""
 
-    @cached_property
-    def reader(self) -> Callable[..., Reader]:
-        from .reader import AnthropicReader
-
-        return AnthropicReader
-
-    @cached_property
-    def writer(self) -> Callable[..., Writer]:
-        from .writer import AnthropicWriter
-
-        return AnthropicWriter
-
-    @cached_property
-    def request_parser(self) -> Callable[..., Request]:
-        from .request import parse
-
-        return parse
-
-    @cached_property
-    def build_body(self) -> Callable[..., Built]:
-        from .request import build
-
-        return build
+    reader = lazy("reader.AnthropicReader")
+    writer = lazy("writer.AnthropicWriter")
+    request_parser = lazy("request.parse")
+    build_body = lazy("request.build")
+    response_builder = lazy("response.build")
+    error_body = lazy("wire.error_body")
+    hosted_events = lazy("hosted.events")
 
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
         headers = {"anthropic-version": options.get("version", DEFAULT_VERSION)}
@@ -62,17 +40,6 @@ class AnthropicDialect(Dialect):
 
     def model_list(self, base_url: str, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint | None:
         return super().model_list(_without_version(base_url), key, **options)
-
-    @cached_property
-    def response_builder(self) -> Callable[..., JsonObject]:
-        from .response import build
-
-        return build
-
-    def error_body(self, error: StreamError) -> JsonObject:
-        from .wire import error_body
-
-        return error_body(error)
 
     def limit_headers(self, what: str, limit: int, left: int, seconds: float, now: float) -> dict[str, str]:
         reset = datetime.fromtimestamp(now + seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -84,11 +51,6 @@ class AnthropicDialect(Dialect):
 
     def count_body(self, tokens: int) -> JsonObject:
         return {"input_tokens": tokens}
-
-    def hosted_events(self, call: HostedCall) -> list[Event] | None:
-        from .hosted import events
-
-        return events(call)
 
 
 def _without_version(base_url: str) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
 from typing import Unpack
 
-from ...json_types import JsonObject
-from ...messages import Built, Request
+from ...messages import Request
 from ..endpoint import Setup, UpstreamEndpoint, bearer, encoded, join
-from ..interface import Dialect
+from ..interface import Dialect, lazy
 from ..options import BuildOptions
-from ..reader import Reader
 
 
 class QwenWebDialect(Dialect):
@@ -22,22 +18,9 @@ class QwenWebDialect(Dialect):
     calls_in_text = "tool_tags"
     bad_call = "text"
 
-    @cached_property
-    def reader(self) -> Callable[..., Reader]:
-        from .reader import QwenWebReader
-
-        return QwenWebReader
-
-    @cached_property
-    def build_body(self) -> Callable[..., Built]:
-        from .request import build
-
-        return build
-
-    def continuation(self, request: Request, provider: str, message_id: str, timestamp: int) -> JsonObject:
-        from .request import continuation
-
-        return continuation(request, provider, message_id, timestamp)
+    reader = lazy("reader.QwenWebReader")
+    build_body = lazy("request.build")
+    continuation = lazy("request.continuation")
 
     def setup(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> Setup | None:
         """A new chat, unless the conversation, its client or the configuration names one."""
