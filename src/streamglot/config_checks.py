@@ -66,7 +66,7 @@ def _numbers(value: object, place: str) -> Iterator[tuple[str, float]]:
 
 def _check_upstream(name: str, upstream: Upstream) -> None:
     if upstream.dialect not in DIALECTS or not DIALECTS[upstream.dialect].has_reader:
-        able = ", ".join(entry.name for entry in DIALECTS.values() if entry.has_reader)
+        able = ", ".join(entry.name for entry in DIALECTS.usable() if entry.has_reader)
         raise ConfigError(f"upstreams.{name}.dialect is {upstream.dialect!r}; choose one of {able}")
     fault = upstream.abilities.fault()
     if fault:

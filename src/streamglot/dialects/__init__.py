@@ -5,32 +5,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Final
+from typing import Final, get_args
 
 from ..errors import ConfigError, did_you_mean
 from ..names import DialectName
-from .interface import Dialect
+from ..plugins import Plugins
+from .interface import Dialect, load_parts
 
 __all__ = ["DIALECTS", "Dialect", "dialect"]
 
 
-_loaded: dict[str, Dialect] = {}
-"""The dialects that have been looked up."""
-
-
-class _Dialects(Mapping[str, Dialect]):
-    """The dialects by name. A package is imported when its dialect is first looked up: twelve packages take 3 ms of CPU, and most
-    processes use two. The package ``NAME`` has the object ``NAME`` in capital letters."""
+class _OwnDialects(Mapping[str, Dialect]):
+    """Our own dialects. A package is imported when its dialect is looked up: twelve packages take 3 ms of CPU, and most processes use
+    two. The package ``NAME`` has the object ``NAME`` in capital letters."""
 
     def __init__(self, *names: str) -> None:
         self._names = dict.fromkeys(names)
 
     def __getitem__(self, name: str) -> Dialect:
-        if name not in self._names:
-            raise KeyError(name)
-        if name not in _loaded:
-            _loaded[name] = getattr(import_module(f".{name}", __name__), name.upper())
-        return _loaded[name]
+        found: Dialect = getattr(import_module(f".{name}", __name__), name.upper())
+        return found
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -42,20 +36,9 @@ class _Dialects(Mapping[str, Dialect]):
         return len(self._names)
 
 
-DIALECTS: Final[Mapping[str, Dialect]] = _Dialects(
-    "openai_chat",
-    "openai_responses",
-    "anthropic",
-    "gemini",
-    "agui",
-    "vercel_ui",
-    "ollama",
-    "qwen_web",
-    "openai_completions",
-    "bedrock_converse",
-    "bedrock_invoke",
-    "cohere",
-)
+DIALECTS: Final = Plugins("dialect", Dialect, lambda: _OwnDialects(*get_args(DialectName)), check=load_parts)
+"""The dialects by name: ours, and those of installed packages."""
+_loaded = DIALECTS.loaded
 
 
 def dialect(name: DialectName | str) -> Dialect:
@@ -63,7 +46,8 @@ def dialect(name: DialectName | str) -> Dialect:
 
         streamglot.dialect("anthropic").parse_request(body)
 
-    Gives the same ``Dialect`` for the same name. Raises ``ConfigError`` for a name that is not in ``DIALECTS``.
+    Gives the same ``Dialect`` for the same name. Raises ``ConfigError`` for a name that is not in ``DIALECTS``, and for the dialect
+    of an installed package that is broken.
     """
     found = _loaded.get(name)
     if found is not None:

@@ -49,6 +49,12 @@ def lazy(target: str) -> Any:  # Any: the part stands where Dialect has a method
     return Lazy(target)
 
 
+def load_parts(dialect: Dialect) -> None:
+    """Imports all parts of a dialect. Raises what an import raises, and ``AttributeError`` for a part that does not exist."""
+    for name in {name: None for each in type(dialect).__mro__ for name, part in vars(each).items() if isinstance(part, Lazy)}:
+        getattr(dialect, name)
+
+
 def checked_body(body: JsonObject) -> JsonObject:
     """The body, if it has been decoded."""
     if isinstance(body, bytes):
@@ -287,5 +293,5 @@ class Dialect:
     def _missing(self, what: str, capability: str) -> ConfigError:
         from . import DIALECTS
 
-        able = [dialect.name for dialect in DIALECTS.values() if getattr(dialect, capability)]
+        able = [dialect.name for dialect in DIALECTS.usable() if getattr(dialect, capability)]
         return ConfigError(f"the dialect {self.name!r} has no {what}; these have one: {', '.join(able)}")

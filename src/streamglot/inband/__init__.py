@@ -14,8 +14,7 @@ from ..names import FormatName
 from .box import InBand, Tools
 from .emitter import DEFAULT_BUFFERING, Buffering
 from .format import Format
-from .formats import FORMATS
-from .profiles import PROFILES, OwnMarkers, find_format, format_for_model, with_markers
+from .profiles import FORMATS, PROFILES, OwnMarkers, find_format, format_for_model, with_markers
 from .prompt import as_prompt
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""FORMATS: every notation as a row of data: its markers, its engine, its reasoning tags, and an example."""
+"""Our rows of ``FORMATS``: every notation as a row of data: its markers, its engine, its reasoning tags, and an example."""
 
 from __future__ import annotations
 
@@ -255,4 +255,4 @@ _ROWS = (
     ),
 )
 
-FORMATS: dict[str, Format] = {row.name: row for row in (*_ROWS, *TAGGED_ROWS)}
+ROWS: dict[str, Format] = {row.name: row for row in (*_ROWS, *TAGGED_ROWS)}

@@ -201,7 +201,7 @@ def notation_of(text: str, known: Format | None = None) -> str:
     if not text.strip():
         return "none"
     best, name = NOTHING_FOUND, "none"
-    for row in ([known] if known is not None else []) + list(FORMATS.values()):
+    for row in ([known] if known is not None else []) + list(FORMATS.usable()):
         if row.untouched or not _may_be(row, text):
             continue
         score = _score(parse_text(text, row, starts_in_reasoning=begins_in_thinking(text, row), bad_call="text"))

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MemberDescriptorType
 from typing import Final
 
@@ -16,7 +15,7 @@ from msgspec import structs
 
 from ..errors import FOREIGN_ERRORS, ConfigError, excerpt
 from ..json_types import JsonObject, JsonValue
-from ..plugins import import_fault
+from ..plugins import import_fault, load_entry_point, offered
 from .builtin import BUILT_IN
 from .policy import Policy
 from .running.members import prepare
@@ -81,13 +80,16 @@ def find_policy(use: str, place: str = "policy") -> type[Policy]:
         module, _, name = BUILT_IN[use].partition(":")
         found = getattr(import_module(f"{__package__}.builtin.{module}"), name)
     else:
-        offered = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-        if use not in offered:
-            known = sorted({*BUILT_IN, *offered})
+        others = offered(ENTRY_POINTS, "policy", BUILT_IN)
+        if use not in others:
+            known = sorted({*BUILT_IN, *others})
             close = difflib.get_close_matches(use, known, 1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}, or module:Class"
             raise ConfigError(f"{place}: there is no policy {excerpt(use)}; {hint}")
-        found = _imported(offered[use].value, place)
+        try:
+            found = load_entry_point(others[use])
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error.message}") from None
     if not isinstance(found, type) or not issubclass(found, Policy):
         raise ConfigError(f"{place}: {use} is not a policy: derive it from streamglot.policies.Policy")
     refuse_shared_state(found)

@@ -134,7 +134,7 @@ class Queries:
         if turn is None or (turn.response is None and turn.ending == RUNNING):
             return None
         if not name:
-            able = (known.name for known in DIALECTS.values() if known.has_response)
+            able = (known.name for known in DIALECTS.usable() if known.has_response)
             own = turn.dialects["client"]
             name = own if own in DIALECTS and DIALECTS[own].has_response else next(able)
         response = turn.client_response or Response(error=turn.error)

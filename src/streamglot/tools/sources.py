@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ import msgspec
 
 from ..errors import FOREIGN_ERRORS, ConfigError
 from ..json_types import JSON_ERRORS, JsonObject
-from ..plugins import import_fault
+from ..plugins import entry_points, import_fault, load_entry_point
 from .settings import Executable
 from .subprocesses import run_process
 from .tool import Tool, ToolOutput
@@ -69,12 +68,8 @@ def _tools_of(module: ModuleType) -> list[Tool]:
 def entry_point_tools() -> list[Tool]:
     """Tools that installed packages offer: an entry point names a tool, a list of tools, or a module with tools."""
     tools: list[Tool] = []
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        try:
-            loaded: object = entry.load()
-        except FOREIGN_ERRORS as error:  # anything may happen while somebody else's package is imported
-            message = f"the entry point {entry.name!r} of {ENTRY_POINTS} cannot be loaded: {type(error).__name__}: {error}"
-            raise ConfigError(message) from None
+    for entry in entry_points(ENTRY_POINTS):
+        loaded = load_entry_point(entry)
         found = _tools_of(loaded) if isinstance(loaded, ModuleType) else loaded if isinstance(loaded, (list, tuple)) else [loaded]
         tools += [tool for tool in found if isinstance(tool, Tool)]
     return tools

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
 from ..tasks import patient_timeout
 from .model_lists import names_in
-from .providers import PROVIDERS, Provider
+from .providers import KNOWN, Provider
 from .settings import Upstream
 
 PROBE_SECONDS = 0.3
@@ -33,8 +33,8 @@ class Found(Struct):
         return upstream
 
 
-async def discover(environment: Mapping[str, str], providers: tuple[Provider, ...] = PROVIDERS) -> list[Found]:
-    """Every known provider, found or not, with the reason."""
+async def discover(environment: Mapping[str, str], providers: Iterable[Provider] | None = None) -> list[Found]:
+    """Every known provider, or each of ``providers``, found or not, with the reason."""
 
     async def look(provider: Provider) -> Found:
         if provider.key_env:
@@ -47,7 +47,7 @@ async def discover(environment: Mapping[str, str], providers: tuple[Provider, ..
             return Found(provider, False, f"no such server answers at {address}")
         return Found(provider, True, f"{address} answers", models)
 
-    return list(await asyncio.gather(*(look(provider) for provider in providers)))
+    return list(await asyncio.gather(*(look(provider) for provider in (KNOWN.usable() if providers is None else providers))))
 
 
 async def _list_models(host: str, port: int, path: str) -> list[str] | None:

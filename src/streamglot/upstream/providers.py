@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from ..dialects.abilities import UNSPECIFIED, Abilities
 from ..json_types import JsonObject
+from ..plugins import Plugins
 from .settings import Upstream
 
 
@@ -154,6 +155,9 @@ PROVIDERS: Final = (
     Provider("vllm", "vLLM on this machine", "openai_chat", "http://127.0.0.1:8000/v1", probe="http://127.0.0.1:8000/v1/models"),
 )
 
+KNOWN: Final = Plugins("provider", Provider, lambda: {row.name: row for row in PROVIDERS})
+"""The providers by name: ours, and those of installed packages."""
+
 VENDORS: Final = {
     "openai_chat": "openai",
     "openai_responses": "openai",
@@ -179,20 +183,37 @@ def _host(base_url: str) -> str:
     return f"{place.hostname}:{port}" if port and port != _PORTS.get(place.scheme) else place.hostname or ""
 
 
-_BY_HOST: Final = {_host(provider.base_url): provider.abilities for provider in PROVIDERS if provider.key_env}
+_BY_HOST: Final = {_host(provider.base_url): provider for provider in PROVIDERS}
+
+
+@lru_cache(1024)
+def _at(host: str) -> Provider | None:
+    """The provider at a host and port: one of ours, else one of an installed package."""
+    known = _BY_HOST.get(host)
+    return known or next((row for row in KNOWN.usable() if host and _host(row.base_url) == host), None)
+
+
+@lru_cache(1024)
+def _keyed(base_url: str) -> Provider | None:
+    """The provider with keys at an address. Servers of this machine have no abilities by their port."""
+    found = _at(_host(base_url))
+    return found if found is not None and found.key_env else None
 
 
 @lru_cache(1024)
 def _known(base_url: str, abilities: Abilities) -> Abilities:
-    return abilities.over(_BY_HOST.get(_host(base_url), UNSPECIFIED))
-
-
-_NAME_BY_HOST: Final = {_host(provider.base_url): provider.name for provider in PROVIDERS}
+    found = _keyed(base_url)
+    return abilities.over(found.abilities if found is not None else UNSPECIFIED)
 
 
 def provider_name(upstream: Upstream) -> str:
     """The known provider at the address of an upstream; for another address, the upstream's own name."""
-    return _NAME_BY_HOST.get(_host(upstream.base_url)) or upstream.name
+    return _name_at(_host(upstream.base_url)) or upstream.name
+
+
+def _name_at(host: str) -> str:
+    found = _at(host)
+    return found.name if found is not None else ""
 
 
 def maker_of(upstream: Upstream) -> str:
@@ -204,7 +225,7 @@ def maker_of(upstream: Upstream) -> str:
 @lru_cache(1024)
 def _maker(dialect: str, state: str, base_url: str, name: str) -> str:
     host = _host(base_url)
-    return f"{dialect}@{state or _NAME_BY_HOST.get(host) or host or name}"
+    return f"{dialect}@{state or _name_at(host) or host or name}"
 
 
 def abilities_of(upstream: Upstream) -> Abilities:
@@ -215,12 +236,9 @@ def abilities_of(upstream: Upstream) -> Abilities:
 @lru_cache(1024)
 def is_at_provider(base_url: str) -> bool:
     """Whether this is the address of a provider with keys, which parses the text of its models itself."""
-    return _host(base_url) in _BY_HOST
+    return _keyed(base_url) is not None
 
 
-_CONVENTION_BY_HOST: Final = {
-    _host(provider.base_url): provider.convention or provider.name for provider in PROVIDERS if provider.key_env
-}
 _CONVENTION_BY_DOMAIN: Final = {
     ".openai.azure.com": "azure.ai.openai",
     ".services.ai.azure.com": "azure.ai.inference",
@@ -232,9 +250,9 @@ _OPERATIONS: Final = {"gemini": "generate_content", "openai_completions": "text_
 
 @lru_cache(1024)
 def _convention(base_url: str, dialect: str, name: str) -> str:
-    host = _host(base_url)
-    if host in _CONVENTION_BY_HOST:
-        return _CONVENTION_BY_HOST[host]
+    provider, host = _keyed(base_url), _host(base_url)
+    if provider is not None:
+        return provider.convention or provider.name
     found = next((known for domain, known in _CONVENTION_BY_DOMAIN.items() if host.endswith(domain)), "")
     return found or _CONVENTION_BY_DIALECT.get(dialect, "") or name
 

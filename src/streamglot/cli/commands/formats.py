@@ -13,6 +13,6 @@ def run(name: str | None, model: str | None) -> int:
     if name is not None:
         print(find_format(name).example)
         return 0
-    for known, row in FORMATS.items():
-        print(f"{known:24} {' '.join(row.example.split())}")
+    for row in FORMATS.usable():
+        print(f"{row.name:24} {' '.join(row.example.split())}")
     return 0

@@ -28,14 +28,13 @@ POLICY_FILE = click.option("-p", "--policy", "file", type=FILE, help="A file wit
 @policies.command("list", examples=("streamglot policies list",))
 def policies_list() -> int:
     """List the policies that can be used."""
-    from importlib.metadata import entry_points
-
+    from ...plugins import offered
     from ...policies.builtin import BUILT_IN
     from ...policies.load import ENTRY_POINTS, find_policy
     from ..output import table
 
-    offered = sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)} - BUILT_IN.keys())
-    table.show(("policy", "what it does"), [(name, find_policy(name).title) for name in (*BUILT_IN, *offered)])
+    others = offered(ENTRY_POINTS, "policy", BUILT_IN)
+    table.show(("policy", "what it does"), [(name, find_policy(name).title) for name in (*BUILT_IN, *others)])
     return 0
 
 

@@ -47,7 +47,7 @@ COMMITS: Final = 8
 """Commits of a recording that are read in one step. The first step reads few, so that its rows appear quickly."""
 CONCURRENT_PAGES: Final = 2
 """Pages that are computed at the same time. The limit leaves the processor to the streams of other clients."""
-FIRST_WRITER: Final = next(one.name for one in DIALECTS.values() if one.has_writer)
+FIRST_WRITER: Final = next(one.name for one in DIALECTS.usable() if one.has_writer)
 """The dialect in which a stream is shown if its own dialect has no writer."""
 _LINES: Final = "application/x-ndjson"
 _HEADERS: Final = {"x-content-type-options": "nosniff", "cache-control": "no-store", "x-accel-buffering": "no"}
@@ -113,7 +113,7 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
         """Lists the dialects and in-band formats that a request can name."""
         gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
         known = [
-            {"name": one.name, "title": one.title, "reads": one.has_reader, "writes": one.has_writer} for one in DIALECTS.values()
+            {"name": one.name, "title": one.title, "reads": one.has_reader, "writes": one.has_writer} for one in DIALECTS.usable()
         ]
         return Response(msgspec.json.encode({"dialects": known, "inband": sorted(FORMATS)}), media_type="application/json")
 
@@ -325,7 +325,7 @@ def _writes(name: str) -> bool:
 
 def _client(name: str) -> str:
     if name and not _writes(name):
-        able = ", ".join(one.name for one in DIALECTS.values() if one.has_writer)
+        able = ", ".join(one.name for one in DIALECTS.usable() if one.has_writer)
         raise RequestError(f"a stream cannot be shown as {excerpt(name)}; choose one of {able}")
     return name
 
