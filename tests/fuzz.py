@@ -45,7 +45,7 @@ VALUE = re.compile(rb'(?<=:)\s*(?:"[^"\\]*"|-?\d+|true|false|null|\{\}|\[\])')
 
 
 def seeds() -> list[bytes]:
-    found = [path.read_bytes() for path in sorted(Path(__file__).parents[1].glob("examples/*"))]
+    found = [path.read_bytes() for path in sorted(Path(__file__).parents[1].glob("examples/*")) if path.is_file()]
     corpus = os.environ.get("STREAMGLOT_CORPUS")
     if corpus:
         paths = sorted(path for path in Path(corpus).glob("streams/corpus/**/*") if path.is_file())

@@ -95,6 +95,10 @@ class Plugins(Mapping[str, T], Generic[T]):
             except ConfigError:
                 continue
 
+    def check_names(self) -> None:
+        """Raises ``ConfigError`` for a package that takes a name. Nothing is imported."""
+        _ = self.offered
+
     def faults(self) -> list[str]:
         """What is wrong with installed packages."""
         faults = []
@@ -111,17 +115,13 @@ class Plugins(Mapping[str, T], Generic[T]):
 
 
 def offered(group: str, kind: str, own: Container[str]) -> Mapping[str, EntryPoint]:
-    """The entry points of a group by name. ``own`` has the names that are taken."""
+    """The entry points of a group by name. ``own`` has our names, which are taken."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group):
         if entry.name in own:
-            raise ConfigError(
-                f"{_described(entry)} has a name that is taken: streamglot has a {kind} {entry.name!r}; uninstall it"
-            )
+            raise _fault(entry, f"has the name of a {kind} of streamglot: use another name, or uninstall the package")
         if entry.name in found:
-            raise ConfigError(
-                f"{_described(entry)} has a name that is taken by {_described(found[entry.name])}; uninstall one of them"
-            )
+            raise _fault(entry, f"has a name that is taken by {_package(found[entry.name])}: uninstall one of them")
         found[entry.name] = entry
     return found
 
@@ -133,7 +133,7 @@ def load_entry_point(entry: EntryPoint, check: Callable[[Any], object] = lambda 
         check(found)
         return found
     except FOREIGN_ERRORS as error:  # anything may happen while somebody else's package is imported
-        raise ConfigError(f"{_described(entry)} cannot be loaded: {import_fault(error)}") from error
+        raise _fault(entry, f"cannot be loaded: {import_fault(error)}") from error
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
@@ -156,10 +156,12 @@ def _entry_points(_path: tuple[str, ...]) -> dict[str, tuple[EntryPoint, ...]]:
     return {group: tuple(sorted(entries, key=lambda entry: entry.name)) for group, entries in groups.items()}
 
 
-def _described(entry: EntryPoint) -> str:
-    package = entry.dist
-    of = f"package {package.name} {package.version}, " if package is not None else ""
-    return f"the entry point {entry.name!r} of {entry.group} ({of}{entry.value})"
+def _fault(entry: EntryPoint, what: str) -> ConfigError:
+    return ConfigError(f"the entry point {entry.name!r} of {entry.group} {what}; {_package(entry)} offers it as {entry.value}")
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"the package {entry.dist.name} {entry.dist.version}" if entry.dist is not None else "a package"
 
 
 def import_fault(error: BaseException) -> str:

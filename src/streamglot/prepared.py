@@ -14,7 +14,7 @@ from .errors import ConfigError, RequestError, did_you_mean, excerpt
 from .json_types import JsonObject
 from .messages import Request
 from .names import ProviderName, SourceName, TargetName
-from .upstream.providers import KNOWN, VENDORS, Provider, abilities_of
+from .upstream.providers import KNOWN_PROVIDERS, VENDORS, Provider, abilities_of
 from .upstream.secrets import shown_url
 from .upstream.settings import Upstream, is_public
 
@@ -121,13 +121,13 @@ def _request(request: Request | Mapping[str, object] | bytes | str, source: str,
 
 def _provider(name: str, base_url: str) -> Provider | None:
     """The row of a provider. With an address of its own, any name will do."""
-    if not name or (name not in KNOWN and base_url):
+    if not name or (name not in KNOWN_PROVIDERS and base_url):
         return None
-    if name not in KNOWN:
+    if name not in KNOWN_PROVIDERS:
         raise ConfigError(
-            f"the address of the provider {name!r} is not known{did_you_mean(name, KNOWN)}; pass base_url. Known: {', '.join(KNOWN)}"
+            f"the address of the provider {name!r} is not known{did_you_mean(name, KNOWN_PROVIDERS)}; pass base_url. Known: {', '.join(KNOWN_PROVIDERS)}"
         )
-    return KNOWN[name]
+    return KNOWN_PROVIDERS[name]
 
 
 def _address(target: str, provider: str, row: Provider | None) -> str:
@@ -136,7 +136,7 @@ def _address(target: str, provider: str, row: Provider | None) -> str:
         vendor = VENDORS.get(target)
         if vendor is None:
             raise ConfigError(f"the dialect {target!r} has no address of its own: pass base_url, or a provider")
-        return KNOWN[vendor].base_url
+        return KNOWN_PROVIDERS[vendor].base_url
     if row.dialect != target and VENDORS.get(target) != VENDORS.get(row.dialect):
         raise ConfigError(
             f"the provider {provider!r} speaks {row.dialect!r}: pass base_url with the address where it speaks {target!r}"

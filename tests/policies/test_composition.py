@@ -517,7 +517,7 @@ def test_a_package_offers_a_policy_as_an_entry_point(monkeypatch: pytest.MonkeyP
     module.Offered = Fine  # type: ignore[attr-defined]  # made here
     monkeypatch.setitem(sys.modules, "offered_policies", module)
     entry = EntryPoint("no_fun", "offered_policies:Offered", "streamglot.policies")
-    monkeypatch.setattr("streamglot.policies.load.entry_points", lambda group: [entry] if group == entry.group else [])
+    monkeypatch.setattr("streamglot.plugins.entry_points", lambda group: [entry] if group == entry.group else [])
     assert find_policy("no_fun") is Fine
 
 

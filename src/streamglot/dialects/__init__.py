@@ -1,5 +1,8 @@
 """Wire formats: frames to events and back, one package for each. A dialect knows its own wire format and the events, and no other
-dialect."""
+dialect.
+
+``Dialect``, ``lazy``, ``Fields``, ``take``, ``give`` and ``give_extra`` are also for the dialects of other packages.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from typing import Final, get_args
 from ..errors import ConfigError, did_you_mean
 from ..names import DialectName
 from ..plugins import Plugins
-from .interface import Dialect, load_parts
+from .fields import Fields
+from .interface import Dialect, lazy, load_parts
+from .parameters import give, give_extra, take
 
-__all__ = ["DIALECTS", "Dialect", "dialect"]
+__all__ = ["DIALECTS", "Dialect", "Fields", "dialect", "give", "give_extra", "lazy", "take"]
 
 
 class _OwnDialects(Mapping[str, Dialect]):

@@ -78,6 +78,8 @@ class Dialect:
     """Where an upstream takes requests, below its base URL; a dialect whose path depends on the request overrides ``endpoint``."""
     model_list_path: ClassVar[str] = ""
     """Where an upstream lists its models, below its base URL; empty where it has no list."""
+    client_path: ClassVar[str] = ""
+    """For the dialect of an installed package: the gateway serves its clients at ``/NAME``, or at ``/NAME/`` with this path behind it."""
     keeps_conversation: ClassVar[bool] = False
     """Whether upstreams keep the conversation themselves, so that a request continues an answer of theirs."""
     calls_in_text: ClassVar[str] = ""

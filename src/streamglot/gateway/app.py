@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 from ..authentication import LOOPBACK
 from ..batch.merging import RequestMerger
 from ..config import DISABLED, LoadedConfig, load
-from ..dialects import dialect
+from ..dialects import DIALECTS, dialect
 from ..engine.cache import ResponseCache
 from ..engine.content_log import ContentLog
 from ..engine.limiter import ConcurrencyLimit
 from ..engine.observer import ExchangeResult, Observer
 from ..engine.pool import UpstreamPool
 from ..errors import FOREIGN_ERRORS, ConfigError, StreamglotError
+from ..inband import FORMATS
 from ..tasks import TaskSupervisor, WriteLine
+from ..upstream.providers import KNOWN_PROVIDERS
 from ..upstream.secrets import hide, hide_in
 from .auth import ratelimit
 from .auth.authenticator import Authenticator, Caller
@@ -170,7 +172,10 @@ class Gateway:
                     self.tracing.close()
 
     async def check(self) -> None:
-        """Raises a ConfigError if the gateway could not start: the database cannot be opened, or keys are missing."""
+        """Raises a ConfigError if the gateway could not start: the database cannot be opened, keys are missing, or a package takes a
+        name of ours."""
+        for plugins in (DIALECTS, FORMATS, KNOWN_PROVIDERS):
+            plugins.check_names()
         try:
             await self._open_store()
             if self.store is not None:

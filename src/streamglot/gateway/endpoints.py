@@ -8,7 +8,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from ..dialects import dialect
+from ..dialects import DIALECTS, Dialect, dialect
+from ..errors import ConfigError
 from ..json_types import JsonObject
 from ..messages import Request, Response
 
@@ -216,10 +217,34 @@ def endpoint_for(path: str, query: Callable[[str], str]) -> tuple[Endpoint, str]
         return endpoint, ""
     found = _GEMINI.fullmatch(path)
     if found is None:
-        return None
+        return _of_package(path)
     if found["verb"] == "generateContent":
         return _GEMINI_WHOLE, found["model"]
     return (_GEMINI_STREAM if query("alt") == "sse" else _GEMINI_ARRAY), found["model"]
+
+
+def _of_package(path: str) -> tuple[Endpoint, str] | None:
+    """Returns the endpoint of the dialect of an installed package, whose address begins with the name of the dialect. The package
+    is imported when its address is first called."""
+    name = path[1:].partition("/")[0]
+    if name not in DIALECTS.offered:
+        return None
+    try:
+        known = DIALECTS[name]
+    except ConfigError as error:
+        return Endpoint(next(iter(DIALECTS)), _refused(error)), ""
+    return (Endpoint(name, _plain(name)), "") if known.has_writer and path == _package_path(known) else None
+
+
+def _refused(error: ConfigError) -> Callable[[Body, str], Request]:
+    def parse(_body: Body, _model: str) -> Request:
+        raise error
+
+    return parse
+
+
+def _package_path(known: Dialect) -> str:
+    return f"/{known.name}/{known.client_path}".rstrip("/")
 
 
 def path_of(name: str, model: str) -> str:
@@ -229,4 +254,6 @@ def path_of(name: str, model: str) -> str:
     """
     if name == "gemini":
         return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
+    if name in DIALECTS.offered and DIALECTS[name].has_writer:
+        return _package_path(DIALECTS[name])
     return next((path for path, endpoint in ENDPOINTS.items() if endpoint.dialect == name), next(iter(ENDPOINTS)))

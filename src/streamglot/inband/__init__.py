@@ -16,6 +16,7 @@ from .emitter import DEFAULT_BUFFERING, Buffering
 from .format import Format
 from .profiles import FORMATS, PROFILES, OwnMarkers, find_format, format_for_model, with_markers
 from .prompt import as_prompt
+from .think import Think
 
 __all__ = [
     "DEFAULT_BUFFERING",
@@ -25,6 +26,7 @@ __all__ = [
     "Format",
     "InBand",
     "OwnMarkers",
+    "Think",
     "as_prompt",
     "find_format",
     "format_for_model",

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from ..tasks import patient_timeout
 from .model_lists import names_in
-from .providers import KNOWN, Provider
+from .providers import KNOWN_PROVIDERS, Provider
 from .settings import Upstream
 
 PROBE_SECONDS = 0.3
@@ -47,7 +47,9 @@ async def discover(environment: Mapping[str, str], providers: Iterable[Provider]
             return Found(provider, False, f"no such server answers at {address}")
         return Found(provider, True, f"{address} answers", models)
 
-    return list(await asyncio.gather(*(look(provider) for provider in (KNOWN.usable() if providers is None else providers))))
+    return list(
+        await asyncio.gather(*(look(provider) for provider in (KNOWN_PROVIDERS.usable() if providers is None else providers)))
+    )
 
 
 async def _list_models(host: str, port: int, path: str) -> list[str] | None:

@@ -155,7 +155,7 @@ PROVIDERS: Final = (
     Provider("vllm", "vLLM on this machine", "openai_chat", "http://127.0.0.1:8000/v1", probe="http://127.0.0.1:8000/v1/models"),
 )
 
-KNOWN: Final = Plugins("provider", Provider, lambda: {row.name: row for row in PROVIDERS})
+KNOWN_PROVIDERS: Final = Plugins("provider", Provider, lambda: {row.name: row for row in PROVIDERS})
 """The providers by name: ours, and those of installed packages."""
 
 VENDORS: Final = {
@@ -190,7 +190,7 @@ _BY_HOST: Final = {_host(provider.base_url): provider for provider in PROVIDERS}
 def _at(host: str) -> Provider | None:
     """The provider at a host and port: one of ours, else one of an installed package."""
     known = _BY_HOST.get(host)
-    return known or next((row for row in KNOWN.usable() if host and _host(row.base_url) == host), None)
+    return known or next((row for row in KNOWN_PROVIDERS.usable() if host and _host(row.base_url) == host), None)
 
 
 @lru_cache(1024)

@@ -19,12 +19,14 @@ from msgspec import Struct
 from ... import __version__
 from ...authentication import Authentication, authentication
 from ...config import DISABLED, LoadedConfig, load
+from ...dialects import DIALECTS
 from ...errors import ConfigError, StreamglotError
 from ...extras import EXTRAS
+from ...inband import FORMATS
 from ...upstream import Upstream, weights
 from ...upstream.discovery import Found, discover
 from ...upstream.local import LIBRARY, PINNED
-from ...upstream.providers import PROVIDERS
+from ...upstream.providers import KNOWN_PROVIDERS
 from ..output.terminal import coloured, neutral
 from ..output.units import shown_size
 
@@ -44,7 +46,7 @@ class Finding(Struct):
 
 
 def run(as_json: bool, offline: bool) -> int:
-    findings = list(_versions())
+    findings = [*_versions(), *_packages()]
     loaded: LoadedConfig | None = None
     try:
         loaded = load()
@@ -89,6 +91,13 @@ def _versions() -> Iterator[Finding]:
             yield Finding("good", package, found)
 
 
+def _packages() -> Iterator[Finding]:
+    """Imports the dialects, formats and providers of installed packages."""
+    for plugins in (DIALECTS, FORMATS, KNOWN_PROVIDERS):
+        for fault in plugins.faults():
+            yield Finding("bad", plugins.group, fault)
+
+
 # --- upstreams
 
 
@@ -99,7 +108,7 @@ async def _upstreams(loaded: LoadedConfig | None, offline: bool) -> list[Finding
     findings = list(await asyncio.gather(*(_upstream(upstream, offline) for upstream in configured)))
     findings += await asyncio.gather(*(_found(one, offline) for one in there))
     if not configured and not there:
-        keys = ", ".join(provider.key_env for provider in PROVIDERS if provider.key_env)
+        keys = ", ".join(provider.key_env for provider in KNOWN_PROVIDERS.usable() if provider.key_env)
         findings.append(Finding("note", "upstreams", "no key is set and no server runs on this machine", f"set one of {keys}"))
     return findings
 

@@ -20,9 +20,11 @@ from ...gateway.serve import listen, serve
 from ...json_types import JsonObject
 from ...upstream.discovery import Found, discover
 from ...upstream.local import NAME, LocalServer, local_server, missing
+from ...upstream.providers import KNOWN_PROVIDERS
 from ...upstream.weights import CHOICE
 from ..client_setup.recipes import RECIPES, recipe
 from ..client_setup.setup import http_address, reachable_host
+from ..output.terminal import neutral
 
 ADDRESSES = (
     ("chat and inspector", "/"),
@@ -55,6 +57,8 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
     ]
     known = set(loaded.config.upstreams)
     discovered = asyncio.run(discover(os.environ)) if loaded.config.server.discover else []
+    for fault in KNOWN_PROVIDERS.faults() if loaded.config.server.discover else ():
+        print(f"left out: {neutral(fault)}", file=sys.stderr)
     alone = not known and not any(found.there for found in discovered)
     wanted = loaded.config.server.discover and NAME not in known
     lazy = not alone and CHOICE not in os.environ  # beside other upstreams it may never be used

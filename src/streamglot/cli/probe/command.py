@@ -19,7 +19,7 @@ from ...errors import ConfigError
 from ...json_types import JsonObject
 from ...upstream import Timeouts, Upstream
 from ...upstream.local import NAME as LOCAL
-from ...upstream.providers import KNOWN
+from ...upstream.providers import KNOWN_PROVIDERS
 from ..files import read_json
 from ..output.terminal import neutral
 from .observation import observe
@@ -85,7 +85,7 @@ async def _upstreams(pool: UpstreamPool, target: str, model: str, dialects: list
     elif target in pool.routes.upstreams:
         upstream, model = await chosen(pool, f"{target}/{model or target}" if target != LOCAL else LOCAL)
         usual = TRIED if target == LOCAL else (upstream.dialect,)
-    elif (provider := KNOWN.get(target)) and provider.key_env:
+    elif (provider := KNOWN_PROVIDERS.get(target)) and provider.key_env:
         raise ConfigError(f"there is no key for {provider.title}: set {provider.key_env}, or configure the upstream {target!r}")
     else:
         known = ", ".join(pool.routes.upstreams)
