@@ -60,9 +60,9 @@ class Plugins(Mapping[str, T], Generic[T]):
         return found
 
     def _load(self, name: str) -> T:
-        entry = self.offered[name] if name else None
-        if entry is None:
+        if not name:
             raise KeyError(name)
+        entry = self.offered[name]
 
         def check(found: T) -> None:
             if not isinstance(found, self._type):
