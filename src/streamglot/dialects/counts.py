@@ -1,11 +1,11 @@
-"""Token counts from an upstream's usage object, which may contain anything, and the usage objects that several dialects write."""
+"""Finish reasons and token counts: the tables between the words of a wire and ours. An upstream's usage object may contain anything."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 
-from ..events import Usage
+from ..events import StopReason, Usage
 from ..json_types import JsonObject, JsonValue
 from ..messages import TokenCounts
 
@@ -23,6 +23,20 @@ COMPLETION_USAGE_FIELDS: Final = {
     ),
 }
 """The fields of a usage object in the specifications of chat completions and of legacy completions."""
+
+
+def two_way(rows: Mapping[StopReason, tuple[str, ...]], other: str = "") -> tuple[dict[str, StopReason], dict[StopReason, str]]:
+    """What each finish reason of a wire means, and the word that is written for each of our reasons.
+
+    A row has the words for one of our reasons. The first is written; all are read. A word in several rows means the first of them.
+    ``other`` is written for a reason without a row.
+    """
+    read: dict[str, StopReason] = {}
+    for reason, words in rows.items():
+        for word in words:
+            read.setdefault(word, reason)
+    written: dict[StopReason, str] = dict.fromkeys(get_args(StopReason), other)
+    return read, written | {reason: words[0] for reason, words in rows.items()}
 
 
 def count(raw: JsonObject, *names: str) -> int | None:

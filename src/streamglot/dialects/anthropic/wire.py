@@ -11,7 +11,7 @@ from ...events import Citation, Echo, StopReason, StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from .. import faults
-from ..counts import count, plausible, specified
+from ..counts import count, plausible, specified, two_way
 from ..echo import is_native
 
 DIALECT: Final = "anthropic"
@@ -57,27 +57,18 @@ class WireEvent(Struct, gc=False):
 
 event_decoder: Final = msgspec.json.Decoder(WireEvent)
 
-REASONS: Final[dict[str, StopReason]] = {
-    "end_turn": "end",
-    "stop_sequence": "stop_sequence",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "pause_turn": "pause",
-    "refusal": "refusal",
-}
-
-STOP_OF: Final[dict[StopReason, str]] = {
-    "end": "end_turn",
-    "stop_sequence": "stop_sequence",
-    "length": "max_tokens",
-    "tool_calls": "tool_use",
-    "content_filter": "refusal",
-    "refusal": "refusal",
-    "pause": "pause_turn",
-    "cancelled": "end_turn",
-    "other": "end_turn",
-}
+REASONS, FINISH_OF = two_way(
+    {
+        "end": ("end_turn",),
+        "stop_sequence": ("stop_sequence",),
+        "length": ("max_tokens", "model_context_window_exceeded"),
+        "tool_calls": ("tool_use",),
+        "pause": ("pause_turn",),
+        "refusal": ("refusal",),
+        "content_filter": ("refusal",),
+    },
+    other="end_turn",
+)
 
 
 def stop_word(reason: StopReason, raw: str | None, calls: bool) -> str:
@@ -86,7 +77,7 @@ def stop_word(reason: StopReason, raw: str | None, calls: bool) -> str:
         return "tool_use"
     if reason == "tool_calls":
         return "end_turn"
-    return raw if raw is not None and REASONS.get(raw) == reason else STOP_OF[reason]
+    return raw if raw is not None and REASONS.get(raw) == reason else FINISH_OF[reason]
 
 
 # --- usage: the wire format counts cached tokens separately, the events include them in the input

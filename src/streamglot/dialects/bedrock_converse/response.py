@@ -17,7 +17,7 @@ from ...messages import (
 from ..echo import is_native, pack
 from .history import arguments_object
 from .media import build_media
-from .wire import DIALECT, REASON_OF, REASONS, blob, error_body, write_usage
+from .wire import DIALECT, FINISH_OF, REASONS, blob, error_body, write_usage
 
 
 def build(response: Response, *, strict: bool = False) -> JsonObject:
@@ -27,7 +27,7 @@ def build(response: Response, *, strict: bool = False) -> JsonObject:
         return error_body(response.error)
     content = [block for part in choice.parts if (block := _block(part, strict)) is not None]
     raw = choice.raw_stop_reason
-    reason = raw if raw in REASONS else REASON_OF[choice.stop_reason or "other"]
+    reason = raw if raw in REASONS else FINISH_OF[choice.stop_reason or "other"]
     body: JsonObject = {
         "output": {"message": {"role": "assistant", "content": content}},
         "stopReason": reason,

@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ...events import StopReason, StreamError, Usage
+from ...events import StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import count, plausible
+from ..counts import count, plausible, two_way
 
 DIALECT: Final = "bedrock_converse"
 
@@ -78,32 +78,22 @@ payload_decoder: Final = msgspec.json.Decoder(Payload)
 EXTRAS: Final = {"metrics": "metrics", "trace": "trace", "performance": "performanceConfig", "tier": "serviceTier"}
 """Fields of the last event beside the usage, for this dialect only."""
 
-REASONS: Final[dict[str, StopReason]] = {
-    "end_turn": "end",
-    "stop_sequence": "stop_sequence",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "guardrail_intervened": "content_filter",
-    "content_filtered": "content_filter",
-    "refusal": "refusal",
-    "pause_turn": "pause",
-}
 MALFORMED_OUTPUT: Final = "malformed_model_output"
 MALFORMED_CALL: Final = "malformed_tool_use"
 """The service could not read the model's output: an error, not an end."""
 
-REASON_OF: Final[dict[StopReason, str]] = {
-    "end": "end_turn",
-    "stop_sequence": "stop_sequence",
-    "length": "max_tokens",
-    "tool_calls": "tool_use",
-    "content_filter": "content_filtered",
-    "refusal": "content_filtered",
-    "pause": "end_turn",
-    "cancelled": "end_turn",
-    "other": "end_turn",
-}
+REASONS, FINISH_OF = two_way(
+    {
+        "end": ("end_turn",),
+        "stop_sequence": ("stop_sequence",),
+        "length": ("max_tokens", "model_context_window_exceeded"),
+        "tool_calls": ("tool_use",),
+        "content_filter": ("content_filtered", "guardrail_intervened"),
+        "refusal": ("content_filtered", "refusal"),
+        "pause": ("end_turn", "pause_turn"),
+    },
+    other="end_turn",
+)
 
 
 def read_usage(raw: JsonObject) -> Usage:

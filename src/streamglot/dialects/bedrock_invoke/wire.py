@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ...events import StopReason, Usage
+from ...events import Usage
 from ...json_types import JsonObject, JsonValue
-from ..counts import count, plausible
+from ..counts import count, plausible, two_way
 
 DIALECT: Final = "bedrock_invoke"
 PLAIN: Final = "plain"
@@ -94,24 +94,16 @@ part_decoder: Final = msgspec.json.Decoder(Part)
 service_decoder: Final = msgspec.json.Decoder(Service)
 plain_decoder: Final = msgspec.json.Decoder(Plain)
 
-REASONS: Final[dict[str, StopReason]] = {
-    "stop": "end",
-    "finish": "end",
-    "finished": "end",
-    "complete": "end",
-    "end_turn": "end",
-    "endoftext": "end",
-    "stop_sequence": "stop_sequence",
-    "length": "length",
-    "max_tokens": "length",
-    "error_limit": "length",
-    "tool_calls": "tool_calls",
-    "tool_call": "tool_calls",
-    "content_filter": "content_filter",
-    "content_filtered": "content_filter",
-    "error_toxic": "content_filter",
-    "user_cancel": "cancelled",
-}
+REASONS, _ = two_way(
+    {
+        "end": ("stop", "finish", "finished", "complete", "end_turn", "endoftext"),
+        "stop_sequence": ("stop_sequence",),
+        "length": ("length", "max_tokens", "error_limit"),
+        "tool_calls": ("tool_calls", "tool_call"),
+        "content_filter": ("content_filter", "content_filtered", "error_toxic"),
+        "cancelled": ("user_cancel",),
+    }
+)
 """The stop reasons of the plain families, in lower case."""
 MAX_CHOICES: Final = 1000
 """More simultaneous answers than this mean a broken index."""

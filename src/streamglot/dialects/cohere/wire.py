@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ...events import Citation, Echo, StopReason, StreamError, Usage
+from ...events import Citation, Echo, StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import count, first, plausible
+from ..counts import count, first, plausible, two_way
 from ..lenient import string_in
 
 DIALECT: Final = "cohere"
@@ -60,29 +60,19 @@ class WireEvent(Struct, gc=False):
 
 event_decoder: Final = msgspec.json.Decoder(WireEvent)
 
-REASONS: Final[dict[str, StopReason]] = {
-    "COMPLETE": "end",
-    "STOP_SEQUENCE": "stop_sequence",
-    "MAX_TOKENS": "length",
-    "TOOL_CALL": "tool_calls",
-    "ERROR_LIMIT": "length",
-    "ERROR_TOXIC": "content_filter",
-    "USER_CANCEL": "cancelled",
-}
+REASONS, FINISH_OF = two_way(
+    {
+        "end": ("COMPLETE",),
+        "stop_sequence": ("STOP_SEQUENCE",),
+        "length": ("MAX_TOKENS", "ERROR_LIMIT"),
+        "tool_calls": ("TOOL_CALL",),
+        "content_filter": ("COMPLETE", "ERROR_TOXIC"),
+        "cancelled": ("COMPLETE", "USER_CANCEL"),
+    },
+    other="COMPLETE",
+)
 FAILURES: Final = {"ERROR": 500, "TIMEOUT": 504}
 """Finish reasons that mean a failure."""
-
-FINISH_OF: Final[dict[StopReason, str]] = {
-    "end": "COMPLETE",
-    "stop_sequence": "STOP_SEQUENCE",
-    "length": "MAX_TOKENS",
-    "tool_calls": "TOOL_CALL",
-    "content_filter": "COMPLETE",
-    "refusal": "COMPLETE",
-    "pause": "COMPLETE",
-    "cancelled": "COMPLETE",
-    "other": "COMPLETE",
-}
 
 
 def read_usage(raw: JsonObject) -> Usage:

@@ -14,7 +14,7 @@ from ...errors import UpstreamProtocolError
 from ...events import StopReason, StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import count, plausible, specified, total
+from ..counts import count, plausible, specified, total, two_way
 from ..lenient import loads
 from .enums import named_enums
 
@@ -148,27 +148,22 @@ def camel(key: str) -> str:
 
 # --- finish reasons
 
-REASONS: Final[dict[str, StopReason]] = {
-    "STOP": "end",
-    "MAX_TOKENS": "length",
-    "SAFETY": "content_filter",
-    "RECITATION": "content_filter",
-    "LANGUAGE": "content_filter",
-    "BLOCKLIST": "content_filter",
-    "PROHIBITED_CONTENT": "content_filter",
-    "SPII": "content_filter",
-    "MODEL_ARMOR": "content_filter",
-    "IMAGE_SAFETY": "content_filter",
-    "IMAGE_PROHIBITED_CONTENT": "content_filter",
-    "IMAGE_RECITATION": "content_filter",
-    "IMAGE_OTHER": "content_filter",
-    "NO_IMAGE": "other",
-    "CONTINUATION": "pause",
-    "OTHER": "other",
-    "UNEXPECTED_TOOL_CALL": "other",
-    "TOO_MANY_TOOL_CALLS": "other",
-    "MALFORMED_RESPONSE": "other",
-}
+REASONS, FINISH_OF = two_way(
+    {
+        "end": ("STOP",),
+        "stop_sequence": ("STOP",),
+        "length": ("MAX_TOKENS",),
+        "tool_calls": ("STOP",),
+        "content_filter": (
+            *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"),
+            *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "IMAGE_OTHER"),
+        ),
+        "refusal": ("SAFETY",),
+        "pause": ("CONTINUATION",),
+        "other": ("OTHER", "NO_IMAGE", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"),
+    },
+    other="OTHER",
+)
 UNSPECIFIED: Final = frozenset(("", "0", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"))
 """The default of the enum, which the API never uses: not an end."""
 NUMBERED: Final[dict[str, str]] = {
@@ -187,17 +182,6 @@ NUMBERED: Final[dict[str, str]] = {
 """Enums that a client library wrote as numbers. AI Studio and Vertex AI agree up to 5, mean a filter by 6 to 8, and contradict
 each other at 9 and 10, which count as unknown."""
 
-FINISH_OF: Final[dict[StopReason, str]] = {
-    "end": "STOP",
-    "stop_sequence": "STOP",
-    "length": "MAX_TOKENS",
-    "tool_calls": "STOP",
-    "content_filter": "SAFETY",
-    "refusal": "SAFETY",
-    "pause": "CONTINUATION",
-    "cancelled": "OTHER",
-    "other": "OTHER",
-}
 MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
 """The model wrote an invalid call. It is an error, not an end."""
 

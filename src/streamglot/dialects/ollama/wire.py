@@ -12,7 +12,7 @@ from ...events import StopReason, StreamError, Usage
 from ...framing.utf8 import whole_characters
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import count, plausible
+from ..counts import count, plausible, two_way
 from ..lenient import loads
 from ..writer import encode
 
@@ -75,7 +75,7 @@ COUNTERS: Final = (
 )
 """Counters of the last line: durations in nanoseconds, counts in tokens. The wire omits a zero."""
 
-REASONS: Final[dict[str, StopReason]] = {"stop": "end", "length": "length"}
+REASONS, FINISH_OF = two_way({"end": ("stop",), "length": ("length",)}, other="stop")
 LOADING: Final = frozenset(("load", "unload"))
 """Not an answer: the model was loaded or unloaded, because the request was empty."""
 
@@ -97,9 +97,7 @@ def write_usage(usage: Usage | TokenCounts | None) -> JsonObject:
 
 
 def done_reason(reason: StopReason, raw: str | None) -> str:
-    if reason == "length":
-        return "length"
-    return raw if raw in LOADING else "stop"
+    return raw if raw in LOADING else FINISH_OF[reason]
 
 
 def read_time(text: str | None) -> int:

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ToolCallParseError
-from ...events import StopReason, StreamError, Usage
+from ...events import StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from .. import faults
-from ..counts import count, details, totals
+from ..counts import count, details, totals, two_way
 
 
 class FunctionDelta(Struct, gc=False):
@@ -160,39 +160,19 @@ def unknown_texts(data: bytes) -> list[str]:
     ]
 
 
-REASONS: Final[dict[str, StopReason]] = {
-    "stop": "end",
-    "end_turn": "end",
-    "eos": "end",
-    "eos_token": "end",
-    "complete": "end",
-    "stop_sequence": "stop_sequence",
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "tool_calls": "tool_calls",
-    "tool_use": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-    "safety": "content_filter",
-    "sensitive": "content_filter",
-    "refusal": "refusal",
-    "abort": "cancelled",
-    "cancelled": "cancelled",
-}
+REASONS, FINISH_OF = two_way(
+    {
+        "end": ("stop", "end_turn", "eos", "eos_token", "complete"),
+        "stop_sequence": ("stop", "stop_sequence"),
+        "length": ("length", "max_tokens", "model_length"),
+        "tool_calls": ("tool_calls", "tool_use", "function_call"),
+        "content_filter": ("content_filter", "safety", "sensitive"),
+        "refusal": ("stop", "refusal"),
+        "cancelled": ("stop", "abort", "cancelled"),
+    },
+    other="stop",
+)
 """The values of ``finish_reason``, in lower case. ``error`` is missing because it is an error."""
-
-FINISH_OF: Final[dict[StopReason, str]] = {
-    "end": "stop",
-    "stop_sequence": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "content_filter": "content_filter",
-    "refusal": "stop",
-    "pause": "stop",
-    "cancelled": "stop",
-    "other": "stop",
-}
 
 
 def read_usage(raw: JsonObject, before: Usage | None = None) -> Usage:

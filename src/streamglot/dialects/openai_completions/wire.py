@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ...events import StopReason, Usage
+from ...events import Usage
 from ...json_types import JsonObject, JsonValue
 from .. import faults
-from ..counts import count, details, totals
+from ..counts import count, details, totals, two_way
 
 
 class ChunkChoice(Struct, gc=False):
@@ -40,21 +40,17 @@ class Chunk(Struct, gc=False):
 
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
 
-REASONS: Final[dict[str, StopReason]] = {
-    "stop": "end",
-    "eos": "end",
-    "eos_token": "end",
-    "stop_sequence": "stop_sequence",
-    "length": "length",
-    "max_tokens": "length",
-    "content_filter": "content_filter",
-    "abort": "cancelled",
-    "cancelled": "cancelled",
-}
+REASONS, FINISH_OF = two_way(
+    {
+        "end": ("stop", "eos", "eos_token"),
+        "stop_sequence": ("stop", "stop_sequence"),
+        "length": ("length", "max_tokens"),
+        "content_filter": ("content_filter",),
+        "cancelled": ("stop", "abort", "cancelled"),
+    },
+    other="stop",
+)
 """The values of ``finish_reason``, in lower case. ``error`` is missing because it is an error."""
-
-FINISH_OF: Final[dict[StopReason, str]] = {"length": "length", "content_filter": "content_filter"}
-"""All others are ``stop``."""
 
 
 def read_usage(raw: JsonObject, before: Usage | None = None) -> Usage:

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import UpstreamRefused
-from ...events import StopReason, Usage
+from ...events import Usage
 from ...json_types import JsonObject, JsonValue
 from .. import faults
-from ..counts import count, details, totals
+from ..counts import count, details, totals, two_way
 
 
 class FunctionCall(Struct, gc=False):
@@ -72,13 +72,14 @@ THINKING: Final = frozenset(("think", "thinking_summary"))
 ANSWERING: Final = frozenset(("", "answer"))
 """The phases of the answer; a missing phase means the answer, too."""
 
-REASONS: Final[dict[str, StopReason]] = {
-    "stop": "end",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-}
+REASONS, _ = two_way(
+    {
+        "end": ("stop",),
+        "length": ("length",),
+        "tool_calls": ("tool_calls", "function_call"),
+        "content_filter": ("content_filter",),
+    }
+)
 
 _STATUS_OF: Final = {
     "bad_request": 400,

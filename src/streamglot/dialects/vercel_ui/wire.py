@@ -6,25 +6,26 @@ from typing import Final
 
 import msgspec
 
-from ...events import Citation, Echo, StopReason, StreamError
+from ...events import Citation, Echo, StreamError
 from ...json_types import JsonObject
+from ..counts import two_way
 from ..echo import is_native, pack, unpack
 
 DIALECT: Final = "vercel_ui"
 OURS: Final = "streamglot"
 """streamglot's key in ``providerMetadata``, which clients keep and return."""
 
-FINISH_OF: Final[dict[StopReason, str]] = {
-    "end": "stop",
-    "stop_sequence": "stop",
-    "length": "length",
-    "tool_calls": "tool-calls",
-    "content_filter": "content-filter",
-    "refusal": "content-filter",
-    "pause": "other",
-    "cancelled": "other",
-    "other": "other",
-}
+_, FINISH_OF = two_way(
+    {
+        "end": ("stop",),
+        "stop_sequence": ("stop",),
+        "length": ("length",),
+        "tool_calls": ("tool-calls",),
+        "content_filter": ("content-filter",),
+        "refusal": ("content-filter",),
+    },
+    other="other",
+)
 
 _TITLE_CHARS: Final = 80
 """Characters of a cited text that replace a missing title."""
