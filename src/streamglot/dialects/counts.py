@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, get_args
+from typing import Final, TypeAlias, get_args
 
 from ..events import StopReason, Usage
 from ..json_types import JsonObject, JsonValue
@@ -48,30 +48,105 @@ def count(raw: JsonObject, *names: str) -> int | None:
     return None
 
 
-def details(raw: JsonObject, *names: str) -> JsonObject:
-    """The first of these fields that contains an object; an empty one if none does."""
-    for name in names:
-        value = raw.get(name)
-        if isinstance(value, dict):
-            return value
-    return {}
-
-
-def first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
-
-
 def total(*values: int | None) -> int | None:
     """The sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
-def totals(counts: dict[str, int | None], before: Usage | None, raw: JsonObject) -> Usage:
-    """Running totals: values that this usage object lacks stay as they were."""
-    if before is not None:
-        counts = {name: getattr(before, name) if value is None else value for name, value in counts.items()}
-    return Usage(**counts, raw=plausible(raw))
+class UsageFields:
+    """Where the counts are in the usage objects of a wire, in both directions.
+
+    A row has the places of one count: a field, or ``details.field`` of an object inside. The first that has a count applies.
+    ``a|b.field``: of the first of these objects that there is. The first place is the one that is written.
+
+    - ``apart``: counts that the wire's input (``cached``, ``cache_write``) or output (``reasoning``) does not include; ours does.
+    - ``written``: what is written, in this order, as far as it is known; input and output always, and what is in ``always``.
+    - ``sum``: the field for the sum of input and output.
+    """
+
+    def __init__(
+        self,
+        *,
+        input: tuple[str, ...],
+        output: tuple[str, ...],
+        cached: tuple[str, ...] = (),
+        cache_write: tuple[str, ...] = (),
+        reasoning: tuple[str, ...] = (),
+        sum: str = "",
+        apart: tuple[str, ...] = (),
+        written: tuple[str, ...] = (),
+        always: tuple[str, ...] = (),
+    ) -> None:
+        places = {"input": input, "output": output, "cached": cached, "cache_write": cache_write, "reasoning": reasoning}
+        self._places = tuple(tuple(map(_place, row)) for row in places.values())
+        self._cache_apart, self._reasoning_apart = "cached" in apart, "reasoning" in apart
+        self._written = tuple((name, *_place(sum if name == "sum" else places[name][0])) for name in written)
+        self._always = frozenset(("input", "output", *always))
+
+    def read(self, raw: JsonObject, before: Usage | None = None) -> Usage:
+        """The counts of a usage object. ``before``: running totals, which stay as they were where this object has no count."""
+        row = self._places
+        input, output, cached = _find(raw, row[0]), _find(raw, row[1]), _find(raw, row[2])
+        cache_write, reasoning = _find(raw, row[3]), _find(raw, row[4])
+        if self._cache_apart:
+            input = total(input, cached, cache_write)
+        if self._reasoning_apart:
+            output = total(output, reasoning)
+        if before is not None:
+            input = before.input_tokens if input is None else input
+            output = before.output_tokens if output is None else output
+            cached = before.cached_tokens if cached is None else cached
+            cache_write = before.cache_write_tokens if cache_write is None else cache_write
+            reasoning = before.reasoning_tokens if reasoning is None else reasoning
+        return Usage(input, output, cached, cache_write, reasoning, plausible(raw))
+
+    def write(self, usage: Usage | TokenCounts) -> JsonObject:
+        """The usage object for these counts."""
+        input, output = usage.input_tokens or 0, usage.output_tokens or 0
+        cached, cache_write, reasoning = usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens
+        counts = {"sum": input + output, "cached": cached, "cache_write": cache_write, "reasoning": reasoning}
+        if self._cache_apart:
+            whole = (cached or 0) + (cache_write or 0) if usage.input_tokens is None else input
+            read = min(cached or 0, whole)
+            stored = min(cache_write or 0, whole - read)
+            input = whole - read - stored
+            counts |= {"cached": None if cached is None else read, "cache_write": None if cache_write is None else stored}
+        if self._reasoning_apart and reasoning is not None:
+            counts["reasoning"] = min(reasoning, output)
+            output -= min(reasoning, output)
+        counts |= {"input": input, "output": output}
+        body: JsonObject = {}
+        for name, outer, field in self._written:
+            value = counts[name]
+            if value is not None or name in self._always:
+                (body.setdefault(outer[0], {}) if outer else body)[field] = value or 0
+        return body
+
+
+_Place: TypeAlias = tuple[tuple[str, ...], str]
+"""The names of an object inside, and of a field in it; no names for a field of the usage object itself."""
+
+
+def _place(name: str) -> _Place:
+    outer, _, field = name.rpartition(".")
+    return tuple(filter(None, outer.split("|"))), field
+
+
+def _find(raw: JsonObject, places: tuple[_Place, ...]) -> int | None:
+    for outer, field in places:
+        holder: JsonValue = raw
+        for name in outer:
+            holder = raw.get(name)
+            if type(holder) is dict:
+                break
+        else:
+            if outer:
+                continue
+        value = holder.get(field)
+        if (type(value) is int or type(value) is float) and value < MAX_TOKENS:
+            return int(value) if value > 0 else 0
+    return None
 
 
 def plausible(raw: JsonObject, depth: int = 0) -> JsonObject:

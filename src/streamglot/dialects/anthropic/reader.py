@@ -14,7 +14,7 @@ from .. import faults
 from ..blocks import Block
 from ..lenient import clean, fit, loads, objects_in, string_in
 from ..reader import Reader, ReaderOptions
-from .wire import REASONS, WireDelta, WireEvent, WireMessage, event_decoder, is_failure, read_citation, read_usage, result_text
+from .wire import REASONS, USAGE, WireDelta, WireEvent, WireMessage, event_decoder, is_failure, read_citation, result_text
 
 _TEXT, _THINKING, _INPUT = "text_delta", "thinking_delta", "input_json_delta"
 _SHOWN: Final = frozenset(("type", "id", "name", "input"))
@@ -128,7 +128,7 @@ class AnthropicReader(Reader):
         if counts and counts != self._usage:
             self.start()
             self._usage = {**self._usage, **counts}
-            self.emit(read_usage(self._usage))
+            self.emit(USAGE.read(self._usage))
 
     # --- blocks
 

@@ -11,7 +11,7 @@ from ...events import Citation, Echo, StopReason, StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from .. import faults
-from ..counts import count, plausible, specified, two_way
+from ..counts import UsageFields, specified, two_way
 from ..echo import is_native
 
 DIALECT: Final = "anthropic"
@@ -83,13 +83,15 @@ def stop_word(reason: StopReason, raw: str | None, calls: bool) -> str:
 # --- usage: the wire format counts cached tokens separately, the events include them in the input
 
 
-def read_usage(raw: JsonObject) -> Usage:
-    fresh, output = count(raw, "input_tokens"), count(raw, "output_tokens")
-    cached, written = count(raw, "cache_read_input_tokens"), count(raw, "cache_creation_input_tokens")
-    parts = [part for part in (fresh, cached, written) if part is not None]
-    details = raw.get("output_tokens_details")
-    reasoning = count(details, "thinking_tokens") if isinstance(details, dict) else None
-    return Usage(sum(parts) if parts else None, output, cached, written, reasoning, plausible(raw))
+USAGE: Final = UsageFields(
+    input=("input_tokens",),
+    output=("output_tokens",),
+    cached=("cache_read_input_tokens",),
+    cache_write=("cache_creation_input_tokens",),
+    reasoning=("output_tokens_details.thinking_tokens",),
+    apart=("cached", "cache_write"),
+    written=("input", "cache_write", "cached", "output", "reasoning"),
+)
 
 
 _NO_FIELDS: Final[frozenset[str]] = frozenset()
@@ -109,22 +111,10 @@ def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> Json
         return {"input_tokens": 0, "output_tokens": 0}
     raw = usage.raw
     if raw and "output_tokens" in raw and "total_tokens" not in raw and "input_tokens_details" not in raw:
-        read = read_usage(raw)
+        read = USAGE.read(raw)
         if "input_tokens" in raw and (read.input_tokens, read.output_tokens) == (usage.input_tokens, usage.output_tokens):
             return specified(raw, _USAGE_FIELDS) if strict else raw
-    cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
-    total = cached + written if usage.input_tokens is None else usage.input_tokens
-    cached = min(cached, total)
-    written = min(written, total - cached)
-    body: JsonObject = {"input_tokens": total - cached - written}
-    if usage.cache_write_tokens is not None:
-        body["cache_creation_input_tokens"] = written
-    if usage.cached_tokens is not None:
-        body["cache_read_input_tokens"] = cached
-    body["output_tokens"] = usage.output_tokens or 0
-    if usage.reasoning_tokens is not None:
-        body["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
-    return body
+    return USAGE.write(usage)
 
 
 # --- citations

@@ -20,13 +20,13 @@ from .wire import (
     MALFORMED_CALL,
     MALFORMED_OUTPUT,
     REASONS,
+    USAGE,
     BlockStart,
     Delta,
     Payload,
     ReasoningContent,
     join_blobs,
     payload_decoder,
-    read_usage,
 )
 
 _IN_BLOCKS: Final = ("text", "reasoning", "call")
@@ -300,7 +300,7 @@ class BedrockConverseReader(Reader):
             if value:
                 self.emit(Extra(self.dialect, {wire: value}))
         if payload.usage:
-            self.emit(read_usage(payload.usage))
+            self.emit(USAGE.read(payload.usage))
         self.eof()
 
     def _stop_all(self) -> None:

@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ...events import StreamError, Usage
+from ...events import StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import count, plausible, two_way
+from ..counts import UsageFields, two_way
 
 DIALECT: Final = "bedrock_converse"
 
@@ -96,27 +96,22 @@ REASONS, FINISH_OF = two_way(
 )
 
 
-def read_usage(raw: JsonObject) -> Usage:
-    """``inputTokens`` excludes what the cache read or wrote: the whole input is the sum of the three."""
-    read = count(raw, "cacheReadInputTokens", "cacheReadInputTokenCount")
-    written = count(raw, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
-    fresh = count(raw, "inputTokens")
-    total = None if fresh is None else fresh + (read or 0) + (written or 0)
-    return Usage(total, count(raw, "outputTokens"), read, written, raw=plausible(raw))
+USAGE: Final = UsageFields(
+    input=("inputTokens",),
+    output=("outputTokens",),
+    cached=("cacheReadInputTokens", "cacheReadInputTokenCount"),
+    cache_write=("cacheWriteInputTokens", "cacheWriteInputTokenCount"),
+    sum="totalTokens",
+    apart=("cached", "cache_write"),
+    written=("input", "output", "sum", "cached", "cache_write"),
+)
 
 
 def write_usage(usage: TokenCounts) -> JsonObject:
     """The provider's own object if it had this dialect."""
     if usage.raw and "inputTokens" in usage.raw and "totalTokens" in usage.raw:
         return usage.raw
-    total, written = usage.input_tokens or 0, usage.output_tokens or 0
-    fresh = total - (usage.cached_tokens or 0) - (usage.cache_write_tokens or 0)
-    body = {"inputTokens": max(fresh, 0), "outputTokens": written, "totalTokens": total + written}
-    if usage.cached_tokens is not None:
-        body["cacheReadInputTokens"] = usage.cached_tokens
-    if usage.cache_write_tokens is not None:
-        body["cacheWriteInputTokens"] = usage.cache_write_tokens
-    return body
+    return USAGE.write(usage)
 
 
 def join_blobs(pieces: list[str]) -> str:

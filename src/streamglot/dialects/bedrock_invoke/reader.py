@@ -28,6 +28,7 @@ from .wire import (
     PLAIN,
     REASONS,
     TURN_END,
+    USAGE,
     Output,
     Plain,
     Service,
@@ -36,7 +37,6 @@ from .wire import (
     family_of,
     part_decoder,
     plain_decoder,
-    read_metrics,
     service_decoder,
 )
 
@@ -133,7 +133,7 @@ class BedrockInvokeReader(Reader):
         """Reads the fields of the service: extras of this dialect, except for what they say about the end."""
         self._guarded = self._guarded or service.action == _INTERVENED
         if service.metrics:
-            self._metrics = read_metrics(service.metrics)
+            self._metrics = USAGE.read(service.metrics)
             self._remark({METRICS: service.metrics})
         if service.action:
             self._remark({"amazon-bedrock-guardrailAction": service.action})

@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ...events import Usage
 from ...json_types import JsonObject, JsonValue
-from ..counts import count, plausible, two_way
+from ..counts import UsageFields, two_way
 
 DIALECT: Final = "bedrock_invoke"
 PLAIN: Final = "plain"
@@ -136,12 +135,14 @@ _PLAIN_FIELDS: Final = frozenset(
 )
 
 
-def read_metrics(raw: JsonObject) -> Usage:
-    """The service's own counts. ``inputTokenCount`` excludes what the cache read or wrote."""
-    read, written = count(raw, "cacheReadInputTokenCount"), count(raw, "cacheWriteInputTokenCount")
-    fresh = count(raw, "inputTokenCount")
-    total = None if fresh is None else fresh + (read or 0) + (written or 0)
-    return Usage(total, count(raw, "outputTokenCount"), read, written, raw=plausible(raw))
+USAGE: Final = UsageFields(
+    input=("inputTokenCount",),
+    output=("outputTokenCount",),
+    cached=("cacheReadInputTokenCount",),
+    cache_write=("cacheWriteInputTokenCount",),
+    apart=("cached", "cache_write"),
+)
+"""The service's own counts."""
 
 
 def choice_index(index: float | None, number: int = 0) -> int:

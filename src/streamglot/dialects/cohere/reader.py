@@ -18,6 +18,7 @@ from .wire import (
     DIALECT,
     FAILURES,
     REASONS,
+    USAGE,
     Call,
     Content,
     Delta,
@@ -25,7 +26,6 @@ from .wire import (
     WireEvent,
     event_decoder,
     read_citation,
-    read_usage,
 )
 
 
@@ -183,7 +183,7 @@ class CohereReader(Reader):
         for index in list(self._calls):
             self._end_call(index)
         if delta.usage:
-            self.emit(read_usage(delta.usage))
+            self.emit(USAGE.read(delta.usage))
         raw = delta.finish_reason
         if faults.is_error(delta.error) or raw in FAILURES:
             failure = delta.error if faults.is_error(delta.error) else f"the upstream ended its answer with the reason {raw!r}"

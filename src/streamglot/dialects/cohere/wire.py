@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ...events import Citation, Echo, StreamError, Usage
+from ...events import Citation, Echo, StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import count, first, plausible, two_way
+from ..counts import UsageFields, two_way
 from ..lenient import string_in
 
 DIALECT: Final = "cohere"
@@ -75,17 +75,14 @@ FAILURES: Final = {"ERROR": 500, "TIMEOUT": 504}
 """Finish reasons that mean a failure."""
 
 
-def read_usage(raw: JsonObject) -> Usage:
-    """``tokens`` is what the model processed, ``billed_units`` what is charged; the first is the token count."""
-    counts, billed = _object(raw, "tokens"), _object(raw, "billed_units")
-    return Usage(
-        first(count(counts, "input_tokens"), count(billed, "input_tokens")),
-        first(count(counts, "output_tokens"), count(billed, "output_tokens")),
-        count(raw, "cached_tokens"),
-        None,
-        count(counts, "reasoning_tokens"),
-        plausible(raw),
-    )
+USAGE: Final = UsageFields(
+    input=("tokens.input_tokens", "billed_units.input_tokens"),
+    output=("tokens.output_tokens", "billed_units.output_tokens"),
+    cached=("cached_tokens",),
+    reasoning=("tokens.reasoning_tokens",),
+    written=("input", "output", "cached"),
+)
+"""``tokens`` is what the model processed, ``billed_units`` what is charged; the first is the token count."""
 
 
 def write_usage(usage: TokenCounts) -> JsonObject | None:
@@ -94,11 +91,8 @@ def write_usage(usage: TokenCounts) -> JsonObject | None:
         return usage.raw
     if usage.input_tokens is None and usage.output_tokens is None:
         return None
-    counts = {"input_tokens": usage.input_tokens or 0, "output_tokens": usage.output_tokens or 0}
-    body: JsonObject = {"billed_units": dict(counts), "tokens": counts}
-    if usage.cached_tokens is not None:
-        body["cached_tokens"] = usage.cached_tokens
-    return body
+    body = USAGE.write(usage)
+    return {"billed_units": dict(body["tokens"]), **body}
 
 
 def read_citation(citation: JsonObject) -> Citation:

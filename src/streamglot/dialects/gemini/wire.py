@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ...errors import UpstreamProtocolError
 from ...events import StopReason, StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import count, plausible, specified, total, two_way
+from ..counts import UsageFields, count, specified, total, two_way
 from ..lenient import loads
 from .enums import named_enums
 
@@ -213,18 +213,23 @@ def merge_usage(before: JsonObject, raw: JsonObject) -> JsonObject:
     return {**before, **{name: value for name, value in raw.items() if value is not None}}
 
 
+USAGE: Final = UsageFields(
+    input=("promptTokenCount",),
+    output=("candidatesTokenCount",),
+    cached=("cachedContentTokenCount",),
+    reasoning=("thoughtsTokenCount",),
+    sum="totalTokenCount",
+    apart=("reasoning",),
+    written=("input", "output", "sum", "reasoning", "cached"),
+)
+
+
 def read_usage(raw: JsonObject) -> Usage | None:
-    if not any(count(raw, name) is not None for name in _COUNTS):
-        return None
-    thoughts = count(raw, "thoughtsTokenCount")
-    return Usage(
-        total(count(raw, "promptTokenCount"), count(raw, "toolUsePromptTokenCount")),
-        total(count(raw, "candidatesTokenCount"), thoughts),
-        count(raw, "cachedContentTokenCount"),
-        None,
-        thoughts,
-        plausible(raw),
-    )
+    usage, tools = USAGE.read(raw), count(raw, "toolUsePromptTokenCount")
+    if tools is not None:
+        return structs.replace(usage, input_tokens=total(usage.input_tokens, tools))
+    is_known = usage.input_tokens is not None or usage.output_tokens is not None or count(raw, "totalTokenCount") is not None
+    return usage if is_known else None
 
 
 _USAGE_FIELDS: Final[dict[str, frozenset[str]]] = dict.fromkeys(
@@ -245,14 +250,7 @@ def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> Json
     if usage.raw and any(name in usage.raw for name in _COUNTS):
         own = dict(named_enums(usage.raw))
         return specified(own, _USAGE_FIELDS) if strict else own
-    prompt, output = usage.input_tokens or 0, usage.output_tokens or 0
-    thoughts = min(usage.reasoning_tokens or 0, output)
-    body = {"promptTokenCount": prompt, "candidatesTokenCount": output - thoughts, "totalTokenCount": prompt + output}
-    if usage.reasoning_tokens is not None:
-        body["thoughtsTokenCount"] = thoughts
-    if usage.cached_tokens is not None:
-        body["cachedContentTokenCount"] = usage.cached_tokens
-    return body
+    return USAGE.write(usage)
 
 
 def read_time(text: str | None) -> int:

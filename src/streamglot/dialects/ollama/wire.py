@@ -12,7 +12,7 @@ from ...events import StopReason, StreamError, Usage
 from ...framing.utf8 import whole_characters
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import count, plausible, two_way
+from ..counts import UsageFields, two_way
 from ..lenient import loads
 from ..writer import encode
 
@@ -80,11 +80,14 @@ LOADING: Final = frozenset(("load", "unload"))
 """Not an answer: the model was loaded or unloaded, because the request was empty."""
 
 
+USAGE: Final = UsageFields(input=("prompt_eval_count",), output=("eval_count",))
+
+
 def read_usage(line: Line) -> Usage | None:
     raw = {name: value for name in COUNTERS if (value := getattr(line, name)) is not None}
     if not raw:
         return None
-    return Usage(count(raw, "prompt_eval_count"), count(raw, "eval_count"), raw=plausible(raw))
+    return USAGE.read(raw)
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> JsonObject:

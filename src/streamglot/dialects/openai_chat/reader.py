@@ -21,6 +21,7 @@ from .details import ReasoningDetails, shown
 from .extensions import complete
 from .wire import (
     REASONS,
+    USAGE,
     CallDelta,
     Chunk,
     ChunkChoice,
@@ -28,7 +29,6 @@ from .wire import (
     chunk_decoder,
     known_decoder,
     labelled_decoder,
-    read_usage,
     unknown_texts,
 )
 
@@ -279,7 +279,7 @@ class ChatReader(ChoicesReader):
         raw = chunk.usage or (chunk.x_groq or {}).get("usage")
         if isinstance(raw, dict) and raw and (self._usage is None or raw != self._usage.raw):
             self.start()
-            self._usage = read_usage(raw, self._usage)
+            self._usage = USAGE.read(raw, self._usage)
             self.emit(self._usage)
 
     def _read_extras(self, chunk: Chunk) -> None:

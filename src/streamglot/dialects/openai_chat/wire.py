@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ToolCallParseError
-from ...events import StreamError, Usage
+from ...events import StreamError
 from ...json_types import JsonObject, JsonValue
 from .. import faults
-from ..counts import count, details, totals, two_way
+from ..counts import UsageFields, two_way
 
 
 class FunctionDelta(Struct, gc=False):
@@ -175,20 +175,15 @@ REASONS, FINISH_OF = two_way(
 """The values of ``finish_reason``, in lower case. ``error`` is missing because it is an error."""
 
 
-def read_usage(raw: JsonObject, before: Usage | None = None) -> Usage:
-    """The totals of a usage object; values that it lacks stay as they were."""
-    prompt = details(raw, "prompt_tokens_details", "prompt_token_details", "input_tokens_details")
-    completion = details(raw, "completion_tokens_details", "output_tokens_details")
-    cached = count(prompt, "cached_tokens")
-    reasoning = count(completion, "reasoning_tokens")
-    counts = {
-        "input_tokens": count(raw, "prompt_tokens", "input_tokens"),
-        "output_tokens": count(raw, "completion_tokens", "output_tokens"),
-        "cached_tokens": count(raw, "prompt_cache_hit_tokens") if cached is None else cached,
-        "cache_write_tokens": count(prompt, "cache_write_tokens", "created_cache_tokens"),
-        "reasoning_tokens": count(raw, "reasoning_tokens") if reasoning is None else reasoning,
-    }
-    return totals(counts, before, raw)
+_INPUT: Final = "prompt_tokens_details|prompt_token_details|input_tokens_details"
+_OUTPUT: Final = "completion_tokens_details|output_tokens_details"
+USAGE: Final = UsageFields(
+    input=("prompt_tokens", "input_tokens"),
+    output=("completion_tokens", "output_tokens"),
+    cached=(f"{_INPUT}.cached_tokens", "prompt_cache_hit_tokens"),
+    cache_write=(f"{_INPUT}.cache_write_tokens", f"{_INPUT}.created_cache_tokens"),
+    reasoning=(f"{_OUTPUT}.reasoning_tokens", "reasoning_tokens"),
+)
 
 
 # --- errors

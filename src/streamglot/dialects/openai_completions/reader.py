@@ -7,7 +7,7 @@ from typing import Final
 from ...errors import UpstreamRefused, UpstreamTruncated
 from ...events import Extra, StopReason, StreamEnd
 from ..choices_reader import ChoicesReader
-from .wire import REASONS, Chunk, ChunkChoice, chunk_decoder, read_usage
+from .wire import REASONS, USAGE, Chunk, ChunkChoice, chunk_decoder
 
 _EXTRA_OF_CHUNK: Final = ("system_fingerprint", "provider", "timings", "prompt_filter_results")
 _EXTRA_OF_CHOICE: Final = ("logprobs", "content_filter_results")
@@ -26,7 +26,7 @@ class CompletionsReader(ChoicesReader):
                 self._read_choice(choice)
         raw = chunk.usage
         if raw and (self._usage is None or raw != self._usage.raw):
-            self._usage = read_usage(raw, self._usage)
+            self._usage = USAGE.read(raw, self._usage)
             self.emit(self._usage)
         if self.started:
             for name in _EXTRA_OF_CHUNK:

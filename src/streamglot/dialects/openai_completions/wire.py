@@ -7,10 +7,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ...events import Usage
 from ...json_types import JsonObject, JsonValue
 from .. import faults
-from ..counts import count, details, totals, two_way
+from ..counts import UsageFields, two_way
 
 
 class ChunkChoice(Struct, gc=False):
@@ -53,17 +52,12 @@ REASONS, FINISH_OF = two_way(
 """The values of ``finish_reason``, in lower case. ``error`` is missing because it is an error."""
 
 
-def read_usage(raw: JsonObject, before: Usage | None = None) -> Usage:
-    """The totals of a usage object; values that it lacks stay as they were."""
-    prompt, completion = details(raw, "prompt_tokens_details"), details(raw, "completion_tokens_details")
-    cached = count(prompt, "cached_tokens")
-    counts = {
-        "input_tokens": count(raw, "prompt_tokens"),
-        "output_tokens": count(raw, "completion_tokens"),
-        "cached_tokens": count(raw, "cached_tokens") if cached is None else cached,
-        "reasoning_tokens": count(completion, "reasoning_tokens"),
-    }
-    return totals(counts, before, raw)
+USAGE: Final = UsageFields(
+    input=("prompt_tokens",),
+    output=("completion_tokens",),
+    cached=("prompt_tokens_details.cached_tokens", "cached_tokens"),
+    reasoning=("completion_tokens_details.reasoning_tokens",),
+)
 
 
 # --- errors

@@ -13,7 +13,7 @@ from .. import faults
 from ..lenient import json_text, loads
 from ..reader import Reader, ReaderOptions
 from .items import Items
-from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, read_usage, string_of, whole_number
+from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, USAGE, Event, event_decoder, string_of, whole_number
 
 _ADDRESS: Final = frozenset(("sequence_number", "item_id", "output_index", "obfuscation"))
 """Fields that only locate an event. A writer generates them again."""
@@ -118,7 +118,7 @@ class ResponsesReader(Reader):
             self.emit(Extra(self.dialect, {"response": changed}))
         raw = response.get("usage")
         if isinstance(raw, dict) and raw and (self._usage is None or self._usage.raw != raw):
-            self._usage = read_usage(raw)
+            self._usage = USAGE.read(raw)
             self.emit(self._usage)
 
     def _read_end(self, kind: str, event: Event) -> None:

@@ -12,7 +12,7 @@ from ...events import CallKind, Echo, StopReason, StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
 from .. import faults
-from ..counts import count, plausible
+from ..counts import UsageFields
 from ..lenient import clean, loads
 
 DIALECT: Final = "openai_responses"
@@ -161,18 +161,16 @@ def own(echo: Echo | None, *kinds: str) -> JsonObject | None:
 # --- usage
 
 
-def read_usage(raw: JsonObject) -> Usage:
-    inputs, outputs = raw.get("input_tokens_details"), raw.get("output_tokens_details")
-    inputs = inputs if isinstance(inputs, dict) else {}
-    outputs = outputs if isinstance(outputs, dict) else {}
-    return Usage(
-        count(raw, "input_tokens", "prompt_tokens"),
-        count(raw, "output_tokens", "completion_tokens"),
-        count(inputs, "cached_tokens"),
-        count(inputs, "cache_write_tokens"),
-        count(outputs, "reasoning_tokens"),
-        plausible(raw),
-    )
+USAGE: Final = UsageFields(
+    input=("input_tokens", "prompt_tokens"),
+    output=("output_tokens", "completion_tokens"),
+    cached=("input_tokens_details.cached_tokens",),
+    cache_write=("input_tokens_details.cache_write_tokens",),
+    reasoning=("output_tokens_details.reasoning_tokens",),
+    sum="total_tokens",
+    written=("input", "cached", "cache_write", "output", "reasoning", "sum"),
+    always=("cached", "reasoning"),
+)
 
 
 def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> JsonObject | None:
@@ -180,20 +178,10 @@ def write_usage(usage: Usage | TokenCounts | None, strict: bool = False) -> Json
     omits what the specification does not have."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
-    inputs, outputs = usage.input_tokens or 0, usage.output_tokens or 0
-    details: JsonObject = {"cached_tokens": usage.cached_tokens or 0}
-    if usage.cache_write_tokens is not None:
-        details["cache_write_tokens"] = usage.cache_write_tokens
-    body: JsonObject = {
-        "input_tokens": inputs,
-        "input_tokens_details": details,
-        "output_tokens": outputs,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
-        "total_tokens": inputs + outputs,
-    }
+    body = USAGE.write(usage)
     raw = usage.raw
     if raw and "input_tokens" in raw and "total_tokens" in raw:
-        return {**({} if strict else raw), **body, "total_tokens": whole_number(raw["total_tokens"]) or inputs + outputs}
+        return {**({} if strict else raw), **body, "total_tokens": whole_number(raw["total_tokens"]) or body["total_tokens"]}
     return body
 
 

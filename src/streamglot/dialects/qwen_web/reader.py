@@ -23,12 +23,12 @@ from .wire import (
     ANSWERING,
     REASONS,
     THINKING,
+    USAGE,
     Chunk,
     Delta,
     FunctionCall,
     Whole,
     chunk_decoder,
-    read_usage,
     refused,
     summary_text,
 )
@@ -130,7 +130,7 @@ class QwenWebReader(Reader):
     def _read_usage(self, raw: JsonObject) -> None:
         if self._usage is None or raw != self._usage.raw:
             self.start()
-            self._usage = read_usage(raw, self._usage)
+            self._usage = USAGE.read(raw, self._usage)
             self.emit(self._usage)
 
     def _read_delta(self, delta: Delta) -> None:

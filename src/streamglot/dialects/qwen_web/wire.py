@@ -8,10 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import UpstreamRefused
-from ...events import Usage
 from ...json_types import JsonObject, JsonValue
 from .. import faults
-from ..counts import count, details, totals, two_way
+from ..counts import UsageFields, two_way
 
 
 class FunctionCall(Struct, gc=False):
@@ -91,17 +90,12 @@ _STATUS_OF: Final = {
 }
 
 
-def read_usage(raw: JsonObject, before: Usage | None = None) -> Usage:
-    """The running totals of a chunk; values that it lacks stay as they were."""
-    prompt, completion = details(raw, "input_tokens_details"), details(raw, "output_tokens_details")
-    cached = count(prompt, "cached_tokens")
-    counts = {
-        "input_tokens": count(raw, "input_tokens"),
-        "output_tokens": count(raw, "output_tokens"),
-        "cached_tokens": count(raw, "cached_tokens") if cached is None else cached,
-        "reasoning_tokens": count(completion, "reasoning_tokens"),
-    }
-    return totals(counts, before, raw)
+USAGE: Final = UsageFields(
+    input=("input_tokens",),
+    output=("output_tokens",),
+    cached=("input_tokens_details.cached_tokens", "cached_tokens"),
+    reasoning=("output_tokens_details.reasoning_tokens",),
+)
 
 
 def refused(data: object) -> UpstreamRefused:
