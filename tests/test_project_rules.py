@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 VENDORS = re.compile(r"openai|anthropic|claude|gemini|google|ollama|qwen|mistral|deepseek|openrouter|cohere|groq|vercel", re.I)
 TABLES = {
-    "dialects/__init__.py",
     "names.py",
     "upstream/providers.py",
     "upstream/settings.py",

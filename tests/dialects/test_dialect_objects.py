@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
@@ -73,6 +75,7 @@ def test_a_model_keeps_its_name_unless_a_dialect_changes_it() -> None:
     assert dialect("agui").model_name("m") == "m"
 
 
+ROOT = Path(__file__).parents[2]
 LAZY = [(name, part) for name in DIALECTS for part, value in vars(type(DIALECTS[name])).items() if isinstance(value, Lazy)]
 MADE_BY: dict[str, type] = {"reader": Reader, "writer": Writer}
 RETURNED_BY = {"request_parser": Request, "build_body": Built, "response_builder": JsonObject}
@@ -98,6 +101,14 @@ def test_a_part_in_another_module_is_what_the_interface_says(name: str, part: st
         assert [*get_type_hints(found).values()] == [*arguments, answers]
     else:
         assert get_type_hints(found) == get_type_hints(getattr(Dialect, part))
+
+
+def test_no_dialect_may_import_another() -> None:
+    """Every dialect is in the import contract. One wraps the formats of others: it asks the table for them while it runs."""
+    contract = (ROOT / ".importlinter").read_text().partition("[importlinter:contract:dialects]")[2]
+    assert re.findall(r"streamglot\.dialects\.(\w+)$", contract, re.M) == sorted(DIALECTS)
+    asks = {path.parent.name for path in (ROOT / "src/streamglot/dialects").glob("*/*.py") if "dialect(" in path.read_text()}
+    assert asks == {"bedrock_invoke"}
 
 
 def test_a_part_of_a_dialect_without_a_package_is_in_a_module_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:

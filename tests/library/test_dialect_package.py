@@ -78,9 +78,12 @@ def test_nothing_is_imported_or_looked_for_before_a_name_is_asked_for(installed:
         installed,
         """
 import sys, streamglot
+started = set(sys.modules)
 from streamglot.inband import FORMATS
 from streamglot.upstream.providers import KNOWN_PROVIDERS
 
+later = {"hashlib", "html", "urllib.parse", "streamglot.inband.formats", "streamglot.dialects.adapt"}
+assert not later & started, later & started
 streamglot.translator("anthropic", "openai_chat"), streamglot.inband("hermes"), KNOWN_PROVIDERS["openai"]
 assert "importlib.metadata" not in sys.modules
 assert "relay" in streamglot.DIALECTS and "acts" in FORMATS and "relay_cloud" in KNOWN_PROVIDERS
