@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from streamglot.policies.patterns.syntax import Alternation, Assertion, Atom, Expression, Node, Repeat, Sequence, parse
+from streamglot.patterns.syntax import Alternation, Assertion, Atom, Expression, Node, Repeat, Sequence, parse
 
 
 class State(NamedTuple):

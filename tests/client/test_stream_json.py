@@ -17,9 +17,9 @@ from msgspec import UNSET, Meta, Struct
 
 import streamglot
 from streamglot.client.json_stream import GROWTH, JsonStream
-from streamglot.client.partial_json import MAX_DEPTH, PartialJson
 from streamglot.client.partial_types import partial_object
 from streamglot.events import Event, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart
+from streamglot.json.partial_json import MAX_DEPTH, PartialJson
 from streamglot.messages import OutputFormat
 from tools.chat_model import ChatModel
 

@@ -15,6 +15,7 @@ from policies.async_driver import Driver
 from policies.policy_streams import call, calls_of, run, stream, text, text_of
 from streamglot.errors import ConfigError
 from streamglot.events import StreamEnd, StreamError, TextStart, ToolResult
+from streamglot.json_types import as_mutable
 from streamglot.messages import Message, Request, TextPart, ToolCallPart, ToolResultPart
 from streamglot.policies import (
     DEFER,
@@ -52,7 +53,6 @@ from streamglot.policies.builtin import BUILT_IN
 from streamglot.policies.builtin.dry_run import DryRun
 from streamglot.policies.builtin.in_order import InOrder
 from streamglot.policies.builtin.parallel import Parallel
-from streamglot.policies.options import as_mutable
 from streamglot.policies.policy import Engine
 from streamglot.policies.running.stage import PolicyStage
 from streamglot.stages.stage import ExchangeContext

@@ -10,10 +10,10 @@ from policies.policy_streams import call, calls_of, normal, reasoning, results_o
 from streamglot.errors import ConfigError
 from streamglot.events import Citation, Event, ReasoningDelta, TextDelta, TextEnd, TextStart, ToolResult
 from streamglot.messages import Message, Request, TextPart, ToolResultPart
+from streamglot.patterns import PatternSet, detectors, patterns_of
+from streamglot.patterns.checks import iban, ipv6, luhn, phone
 from streamglot.policies import apply_to_request
 from streamglot.policies.builtin.redact import Redact
-from streamglot.policies.patterns import PatternSet, detectors, patterns_of
-from streamglot.policies.patterns.checks import iban, ipv6, luhn, phone
 
 RULES = {f"{name}.{label}": (name, rule) for name, detector in detectors().items() for label, rule in detector.patterns.items()}
 REDACT = Redact(detectors=tuple(detectors()))

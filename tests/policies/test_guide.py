@@ -15,10 +15,10 @@ import pytest
 
 from policies.policy_streams import call, calls_of, run, stream, text, text_of
 from streamglot import writer
+from streamglot.patterns.expressions import MAX_PROGRAM
+from streamglot.patterns.scanner import HOLD_CHARS, RESCAN_CHARS
 from streamglot.policies import Callbacks, load_policies, prepare
 from streamglot.policies.builtin.external_judge import Judged, verdict_of
-from streamglot.policies.patterns.expressions import MAX_PROGRAM
-from streamglot.policies.patterns.scanner import HOLD_CHARS, RESCAN_CHARS
 from streamglot.policies.running.judging import MAX_PENDING
 from streamglot.policies.running.records import MAX_RECORDED_CHARS, MAX_RECORDS
 from streamglot.policies.verdicts import Rewrite

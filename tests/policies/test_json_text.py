@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamglot.policies.patterns import Found, JsonScanner, Overflow, Pattern, PatternSet, Segment
-from streamglot.policies.patterns.scanner import joined
+from streamglot.patterns import Found, Overflow, Pattern, PatternSet, Segment
+from streamglot.patterns.scanner import joined
+from streamglot.policies.arguments import JsonScanner
 
 PATTERNS = PatternSet([Pattern("key", r"sk-[a-z\n\"é😀]+!"), Pattern("number", r"\b[0-9]{4}\b"), Pattern("cross", r"b\",")])
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamglot.errors import ConfigError
-from streamglot.policies.patterns import Pattern, PatternSet
-from streamglot.policies.patterns.expressions import MAX_PROGRAM, occurs
-from streamglot.policies.patterns.syntax import fixed_width, parse, write
+from streamglot.patterns import Pattern, PatternSet
+from streamglot.patterns.expressions import MAX_PROGRAM, occurs
+from streamglot.patterns.syntax import fixed_width, parse, write
 
 
 @pytest.mark.parametrize(

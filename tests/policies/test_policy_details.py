@@ -10,6 +10,9 @@ import pytest
 from policies.policy_streams import call, calls_of, in_characters, normal, run, split, stream, text, text_of
 from streamglot.errors import ConfigError
 from streamglot.events import Choice, Event, StreamEnd, StreamStart, ToolCallStart
+from streamglot.json.path import parse_path
+from streamglot.patterns.expressions import engine
+from streamglot.patterns.words import Words
 from streamglot.policies import (
     DEFER,
     Callbacks,
@@ -29,9 +32,6 @@ from streamglot.policies import (
     run_policies,
     sentence,
 )
-from streamglot.policies.json.path import parse_path
-from streamglot.policies.patterns.expressions import engine
-from streamglot.policies.patterns.words import Words
 from streamglot.policies.running.sentences import MAX_SENTENCE_CHARS, Deltas, Sentences
 from streamglot.stages.stage import ExchangeContext
 

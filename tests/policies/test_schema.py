@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamglot.errors import ConfigError
-from streamglot.policies.json.schema import MAX_DEPTH, Schema
+from streamglot.json.schema import MAX_DEPTH, Schema
 
 TREE = {"$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}}, "$ref": "#/$defs/node"}
 

@@ -11,8 +11,8 @@ import pytest
 
 import streamglot
 from streamglot.errors import ConfigError
+from streamglot.json.from_types import ArgumentsError, check_value, docstring_of
 from streamglot.tool_names import model_name
-from streamglot.tools.schema import ArgumentsError, check_value, docstring_of
 from streamglot.tools.tool import FunctionTool, arguments_of, as_tool, output_of
 
 pytestmark = pytest.mark.anyio

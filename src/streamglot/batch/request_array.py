@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from ..errors import RequestError
-from ..framing.json_depth import JsonDepth
 from ..framing.utf8 import Utf8
+from ..json.json_depth import JsonDepth
 
 OPENING_CHARS: Final = 1024
 """Characters before the first request: a name, two brackets and white space."""

@@ -19,11 +19,11 @@ from msgspec import Struct
 from ..dialects import dialect
 from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
 from ..events import StreamError
+from ..json.from_types import ArgumentsError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response
 from ..tools.execution import ToolExecutor
 from ..tools.registry import by_model_name
-from ..tools.schema import ArgumentsError
 from ..tools.tool import ToolOutput
 from ..upstream import Upstream
 

@@ -9,10 +9,10 @@ from msgspec import UNSET, ValidationError
 
 from ..errors import StreamglotError, error_of
 from ..events import Event, StepEnd, StreamEnd, StreamError, TextDelta
+from ..json.from_types import ArgumentsError, check_value, convert, schema_of
+from ..json.partial_json import PartialJson
 from ..json_types import JsonObject
 from ..messages import OutputFormat, Request
-from ..tools.schema import ArgumentsError, check_value, convert, schema_of
-from .partial_json import PartialJson
 from .partial_types import partial_object
 from .stream import Stream
 

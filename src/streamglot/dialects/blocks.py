@@ -31,8 +31,8 @@ from ..events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from ..framing.json_depth import JsonDepth
 from ..framing.utf8 import Surrogates
+from ..json.json_depth import JsonDepth
 from ..limits import DEFAULT_LIMITS, Limits
 from .lenient import is_json
 from .tally import Tally, json_size

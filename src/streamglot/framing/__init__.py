@@ -1,9 +1,9 @@
 """Bytes to frames and back: the layer below the dialects, which knows where a message begins and ends, but not what it means."""
 
+from ..json.json_depth import JsonDepth
 from .aws_eventstream import AwsEventStream
 from .frame import Frame, Framing
 from .json_array import JsonArray
-from .json_depth import JsonDepth
 from .ndjson import NdJson
 from .sse import Sse
 

@@ -3,9 +3,9 @@ r"""A streamed JSON array: ``[{…},\r\n{…}]`` gives a frame for each element 
 from __future__ import annotations
 
 from ..errors import LimitExceeded
+from ..json.json_depth import JsonDepth
 from ..limits import DEFAULT_LIMITS, Limits
 from .frame import Frame
-from .json_depth import JsonDepth
 from .utf8 import Utf8
 
 

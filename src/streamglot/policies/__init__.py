@@ -6,6 +6,7 @@ A policy declares what it must see at once (``delta``, ``pattern``, ``sentence``
 a verdict on each piece (``forward``, ``rewrite``, ``replace``, ``refuse``, ``ask``, ``end``, ``retry``). ``policy_stage`` makes
 the stage that the engine runs; ``apply_policies`` runs policies over events without I/O. docs/policies.md is the guide."""
 
+from ..patterns import Pattern, PatternSet
 from .approvals import ApprovalRequest, Approvals, ApprovalSharing, Decision
 from .callbacks import Callbacks
 from .conditions import When
@@ -13,7 +14,6 @@ from .drive import PolicyBox, apply_policies, apply_to_request, run_policies
 from .load import find_policy, load_policies, load_policy
 from .needs import Need, Needs, answer, block, delta, hold_back, pattern, request, sentence
 from .options import Options
-from .patterns import Pattern, PatternSet
 from .pieces import Piece
 from .policy import Engine, JudgeContext, Policy
 from .running.members import prepare

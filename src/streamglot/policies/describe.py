@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ..json_types import as_mutable
 from .load import find_policy
-from .options import as_mutable
 from .policy import Policy
 
 _COMMON = frozenset(field.name for field in msgspec.structs.fields(Policy))

@@ -3,12 +3,9 @@ streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 
 from msgspec import Struct, structs
-
-from ..json_types import JsonValue
 
 
 class Options(Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,12 +32,3 @@ def deep_frozen(value: object) -> object:
             return frozenset(value)
         case _:
             return value
-
-
-def as_mutable(value: object) -> JsonValue:
-    """The opposite of ``deep_frozen``: plain data, as JSON and TOML have it."""
-    if isinstance(value, Mapping):
-        return {key: as_mutable(inner) for key, inner in value.items()}
-    if isinstance(value, (tuple, list, frozenset)):
-        return [as_mutable(inner) for inner in value]
-    return value

@@ -10,9 +10,9 @@ from msgspec import structs
 from ..dialects import DIALECTS
 from ..dialects.hosted_tools import HostedCall
 from ..events import Event
+from ..json.from_types import ArgumentsError
 from ..messages import Request, ToolChoice, ToolSpec
 from .questions import Call, Offer
-from .schema import ArgumentsError
 from .tool import ToolOutput, arguments_of
 
 

@@ -32,6 +32,7 @@ from ..events import (
     ToolResult,
     Usage,
 )
+from ..json.from_types import ArgumentsError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart
 from ..stages import Collect, messages_of
@@ -39,7 +40,6 @@ from ..stages.stage import CheckResult, ExchangeContext, NextRequest, Output, Qu
 from .activity import Activity
 from .hosted import HostedTools
 from .questions import Call, Executor, ListTools, Offer, RunTool, content_of, output_of_check, output_of_reply, refusal
-from .schema import ArgumentsError
 from .steps import StepLog
 from .tool import NO_OUTPUT, ToolOutput, arguments_of
 

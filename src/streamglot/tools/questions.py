@@ -9,11 +9,11 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 
 from ..errors import PolicyRefused, StreamglotError
+from ..json.from_types import ArgumentsError
 from ..json_types import JsonObject
 from ..messages import MediaPart, NativePart, TextPart, ToolResultPart
 from ..stages.stage import Question
 from .mixed_turns import MixedTurns
-from .schema import ArgumentsError
 from .settings import ToolLimits
 from .tool import TRACE_CONTEXT, Tool, ToolError, ToolOutput
 

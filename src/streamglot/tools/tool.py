@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct, field
 
 from ..errors import ConfigError, StreamglotError
+from ..json.from_types import ArgumentsError, arguments_type, check_value, convert, docstring_of, parameters_schema
 from ..json_types import JSON_ERRORS, JsonObject, JsonValue
 from ..messages import MediaPart, TextPart, ToolSpec
 from ..tool_names import model_name
-from .schema import ArgumentsError, arguments_type, check_value, convert, docstring_of, parameters_schema
 
 NO_OUTPUT: Final = "The tool ran and returned no output."
 TRACE_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("trace_context", default=MappingProxyType({}))

@@ -14,11 +14,11 @@ from ...client import Client
 from ...config import load
 from ...errors import ConfigError, StreamglotError
 from ...extras import require
+from ...json.from_types import ArgumentsError
 from ...json_types import JsonObject
 from ...stages import collect
 from ...tools import FunctionTool, Tool, ToolError, ToolExecutor, ToolOutput
 from ...tools.registry import by_model_name
-from ...tools.schema import ArgumentsError
 from ..exit_status import TERMINATION_SIGNALS
 from ..output.terminal import is_terminal, print_error
 

@@ -11,9 +11,9 @@ import msgspec
 
 from ...config import LoadedConfig, load
 from ...errors import ConfigError
+from ...json.from_types import ArgumentsError
 from ...json_types import JSON_ERRORS
 from ...tools import Tool, ToolError, ToolExecutor, ToolRegistry
-from ...tools.schema import ArgumentsError
 from ..output.terminal import neutral, print_error
 
 ALL: Final = "`streamglot tools list --all` lists them all"

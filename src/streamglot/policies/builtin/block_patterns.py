@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
+from ...patterns import HOLD_CHARS, PatternSet
 from ..needs import Needs, block, pattern, request
-from ..patterns import HOLD_CHARS, PatternSet
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
 from ..running.matches import judge_matches

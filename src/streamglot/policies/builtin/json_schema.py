@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
+from ...json.schema import Schema
+from ...json.stream import JsonChecker
 from ...json_types import JSON_ERRORS, JsonValue
-from ..json.schema import Schema
-from ..json.stream import JsonChecker
 from ..needs import Needs, answer, delta
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy

@@ -11,8 +11,8 @@ from typing import ClassVar, Final, Literal
 from msgspec import Struct, field
 
 from ...errors import ConfigError
+from ...patterns import HOLD_CHARS, Pattern, PatternSet, patterns_of
 from ..needs import Needs, pattern, request
-from ..patterns import HOLD_CHARS, Pattern, PatternSet, patterns_of
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
 from ..verdicts import FORWARD, Forward, Rewrite

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ...errors import ConfigError
+from ...json.path import Step, parse_path, values_at
+from ...json.schema import Schema
 from ...json_types import JsonValue
+from ...patterns.expressions import occurs
 from ...tool_names import matches_tool
 from ..conditions import any_matches
-from ..json.path import Step, parse_path, values_at
-from ..json.schema import Schema
 from ..needs import Needs, block
 from ..options import Options
-from ..patterns.expressions import occurs
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
 from ..verdicts import FORWARD, Forward, Refuse

@@ -28,9 +28,9 @@ from ...events import (
     ToolResult,
 )
 from ...json_types import JsonObject
+from ...patterns import Found, Overflow, PatternSet, Segment
 from ...stages.stage import Question
 from ..needs import Need
-from ..patterns import Found, Overflow, PatternSet, Segment
 from ..pieces import Piece
 from ..verdicts import Forward
 from .blocks import KIND_OF, Start, Whole, piece_of_block, piece_of_whole, quotes_text, texts_of, trimmed

@@ -22,9 +22,9 @@ from ...messages import (
     ToolResultPart,
     ToolSpec,
 )
+from ...patterns import PatternSet
 from ...stages.stage import ExchangeContext, Question, QuestionGenerator
 from ..needs import Needs
-from ..patterns import PatternSet
 from ..pieces import Piece
 from ..verdicts import End, Refuse, Replace, Retry, Rewrite, Verdict
 from .judging import Judging

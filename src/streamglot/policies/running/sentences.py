@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Protocol
 
-from ..patterns.scanner import Found, Segment
+from ...patterns.scanner import Found, Segment
 
 MAX_SENTENCE_CHARS: Final = 8192
 """A sentence that is longer is judged in parts of this length: code and tables may go on without an end."""

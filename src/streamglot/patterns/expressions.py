@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import ConfigError, excerpt
+from ..errors import ConfigError, excerpt
 from .prefixes import prefixes
 from .syntax import Expression, parse, write
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from ...errors import ConfigError, excerpt
+from ..errors import ConfigError, excerpt
 from .checks import CHECKS
 from .scanner import Pattern
 

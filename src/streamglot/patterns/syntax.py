@@ -12,7 +12,7 @@ from typing import Final, NoReturn, TypeAlias
 
 from msgspec import Struct
 
-from ...errors import ConfigError, excerpt
+from ..errors import ConfigError, excerpt
 
 MAX_PATTERN_CHARS: Final = 2000
 """Characters of one expression. Longer expressions are generated; a word list is faster."""

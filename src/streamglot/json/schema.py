@@ -11,9 +11,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from ...errors import ConfigError, excerpt
-from ...json_types import JsonObject, JsonValue
-from ..options import as_mutable
+from ..errors import ConfigError, excerpt
+from ..json_types import JsonObject, JsonValue, as_mutable
 from ..patterns.expressions import occurs
 
 MAX_DEPTH: Final = 128

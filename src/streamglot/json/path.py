@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from ...errors import ConfigError, excerpt
-from ...json_types import JsonValue
+from ..errors import ConfigError, excerpt
+from ..json_types import JsonValue
 
 Step: TypeAlias = tuple[bool, str | int | None]
 """Whether the step is at any depth, and the key; None for every key."""

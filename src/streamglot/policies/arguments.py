@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import structs
 
-from .scanner import Found, Overflow, PatternSet, Scanner, Segment, joined
+from ..patterns.scanner import Found, Overflow, PatternSet, Scanner, Segment, joined
 
 _PLAIN: Final = re.compile(r'[^"\\]+')
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([^u]))", re.DOTALL)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
-from ...errors import ConfigError, excerpt
+from ..errors import ConfigError, excerpt
 
 MAX_WORD_CHARS: Final = 200
 """Characters of one word: the end of a text is compared with the beginnings of words up to this length."""

@@ -22,7 +22,7 @@ from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from ...errors import ConfigError
+from ..errors import ConfigError
 from .expressions import compiled, compiled_union
 from .words import Words
 

@@ -1,13 +1,11 @@
 """Finds patterns in streams, however the text is cut, and holds as little text as possible."""
 
 from .detectors import detectors, patterns_of
-from .json_text import JsonScanner
 from .scanner import HOLD_CHARS, Found, Overflow, Pattern, PatternSet, Scanner, Segment
 
 __all__ = [
     "HOLD_CHARS",
     "Found",
-    "JsonScanner",
     "Overflow",
     "Pattern",
     "PatternSet",

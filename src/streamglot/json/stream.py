@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from ...json_types import JSON_ERRORS, JsonValue
+from ..json_types import JSON_ERRORS, JsonValue
 from .schema import Schema
 
 MAX_DEPTH: Final = 512
