@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from streamglot.patterns.syntax import Alternation, Assertion, Atom, Expression, Node, Repeat, Sequence, parse
+from streamglot.patterns.expressions import Alternation, Assertion, Atom, Concatenation, Expression, Node, Repeat, parse
 
 
 class State(NamedTuple):
@@ -55,7 +55,7 @@ class Oracle:
         return ends[-1] if ends else None
 
 
-DONE = State(Sequence(()), None)
+DONE = State(Concatenation(()), None)
 
 
 def closure(states: set[State], text: str, at: int, following: str | None) -> tuple[set[State], bool]:
@@ -78,7 +78,7 @@ def closure(states: set[State], text: str, at: int, following: str | None) -> tu
                     waiting.add(state)
                 if holds(node.written, text, at):
                     followers = [rest]
-            case Sequence():
+            case Concatenation():
                 chain = rest
                 for item in reversed(node.items):
                     chain = State(item, chain)

@@ -21,7 +21,8 @@ from pathlib import Path
 import streamglot
 from streamglot import Event
 from streamglot.events import Choice, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart, decode
-from streamglot.patterns import Found, detectors, patterns_of
+from streamglot.patterns.detectors import detectors, patterns_of
+from streamglot.patterns.scanner import Found
 from streamglot.policies import Pattern, PatternSet, load_policies, policy_stage
 from streamglot.policies.replay import RecordedTurn, replay_policies
 from streamglot.policies.trial import try_policies

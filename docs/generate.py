@@ -24,7 +24,7 @@ from streamglot.events import EVENT_TYPES
 from streamglot.inband import FORMATS
 from streamglot.inband.grammars import GRAMMARS
 from streamglot.inband.profiles import PROFILES
-from streamglot.patterns import detectors
+from streamglot.patterns.detectors import detectors
 from streamglot.policies import Policy, find_policy
 from streamglot.policies.builtin import BUILT_IN
 from streamglot.policies.describe import options_of

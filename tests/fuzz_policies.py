@@ -9,8 +9,7 @@ import time
 
 from policies.every_policy import REQUEST, every_policy, random_stream, random_words
 from policies.policy_streams import at_random, in_reads, normal, run_reads, split
-from streamglot.patterns import PatternSet, Segment
-from streamglot.patterns.scanner import joined
+from streamglot.patterns.scanner import PatternSet, Segment, joined
 from streamglot.policies.arguments import JsonScanner
 
 SPLITS_OF_A_STREAM = 4

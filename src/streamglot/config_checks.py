@@ -146,7 +146,7 @@ def _check_server(server: ServerConfig) -> None:
         if fault:
             raise ConfigError(f"server.keys: {fault}")
     if server.redact:
-        from .patterns.syntax import parse
+        from .patterns.expressions import parse
 
         for pattern in server.redact:
             try:

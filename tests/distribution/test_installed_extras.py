@@ -87,7 +87,7 @@ def test_the_shell_completes_commands(environment: Get, shell: str) -> None:
 def test_all_extras_can_be_imported_together(environment: Get) -> None:
     modules = (
         "gateway.observe.tracing",
-        "patterns",
+        "patterns.detectors",
         "store",
         "tools.mcp_server",
         "upstream.local",

@@ -9,7 +9,7 @@ from typing import Final
 from policies.policy_streams import call, reasoning, stream, text
 from streamglot.events import Citation, Echo, Event, Extra, KeepAlive, ToolResult, Usage
 from streamglot.messages import OutputFormat, Request
-from streamglot.patterns import detectors
+from streamglot.patterns.detectors import detectors
 from streamglot.policies import Callbacks, Pattern, PatternSet, Piece, Policy, load_policies
 from streamglot.policies.needs import Needs, pattern, sentence
 from streamglot.policies.policy import JudgeContext

@@ -20,9 +20,9 @@ from streamglot.events import (
     ToolCallEnd,
     ToolResult,
 )
-from streamglot.json.path import parse_path, values_at
+from streamglot.json.schema import parse_path, values_at
 from streamglot.messages import Message, OutputFormat, Request, TextPart, ToolCallPart, ToolSpec
-from streamglot.patterns import detectors
+from streamglot.patterns.detectors import detectors
 from streamglot.policies import Policy, apply_to_request, load_policies, prepare
 from streamglot.policies.builtin.tool_arguments import allowed_host, allowed_path
 from streamglot.stages.stage import ExchangeContext

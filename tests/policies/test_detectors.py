@@ -10,8 +10,8 @@ from policies.policy_streams import call, calls_of, normal, reasoning, results_o
 from streamglot.errors import ConfigError
 from streamglot.events import Citation, Event, ReasoningDelta, TextDelta, TextEnd, TextStart, ToolResult
 from streamglot.messages import Message, Request, TextPart, ToolResultPart
-from streamglot.patterns import PatternSet, detectors, patterns_of
-from streamglot.patterns.checks import iban, ipv6, luhn, phone
+from streamglot.patterns.detectors import detectors, iban, ipv6, luhn, patterns_of, phone
+from streamglot.patterns.scanner import PatternSet
 from streamglot.policies import apply_to_request
 from streamglot.policies.builtin.redact import Redact
 

@@ -10,7 +10,7 @@ from policies.policy_streams import call, reasoning, run, stream, text
 from streamglot import DIALECTS, collect, reader, translate, writer
 from streamglot.events import StreamEnd
 from streamglot.messages import TextPart, ToolCallPart
-from streamglot.patterns import detectors
+from streamglot.patterns.detectors import detectors
 from streamglot.policies import Callbacks, Policy, load_policies, refuse
 
 WRITERS = [name for name, entry in DIALECTS.items() if entry.has_writer]

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamglot.patterns import Found, Overflow, Pattern, PatternSet, Segment
-from streamglot.patterns.scanner import joined
+from streamglot.patterns.scanner import Found, Overflow, Pattern, PatternSet, Segment, joined
 from streamglot.policies.arguments import JsonScanner
 
 PATTERNS = PatternSet([Pattern("key", r"sk-[a-z\n\"é😀]+!"), Pattern("number", r"\b[0-9]{4}\b"), Pattern("cross", r"b\",")])

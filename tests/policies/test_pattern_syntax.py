@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamglot.errors import ConfigError
-from streamglot.patterns import Pattern, PatternSet
-from streamglot.patterns.expressions import MAX_PROGRAM, occurs
-from streamglot.patterns.syntax import fixed_width, parse, write
+from streamglot.patterns.expressions import MAX_PROGRAM, fixed_width, occurs, parse, write
+from streamglot.patterns.scanner import Pattern, PatternSet
 
 
 @pytest.mark.parametrize(
@@ -110,7 +109,7 @@ trees = st.recursive(
 def test_a_tree_is_written_with_the_same_meaning(pattern: str, text: str) -> None:
     options = re2.Options()
     options.longest_match = True
-    raw, again = (re2.compile(written, options) for written in (pattern, write(parse(pattern, may_be_empty=True).body)))
+    raw, again = (re2.compile(written, options) for written in (pattern, write(parse(pattern, whole=True).body)))
     assert [found.span() for found in raw.finditer(text)] == [found.span() for found in again.finditer(text)]
 
 

@@ -10,9 +10,9 @@ import pytest
 from policies.policy_streams import call, calls_of, in_characters, normal, run, split, stream, text, text_of
 from streamglot.errors import ConfigError
 from streamglot.events import Choice, Event, StreamEnd, StreamStart, ToolCallStart
-from streamglot.json.path import parse_path
+from streamglot.json.schema import parse_path
 from streamglot.patterns.expressions import engine
-from streamglot.patterns.words import Words
+from streamglot.patterns.scanner import Words
 from streamglot.policies import (
     DEFER,
     Callbacks,

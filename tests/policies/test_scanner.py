@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamglot.errors import ConfigError
-from streamglot.patterns import Found, Overflow, Pattern, PatternSet, Scanner, Segment
-from streamglot.patterns.scanner import HOLD_CHARS, RESCAN_CHARS, joined
+from streamglot.patterns.scanner import HOLD_CHARS, RESCAN_CHARS, Found, Overflow, Pattern, PatternSet, Scanner, Segment, joined
 
 PATTERNS = {
     "mail": r"\b[a-c]+@[a-c]+\.[a-c]{2,3}",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamglot.errors import ConfigError
 from streamglot.json.schema import MAX_DEPTH, Schema
@@ -109,6 +112,61 @@ def test_a_value_that_is_nested_too_deep_does_not_fit() -> None:
 def test_schemas_that_are_refused(schema: Any, rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):
         Schema(schema)
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 12) | st.sampled_from([0.5, 1.0, 2.5]) | st.text("ab1", max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "x1"]), inner, max_size=3),
+    max_leaves=6,
+)
+_flat = st.one_of(
+    st.builds(
+        lambda kind: {"type": kind}, st.sampled_from(["object", "array", "string", "number", "integer", "boolean", "null"])
+    ),
+    st.builds(
+        lambda keyword, number: {keyword: number},
+        st.sampled_from(
+            "minLength maxLength minItems maxItems minProperties maxProperties minimum maximum exclusiveMinimum exclusiveMaximum".split()
+        ),
+        st.integers(0, 5),
+    ),
+    st.builds(lambda values: {"enum": values}, st.lists(_values, min_size=1, max_size=3)),
+    st.builds(lambda value: {"const": value}, _values),
+    st.builds(lambda names: {"required": names}, st.lists(st.sampled_from(["a", "b"]), max_size=2, unique=True)),
+    st.sampled_from(
+        [True, False, {"uniqueItems": True}, {"multipleOf": 2}, {"pattern": "^a+"}, {"dependentRequired": {"a": ["b"]}}]
+    ),
+)
+_schemas = st.recursive(
+    _flat,
+    lambda inner: st.one_of(
+        st.builds(
+            lambda named, patterned, rest: {"properties": named, "patternProperties": patterned, "additionalProperties": rest},
+            st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
+            st.dictionaries(st.sampled_from(["^x", "b"]), inner, max_size=2),
+            inner,
+        ),
+        st.builds(lambda first, rest: {"prefixItems": first, "items": rest}, st.lists(inner, min_size=1, max_size=2), inner),
+        st.builds(lambda keyword, each: {keyword: each}, st.sampled_from("contains not propertyNames items".split()), inner),
+        st.builds(
+            lambda keyword, each: {keyword: each},
+            st.sampled_from("allOf anyOf oneOf".split()),
+            st.lists(inner, min_size=1, max_size=3),
+        ),
+        st.builds(lambda one, two, three: {"if": one, "then": two, "else": three}, inner, inner, inner),
+    ),
+    max_leaves=5,
+)
+
+
+@given(_schemas, _flat.filter(lambda schema: schema != {"$ref": "#/$defs/a~1b"}), _values)
+def test_the_same_values_fit_as_by_the_reference(schema: Any, referred: Any, value: Any) -> None:
+    schema = {"$defs": {"a/b": referred}, "allOf": [schema]}
+    expected = jsonschema.Draft202012Validator(schema).is_valid(value)
+    for strict in (True, False):
+        checked = Schema(schema, strict=strict)
+        assert checked.unchecked == []
+        assert (checked.fault(value) == "") == expected
 
 
 def test_schemas_of_clients_may_have_more() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,8 +13,10 @@ import pytest
 import streamglot
 from streamglot.errors import ConfigError
 from streamglot.json.from_types import ArgumentsError, check_value, docstring_of
+from streamglot.json.schema import Schema
+from streamglot.patterns import expressions
 from streamglot.tool_names import model_name
-from streamglot.tools.tool import FunctionTool, arguments_of, as_tool, output_of
+from streamglot.tools.tool import FunctionTool, Tool, arguments_of, as_tool, output_of
 
 pytestmark = pytest.mark.anyio
 
@@ -180,12 +183,14 @@ SCHEMA = {
 )
 def test_a_value_that_breaks_a_schema_is_described(value: Any, words: str) -> None:
     with pytest.raises(ArgumentsError) as raised:
-        check_value(value, SCHEMA)
+        check_value(value, Schema(SCHEMA, strict=False))
     assert words in str(raised.value)
 
 
 def test_a_value_that_keeps_to_the_schema_passes() -> None:
-    check_value({"city": "Rome", "days": 2.0, "list": [1, True], "either": None, "loop": 5, "elsewhere": 1}, SCHEMA)
+    check_value(
+        {"city": "Rome", "days": 2.0, "list": [1, True], "either": None, "loop": 5, "elsewhere": 1}, Schema(SCHEMA, strict=False)
+    )
 
 
 def test_arguments_are_a_json_object() -> None:
@@ -214,3 +219,113 @@ def test_the_fault_of_arguments_is_described_for_the_model() -> None:
     ):
         with pytest.raises(ArgumentsError, match=words):
             weather.check(arguments)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "words"),
+    [
+        ({"pattern": "^[a-z]+$"}, "A1", "the argument 'x' must match '^[a-z]+$'"),
+        ({"minItems": 2}, [1], "the argument 'x' must have at least 2 items"),
+        ({"maxItems": 1}, [1, 2], "the argument 'x' must have at most 1 items"),
+        ({"uniqueItems": True}, [1, 1.0], "the argument 'x' has an item twice"),
+        ({"not": {"const": 3}}, 3, "the argument 'x' must not be 3"),
+        ({"exclusiveMinimum": 0}, 0, "the argument 'x' must be above 0"),
+        ({"multipleOf": 5}, 7, "the argument 'x' must be a multiple of 5"),
+        ({"oneOf": [{"type": "integer"}, {"minimum": 3}]}, 4, "the argument 'x' fits 2 of the alternatives, and must fit one"),
+        ({"oneOf": [{"const": 1}, {"const": 2}]}, 3, "the argument 'x' must be 1 or the argument 'x' must be 2"),
+        ({"minProperties": 1}, {}, "the argument 'x' must have at least 1 properties"),
+        ({"enum": [1]}, True, "the argument 'x' must be one of [1]"),
+        ({"const": {"a": 0}}, {"a": False}, "the argument 'x' must be {\"a\":0}"),
+        ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "the name 'x.ab' must have at most 1 characters"),
+        ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "the required argument 'x.b' is missing"),
+        ({"contains": {"const": 1}}, [2], "the argument 'x' lacks an item that it must contain"),
+        ({"if": {"type": "string"}, "then": {"minLength": 2}}, "a", "the argument 'x' must have at least 2 characters"),
+        ({"prefixItems": [{"type": "string"}], "items": False}, ["a", 1], "the argument 'x[1]' is not allowed"),
+        ({"anyOf": [{"anyOf": [{"const": 1}, {"const": 2}]}, {"const": 2}]}, 3, "'x' must be 1 or the argument 'x' must be 2"),
+    ],
+)
+def test_every_keyword_is_checked_before_a_tool_runs(schema: Any, value: Any, words: str) -> None:
+    tool = Tool("probe", parameters={"type": "object", "properties": {"x": schema}})
+    with pytest.raises(ArgumentsError) as raised:
+        tool.check({"x": value})
+    assert words in str(raised.value)
+    assert tool.unchecked == []
+
+
+def test_arguments_whose_names_match_a_pattern_are_allowed() -> None:
+    schema = {"type": "object", "patternProperties": {"^opt_": {"type": "integer"}}, "additionalProperties": False}
+    tool = Tool("probe", parameters=schema)
+    tool.check({"opt_a": 1})
+    with pytest.raises(ArgumentsError, match="'opt_a' must be of the type integer, not string"):
+        tool.check({"opt_a": "x"})
+    with pytest.raises(ArgumentsError, match=r"there is no argument 'other'; there are \^opt_"):
+        tool.check({"other": 1})
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"pattern": "^(?!a)"}, "negative lookahead"),
+        ({"pattern": "("}, "no `)`"),
+        ({"pattern": 5}, "'pattern'"),
+        ({"minLength": "x"}, "'minLength'"),
+        ({"required": "x"}, "'required'"),
+        ({"required": [5]}, "'required'"),
+        ({"type": "any"}, "'type'"),
+        ({"type": [{}]}, "'type'"),
+        ({"enum": 5}, "'enum'"),
+        ({"anyOf": []}, "'anyOf'"),
+        ({"anyOf": {"type": "string"}}, "'anyOf'"),
+        ({"properties": []}, "'properties'"),
+        ({"items": [{"type": "string"}]}, "a schema is an object"),
+        ({"multipleOf": 0}, "'multipleOf'"),
+        ({"exclusiveMinimum": True}, "'exclusiveMinimum'"),
+        ({"$ref": "https://example.com/schema"}, "only references inside of it"),
+        ({"$ref": "#/$defs/none"}, "which is not in it"),
+        ({"$ref": "#anchor"}, "which is not in it"),
+        ({"unevaluatedProperties": False}, "not supported"),
+        ({"patternProperties": {"(?=a)": False}, "additionalProperties": False}, "lookahead"),
+        ("text", "a schema is an object"),
+    ],
+)
+def test_what_cannot_be_checked_is_passed_over_and_told(schema: Any, reason: str) -> None:
+    tool = Tool("probe", parameters={"type": "object", "properties": {"x": schema, "y": {"type": "integer"}}})
+    tool.check({"x": [{"a": "value"}]})
+    assert [reason in told for told in tool.unchecked] == [True]
+    with pytest.raises(ArgumentsError, match="'y'"):  # the rest is checked
+        tool.check({"y": "one"})
+
+
+def test_without_re2_patterns_are_passed_over_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    expressions.engine.cache_clear()
+    expressions._plain.cache_clear()
+    try:
+        tool = Tool("probe", parameters={"properties": {"x": {"type": "string", "pattern": "^only without re2$"}}})
+        tool.check({"x": "anything"})
+        assert len(tool.unchecked) == 1
+        assert "streamglot[policies]" in tool.unchecked[0]
+        with pytest.raises(ArgumentsError, match="'x' must be of the type string"):
+            tool.check({"x": 5})
+    finally:
+        expressions.engine.cache_clear()
+
+
+def test_a_pattern_never_backtracks() -> None:
+    tool = Tool("probe", parameters={"properties": {"x": {"pattern": "^(a+)+$"}}})
+    with pytest.raises(ArgumentsError, match="must match"):
+        tool.check({"x": "a" * 50_000 + "!"})
+
+
+def test_references_that_meet_again_and_again_cost_no_more_than_the_schema() -> None:
+    levels = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}, {"$ref": f"#/$defs/l{n + 1}"}]} for n in range(60)}
+    schema = {"$defs": {**levels, "l60": {"type": "string"}}, "properties": {"x": {"$ref": "#/$defs/l0"}}}
+    tool = Tool("probe", parameters=schema)
+    tool.check({"x": "text"})
+    with pytest.raises(ArgumentsError, match="'x' must be of the type string, not number"):
+        tool.check({"x": 1})
+
+
+def test_numbers_beyond_the_range_of_floats() -> None:
+    tool = Tool("probe", parameters={"properties": {"x": {"type": "integer", "multipleOf": 0.5, "minimum": 1}}})
+    tool.check({"x": 10**400})

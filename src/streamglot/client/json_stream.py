@@ -11,6 +11,7 @@ from ..errors import StreamglotError, error_of
 from ..events import Event, StepEnd, StreamEnd, StreamError, TextDelta
 from ..json.from_types import ArgumentsError, check_value, convert, schema_of
 from ..json.partial_json import PartialJson
+from ..json.schema import Schema
 from ..json_types import JsonObject
 from ..messages import OutputFormat, Request
 from .partial_types import partial_object
@@ -147,7 +148,7 @@ class JsonStream(Generic[T]):
             raise StreamglotError("the answer is not JSON; use a model that supports JSON Schema output", code="invalid_output")
         try:
             if isinstance(self._kind, dict):
-                check_value(value, self._kind)
+                check_value(value, Schema(self._kind, strict=False))
                 return value
             return convert(value, self._kind)
         except ArgumentsError as error:

@@ -12,7 +12,7 @@ from ..messages import Request, Response
 from ..upstream.secrets import HIDDEN, hide
 
 if TYPE_CHECKING:
-    from ..patterns import PatternSet
+    from ..patterns.scanner import PatternSet
 
 MAX_LOGGED_CHARS: Final = 100_000
 """Characters of the request and of the answer in one log line, so that people can read it."""
@@ -55,6 +55,6 @@ class ContentLog:
 
 
 def _compiled(patterns: list[str]) -> PatternSet:
-    from ..patterns import Pattern, PatternSet  # re2 is an optional extra, which only a gateway with patterns needs
+    from ..patterns.scanner import Pattern, PatternSet  # re2 is an optional extra, which only a gateway with patterns needs
 
     return PatternSet([Pattern("redact", pattern) for pattern in patterns])

@@ -1,4 +1,4 @@
-"""JSON Schema: made from the type hints of a function, and checked against arguments."""
+"""JSON Schema of functions and types: made from type hints, and arguments checked against it, with faults in words for a model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from msgspec import Meta, Struct
 
 from ..errors import FOREIGN_ERRORS, ConfigError
 from ..json_types import JsonObject, JsonValue
+from .schema import Fault, Schema, kind_of, written_place
 
-MAX_DEPTH: Final = 32
-"""Nested levels of a schema that are followed: a schema that refers to itself must end somewhere."""
 _SECTION: Final = re.compile(r"^(args|arguments|parameters|params)\s*:?\s*$", re.I)
 _OTHER_SECTION: Final = re.compile(r"^(returns?|raises|yields?|examples?|notes?)\s*:?\s*$", re.I)
 _PARAMETER: Final = re.compile(r"^(?::param\s+(?:[\w\[\], |.]+\s+)?(\w+)\s*:|(\w+)\s*(?:\([^)]*\))?\s*:)\s*(.*)$")
@@ -160,114 +159,35 @@ def _decode_hook(kind: Any, value: object) -> object:  # Any: as for ``schema_of
 # --- checked
 
 
-def check_value(value: object, schema: Mapping[str, JsonValue]) -> None:
-    """Raises ArgumentsError where the value breaks the schema. The keywords that models break are checked; a schema is
-    never fetched from elsewhere."""
-    fault = _fault(value, schema, schema, "", 0)
-    if fault:
-        raise ArgumentsError(fault)
+def check_value(value: object, schema: Schema) -> None:
+    """Raises ArgumentsError where the value breaks the schema."""
+    fault = schema.find(value)
+    if fault is not None:
+        raise ArgumentsError(_for_model(fault))
 
 
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "boolean": (bool,),
-    "null": (type(None),),
-    "number": (int, float),
-    "integer": (int,),
-}
-
-
-def _fault(value: object, schema: object, root: Mapping[str, JsonValue], place: str, depth: int) -> str:
-    """The fault of the value, "" if it has none."""
-    if depth > MAX_DEPTH or schema is True or not isinstance(schema, dict):
-        return f"{_named(place)} is not allowed" if schema is False else ""
-    if "$ref" in schema:
-        return _fault(value, _referred(schema["$ref"], root), root, place, depth + 1)
-    types = schema.get("type")
-    allowed = [types] if isinstance(types, str) else types if isinstance(types, list) else []
-    if allowed and not any(_is_of(value, kind) for kind in allowed):
-        return f"{_named(place)} must be of the type {' or '.join(map(str, allowed))}, not {_kind(value)}"
-    if "enum" in schema and value not in schema["enum"]:
-        return f"{_named(place)} must be one of {msgspec.json.encode(schema['enum']).decode()}"
-    if "const" in schema and value != schema["const"]:
-        return f"{_named(place)} must be {msgspec.json.encode(schema['const']).decode()}"
-    for alternatives in (schema.get("anyOf"), schema.get("oneOf")):
-        if isinstance(alternatives, list) and alternatives:
-            faults = [_fault(value, one, root, place, depth + 1) for one in alternatives]
-            if all(faults):
-                return " or ".join(dict.fromkeys(faults))
-    for one in schema.get("allOf") or ():
-        fault = _fault(value, one, root, place, depth + 1)
-        if fault:
-            return fault
-    if isinstance(value, dict):
-        return _fault_of_object(value, schema, root, place, depth)
-    if isinstance(value, list):
-        return next(
-            (f for n, one in enumerate(value) if (f := _fault(one, schema.get("items"), root, f"{place}[{n}]", depth + 1))), ""
-        )
-    return _fault_of_bounds(value, schema, place)
-
-
-def _fault_of_object(value: JsonObject, schema: JsonObject, root: Mapping[str, JsonValue], place: str, depth: int) -> str:
-    properties = schema.get("properties") or {}
-    rest = schema.get("additionalProperties", True)
-    unknown = [name for name in value if name not in properties] if rest is False else []
-    if unknown:  # first: a wrong name is often a missing one too
-        return f"there is no argument {_inside(place, unknown[0])!r}; there are {', '.join(properties) or 'none'}"
-    missing = [name for name in schema.get("required") or () if name not in value]
-    if missing:
-        return f"the required argument {_inside(place, missing[0])!r} is missing"
-    for name, inner in value.items():
-        fault = _fault(inner, properties.get(name, rest), root, _inside(place, name), depth + 1)
-        if fault:
-            return fault
-    return ""
-
-
-def _fault_of_bounds(value: object, schema: JsonObject, place: str) -> str:
-    if isinstance(value, str):
-        if len(value) < schema.get("minLength", 0):
-            return f"{_named(place)} must have at least {schema['minLength']} characters"
-        if "maxLength" in schema and len(value) > schema["maxLength"]:
-            return f"{_named(place)} must have at most {schema['maxLength']} characters"
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        if "minimum" in schema and value < schema["minimum"]:
-            return f"{_named(place)} must be at least {schema['minimum']}"
-        if "maximum" in schema and value > schema["maximum"]:
-            return f"{_named(place)} must be at most {schema['maximum']}"
-    return ""
-
-
-def _referred(reference: object, root: Mapping[str, JsonValue]) -> JsonValue:
-    """The schema behind a reference into the same document; True where it cannot be found."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return True
-    found: object = root
-    for part in reference.lstrip("#").strip("/").split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        if key:
-            found = found.get(key, True) if isinstance(found, dict) else True
-    return found
-
-
-def _is_of(value: object, kind: object) -> bool:
-    if isinstance(value, bool) and kind in ("number", "integer"):
-        return False
-    if kind == "integer" and isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, _TYPES.get(str(kind), (object,)))
-
-
-def _kind(value: object) -> str:
-    return next(name for name in _TYPES if _is_of(value, name))
+def _for_model(fault: Fault) -> str:
+    place = written_place(fault.place).removeprefix(".")
+    subject = f"the argument {place!r}" if place else "the arguments"
+    match fault.keyword:
+        case "type":
+            return f"{subject} must be of the type {' or '.join(fault.rule)}, not {kind_of(fault.value)}"
+        case "enum":
+            return f"{subject} must be one of {msgspec.json.encode(fault.rule).decode()}"
+        case "const":
+            return f"{subject} must be {msgspec.json.encode(fault.rule).decode()}"
+        case "additionalProperties":
+            return f"there is no argument {_inside(place, fault.value)!r}; there are {', '.join(fault.rule) or 'none'}"
+        case "required":
+            return f"the required argument {_inside(place, fault.value)!r} is missing"
+        case "propertyNames":
+            return f"the name {_inside(place, fault.value)!r} {fault.words}"
+        case "anyOf" | "oneOf" if fault.inner:
+            return " or ".join(dict.fromkeys(map(_for_model, fault.inner)))
+        case "not":
+            return f"{subject} must not be {msgspec.json.encode(fault.value).decode()}"
+    return f"{subject} {fault.words}"
 
 
 def _inside(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
-
-
-def _named(place: str) -> str:
-    return f"the argument {place!r}" if place else "the arguments"

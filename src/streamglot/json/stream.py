@@ -178,8 +178,7 @@ class JsonChecker:
         if len(self._stack) == 1 and self._member is not None:
             value = self._decoded(self._member)
             if not self.fault:
-                at = f"$[{self._name}]" if isinstance(self._name, int) else f"$.{self._name}"
-                self.fault = self._schema.fault_under(self._schema.member(self._name), value, at)
+                self.fault = self._schema.fault_of_member(self._name, value)
             self._member = None
         elif not self._stack:
             self._done = True

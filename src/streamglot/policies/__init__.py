@@ -6,7 +6,7 @@ A policy declares what it must see at once (``delta``, ``pattern``, ``sentence``
 a verdict on each piece (``forward``, ``rewrite``, ``replace``, ``refuse``, ``ask``, ``end``, ``retry``). ``policy_stage`` makes
 the stage that the engine runs; ``apply_policies`` runs policies over events without I/O. docs/policies.md is the guide."""
 
-from ..patterns import Pattern, PatternSet
+from ..patterns.scanner import Pattern, PatternSet
 from .approvals import ApprovalRequest, Approvals, ApprovalSharing, Decision
 from .callbacks import Callbacks
 from .conditions import When

@@ -23,7 +23,7 @@ from ..errors import ConfigError
 from .pieces import Kind, Unit
 
 if TYPE_CHECKING:
-    from ..patterns import PatternSet
+    from ..patterns.scanner import PatternSet
 
 UNITS: Final[tuple[Unit, ...]] = ("delta", "pattern", "sentence", "block", "answer")
 """Ordered from the unit that holds the least to the unit that holds the most."""

@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Final, overload
 
@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from ..errors import ConfigError, StreamglotError
 from ..json.from_types import ArgumentsError, arguments_type, check_value, convert, docstring_of, parameters_schema
+from ..json.schema import Schema
 from ..json_types import JSON_ERRORS, JsonObject, JsonValue
 from ..messages import MediaPart, TextPart, ToolSpec
 from ..tool_names import model_name
@@ -60,9 +61,18 @@ class Tool:
         """The declaration of the tool in a request."""
         return ToolSpec(model_name(self.name), self.description, self.parameters)
 
+    @cached_property
+    def _schema(self) -> Schema:
+        return Schema(self.parameters, strict=False)
+
+    @property
+    def unchecked(self) -> list[str]:
+        """What its schema has that is not checked, with the reasons: a schema of a server may have anything."""
+        return self._schema.unchecked
+
     def check(self, arguments: JsonObject) -> None:
         """Raises ArgumentsError where the arguments do not match the schema."""
-        check_value(arguments, self.parameters)
+        check_value(arguments, self._schema)
 
     async def run(self, arguments: JsonObject) -> ToolOutput:
         raise NotImplementedError
@@ -110,7 +120,7 @@ class FunctionTool(Tool):
         try:
             convert(arguments, self._arguments)
         except ArgumentsError:
-            check_value(arguments, self.parameters)  # names the argument and the choices
+            check_value(arguments, self._schema)  # names the argument and the choices
             raise
 
     async def run(self, arguments: JsonObject) -> ToolOutput:

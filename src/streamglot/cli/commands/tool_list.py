@@ -51,6 +51,8 @@ def show_tool(name: str) -> int:
         if tool.description:
             print(neutral(tool.description))
         print(neutral(msgspec.json.format(msgspec.json.encode(tool.parameters), indent=2).decode()))
+        for reason in tool.unchecked:
+            print_error(f"{tool.name}: arguments are passed on without this check: {reason}")
         return 0
 
     return _with_tools(work, every=True)

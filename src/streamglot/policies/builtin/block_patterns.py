@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
-from ...patterns import HOLD_CHARS, PatternSet
+from ...patterns.scanner import HOLD_CHARS, PatternSet
 from ..needs import Needs, block, pattern, request
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy

@@ -11,7 +11,8 @@ from typing import ClassVar, Final, Literal
 from msgspec import Struct, field
 
 from ...errors import ConfigError
-from ...patterns import HOLD_CHARS, Pattern, PatternSet, patterns_of
+from ...patterns.detectors import patterns_of
+from ...patterns.scanner import HOLD_CHARS, Pattern, PatternSet
 from ..needs import Needs, pattern, request
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy

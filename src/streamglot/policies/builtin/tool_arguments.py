@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ...errors import ConfigError
-from ...json.path import Step, parse_path, values_at
-from ...json.schema import Schema
+from ...json.schema import Schema, Step, parse_path, values_at
 from ...json_types import JsonValue
 from ...patterns.expressions import occurs
 from ...tool_names import matches_tool

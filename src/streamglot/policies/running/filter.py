@@ -28,7 +28,7 @@ from ...events import (
     ToolResult,
 )
 from ...json_types import JsonObject
-from ...patterns import Found, Overflow, PatternSet, Segment
+from ...patterns.scanner import Found, Overflow, PatternSet, Segment
 from ...stages.stage import Question
 from ..needs import Need
 from ..pieces import Piece

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from ...json_types import JsonValue
-from ...patterns import Found, Overflow, PatternSet, Scanner
+from ...patterns.scanner import Found, Overflow, PatternSet, Scanner
 from ..arguments import JsonScanner
 from ..pieces import Kind, Piece
 from ..verdicts import DEFER, FORWARD, Defer, Forward, Refuse, Replace, Rewrite, Verdict, severity

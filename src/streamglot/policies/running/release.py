@@ -31,7 +31,7 @@ from ...events import (
     ToolCallStart,
     ToolResult,
 )
-from ...patterns import Found
+from ...patterns.scanner import Found
 from ..pieces import Kind, Piece
 from ..verdicts import End as EndVerdict
 from ..verdicts import Refuse, Replace, Retry, Rewrite, Verdict

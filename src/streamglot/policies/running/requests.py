@@ -22,7 +22,7 @@ from ...messages import (
     ToolResultPart,
     ToolSpec,
 )
-from ...patterns import PatternSet
+from ...patterns.scanner import PatternSet
 from ...stages.stage import ExchangeContext, Question, QuestionGenerator
 from ..needs import Needs
 from ..pieces import Piece
