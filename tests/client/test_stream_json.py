@@ -19,7 +19,7 @@ import streamglot
 from streamglot.client.json_stream import GROWTH, JsonStream
 from streamglot.client.partial_types import partial_object
 from streamglot.events import Event, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart
-from streamglot.json.partial_json import MAX_DEPTH, PartialJson
+from streamglot.json.incremental import MAX_DEPTH, PartialJson
 from streamglot.messages import OutputFormat
 from tools.chat_model import ChatModel
 

@@ -12,7 +12,7 @@ from streamglot.dialects import DIALECTS
 from streamglot.dialects.bedrock_converse.history import arguments_object
 from streamglot.dialects.hosted_tools import sources_of
 from streamglot.json.from_types import ArgumentsError
-from streamglot.json.partial_json import PartialJson
+from streamglot.json.incremental import PartialJson
 from streamglot.messages import ToolCallPart
 from streamglot.policies.builtin.external_judge import verdict_of
 from streamglot.policies.builtin.llm_judge import parse_opinion

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..errors import RequestError
 from ..framing.utf8 import Utf8
-from ..json.json_depth import JsonDepth
+from ..json.tokenizer import JsonDepth
 
 OPENING_CHARS: Final = 1024
 """Characters before the first request: a name, two brackets and white space."""

@@ -10,7 +10,7 @@ from msgspec import UNSET, ValidationError
 from ..errors import StreamglotError, error_of
 from ..events import Event, StepEnd, StreamEnd, StreamError, TextDelta
 from ..json.from_types import ArgumentsError, check_value, convert, schema_of
-from ..json.partial_json import PartialJson
+from ..json.incremental import PartialJson
 from ..json.schema import Schema
 from ..json_types import JsonObject
 from ..messages import OutputFormat, Request

@@ -32,7 +32,7 @@ from ..events import (
     ToolCallStart,
 )
 from ..framing.utf8 import Surrogates
-from ..json.json_depth import JsonDepth
+from ..json.tokenizer import JsonDepth
 from ..limits import DEFAULT_LIMITS, Limits
 from .lenient import is_json
 from .tally import Tally, json_size

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import structs
 
 from ..events import EVENT_KINDS, BareEvent, ToolCallDelta, ToolCallEnd, ToolCallStart, as_list
+from ..json.tokenizer import escape, run
 from ..json_types import JsonObject
 from ..messages import Message, Part, Request, ToolCallPart, ToolResultPart, ToolSpec
 from .lenient import clean, is_json, loads
@@ -109,7 +110,6 @@ _HEAD_BEGINS: Final = re.compile(r'\s*(?:\{\s*(?:"(?:i(?:n(?:p(?:u(?:t(?:"\s*(?:
 _HEAD_CHARS: Final = 200
 """Maximum characters before the text. Models write fewer than 20; the head is parsed again with each piece."""
 _SPECIAL: Final = re.compile(r'["\\]')
-_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _UNICODE_CHARS: Final = 6
 r"""The length of ``\uXXXX``."""
 _REPLACEMENT: Final = "\ufffd"
@@ -147,55 +147,29 @@ class _Input:
         return _REPLACEMENT if self._escape.startswith("\\u") and len(self._escape) >= _UNICODE_CHARS else ""
 
     def _text(self, piece: str) -> str:
+        if not self._escape and _SPECIAL.search(piece) is None:
+            return piece
         decoded: list[str] = []
         piece, self._escape = self._escape + piece, ""
         position = 0
-        while position < len(piece):
-            found = _SPECIAL.search(piece, position)
-            if found is None:
-                decoded.append(piece[position:])
+        while True:
+            position, text = run(piece, position)
+            decoded.append(text)
+            if position == len(piece):
                 break
-            decoded.append(piece[position : found.start()])
-            position = found.start()
             if piece[position] == '"':
                 self._state = "over"
                 break
-            length, text = _escaped(piece, position)
-            if not length:
+            escaped = escape(piece, position)
+            end, text = escaped or (0, "")
+            if end == position:  # not an escape of JSON
+                end, text = position + _UNICODE_CHARS, _REPLACEMENT
+            if escaped is None or end > len(piece):
                 self._escape = piece[position:]
                 break
-            decoded.append(text)
-            position += length
+            decoded.append(_REPLACEMENT if "\ud800" <= text <= "\udfff" else text)
+            position = end
         return "".join(decoded)
-
-
-def _escaped(piece: str, position: int) -> tuple[int, str]:
-    """The length and the meaning of the escape that begins here; (0, "") where more of it is to come."""
-    rest = len(piece) - position
-    if rest < 2:
-        return 0, ""
-    mark = piece[position + 1]
-    if mark != "u":
-        return 2, _ESCAPES.get(mark, mark)
-    if rest < _UNICODE_CHARS:
-        return 0, ""
-    code = _code(piece, position)
-    if 0xD800 <= code < 0xDC00:
-        following = piece[position + _UNICODE_CHARS : position + 2 * _UNICODE_CHARS]
-        if len(following) < _UNICODE_CHARS and "\\uXXXX"[: len(following)].startswith(following[:2]):
-            return 0, ""
-        if following[:2] == "\\u":
-            low = _code(following, 0)
-            if 0xDC00 <= low < 0xE000:
-                return 2 * _UNICODE_CHARS, chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00))
-    return _UNICODE_CHARS, _REPLACEMENT if code < 0 or 0xD800 <= code < 0xE000 else chr(code)
-
-
-def _code(text: str, position: int) -> int:
-    try:
-        return int(text[position + 2 : position + _UNICODE_CHARS], 16)
-    except ValueError:
-        return -1
 
 
 def _free_text(arguments: str) -> str:

@@ -1,6 +1,6 @@
 """Bytes to frames and back: the layer below the dialects, which knows where a message begins and ends, but not what it means."""
 
-from ..json.json_depth import JsonDepth
+from ..json.tokenizer import JsonDepth
 from .aws_eventstream import AwsEventStream
 from .frame import Frame, Framing
 from .json_array import JsonArray

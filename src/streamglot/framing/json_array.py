@@ -3,7 +3,7 @@ r"""A streamed JSON array: ``[{…},\r\n{…}]`` gives a frame for each element 
 from __future__ import annotations
 
 from ..errors import LimitExceeded
-from ..json.json_depth import JsonDepth
+from ..json.tokenizer import JsonDepth
 from ..limits import DEFAULT_LIMITS, Limits
 from .frame import Frame
 from .utf8 import Utf8

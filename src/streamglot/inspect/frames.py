@@ -14,7 +14,7 @@ from ..characters import neutral
 from ..dialects import DIALECTS
 from ..errors import StreamglotError
 from ..framing.aws_eventstream import read_headers
-from ..json.json_depth import JsonDepth
+from ..json.tokenizer import JsonDepth
 from .marks import EVENTS
 
 MAX_ROW_CHARS: Final = 8_192

@@ -14,18 +14,16 @@ from typing import Final
 
 from msgspec import structs
 
+from ..json.tokenizer import escape
 from ..patterns.scanner import Found, Overflow, PatternSet, Scanner, Segment, joined
 
 _PLAIN: Final = re.compile(r'[^"\\]+')
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([^u]))", re.DOTALL)
-_LOW_HALF: Final = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _STRUCTURE: Final = re.compile(r"[\s{}\[\]:,]+")
 _WORD: Final = re.compile(r"[^\s{}\[\]:,\"]+")
 _BEGUN: Final = re.compile(
     r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?"
 )
 """A number, ``true``, ``false`` or ``null``, or the beginning of one."""
-_LETTERS: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 class JsonScanner:
@@ -77,12 +75,13 @@ class JsonScanner:
             given.append('"')
             return at + 1
         if char == "\\":
-            token = _escape(text, at)
-            if token is None:
+            found = escape(text, at)
+            if found is None:
                 self._rest = text[at:]
                 return -1
-            self._scan(*token, given)
-            return at + len(token[1])
+            end, meaning = found if found[0] > at else (at + 1, char)  # what is not an escape of JSON passes unchanged
+            self._scan(meaning, text[at:end], given)
+            return end
         plain = _PLAIN.match(text, at)
         assert plain is not None
         self._scan(plain[0], plain[0], given)
@@ -152,22 +151,3 @@ class JsonScanner:
             pieces.append(written)
             chars -= len(decoded)
         return "".join(pieces)
-
-
-def _escape(text: str, at: int) -> tuple[str, str] | None:
-    """The escape at this place, decoded and as written; None if more of it must come first."""
-    found = _ESCAPE.match(text, at)
-    if found is None:
-        whole = len(text) - at >= 6
-        return (text[at], text[at]) if whole else None  # not an escape of JSON: passes unchanged
-    if found[2] is not None:
-        return _LETTERS.get(found[2], found[2]), found[0]
-    code = int(found[1], 16)
-    if not 0xD800 <= code < 0xDC00:
-        return chr(code), found[0]
-    low = _LOW_HALF.match(text, found.end())
-    if low is not None:
-        return chr(0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00), found[0] + low[0]
-    following = text[found.end() :]
-    may_come = len(following) < 6 and "\\u".startswith(following[:2])
-    return None if may_come else (chr(code), found[0])

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
+from ...json.incremental import JsonChecker
 from ...json.schema import Schema
-from ...json.stream import JsonChecker
 from ...json_types import JSON_ERRORS, JsonValue
 from ..needs import Needs, answer, delta
 from ..pieces import Piece
