@@ -23,6 +23,7 @@ import pytest
 from bench.filled import LARGE, SAME, SAME_ID, fill
 from msgspec.structs import replace
 from sqlalchemy import event, insert, text
+from streamglot.store.engines import PLANNING
 
 import streamglot.store
 from store.servers import Postgres
@@ -30,7 +31,6 @@ from store.turns import answer, ask, assistant, asynchronous, begin, take, thoug
 from streamglot.store import Database, Filter, Finished, Session, SessionHints, Store, StoreSettings, asyncpg_statements, schema
 from streamglot.store.approvals import ClosedApproval, OpenedApproval
 from streamglot.store.conversation import Conversation, Prefix
-from streamglot.store.engines import PLANNING
 from streamglot.store.keys import DAY
 from streamglot.store.processes import Process
 from streamglot.store.queries import cursor_of

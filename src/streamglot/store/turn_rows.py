@@ -45,10 +45,10 @@ class TurnRow(Struct, gc=False):
     title: str
     settings: bytes | None
     node: bytes | None
-    asked: bytes | None
+    prompt_hash: bytes | None
     response_id: str
     retrievable: bool
-    wish: str | None
+    client_options: str | None
     named: bool
 
 
@@ -97,10 +97,10 @@ def turn_row(turn: Turn, process: str, request: Request, content: bool) -> TurnR
         title=clean(title_of(request)) if content and not started.probe else "",
         settings=None,
         node=turn.node,
-        asked=session.conversation.asked if session.conversation is not None and not started.probe else None,
+        prompt_hash=session.conversation.asked if session.conversation is not None and not started.probe else None,
         response_id=_id(started.response_id),
         retrievable=started.retrievable,
-        wish=as_json(started.client_options) if started.client_options else None,
+        client_options=as_json(started.client_options) if started.client_options else None,
         named=bool(session.name),
     )
 
