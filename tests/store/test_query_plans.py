@@ -22,15 +22,18 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from bench.filled import LARGE, SAME, SAME_ID, fill
 from msgspec.structs import replace
-from sqlalchemy import event, insert, text
-from streamglot.store.engines import PLANNING
 
 import streamglot.store
 from store.servers import Postgres
+from store.tables import add
 from store.turns import answer, ask, assistant, asynchronous, begin, take, thought, user
-from streamglot.store import Database, Filter, Finished, Session, SessionHints, Store, StoreSettings, asyncpg_statements, schema
+from streamglot.store import Database, Filter, Finished, Session, SessionHints, Store, StoreSettings
 from streamglot.store.approvals import ClosedApproval, OpenedApproval
 from streamglot.store.conversation import Conversation, Prefix
+from streamglot.store.database import schema
+from streamglot.store.database.postgres import PLANNING, PostgresConnection
+from streamglot.store.database.sql import for_postgres, for_sqlite
+from streamglot.store.database.sqlite import SqliteConnection
 from streamglot.store.keys import DAY
 from streamglot.store.processes import Process
 from streamglot.store.queries import cursor_of
@@ -42,7 +45,7 @@ MOST_ROWS = 2_100
 1,440 minutes of its first day, and a search reads two blocks of texts."""
 MOST_STEPS = 60_000
 """Steps of SQLite's virtual machine that one query may take. To read all turns takes at least 100,000."""
-SMALL = ("keys", "epochs", "indexed", "running", "alembic_version", "history", "streams_asked_for")
+SMALL = ("keys", "epochs", "indexed", "running", "schema_version", "history", "streams_asked_for")
 """What may be read whole: tables that do not grow with the number of turns, the messages of one conversation, and the index of those
 streams that a reader waits for."""
 EXEMPT = {
@@ -64,10 +67,8 @@ class Statements:
         self.found: dict[str, Any] = {}
         self.callers: set[str] = set()
 
-    def note(self, sql: str, values: Any, many: bool = False) -> None:
-        if many and values:
-            values = values[0]
-        if "pg_catalog" in sql or "sqlite_master" in sql or sql == "SELECT 1 FROM turns LIMIT 1":
+    def note(self, sql: str, values: Any) -> None:
+        if "pg_catalog" in sql or "sqlite_master" in sql or "schema_version" in sql or sql == "SELECT 1 FROM turns LIMIT 1":
             return
         if re.match(r"\s*(SELECT|UPDATE|DELETE|WITH|INSERT)", sql) and not re.search(r"\bVALUES\b|\bunnest\(|set_config", sql):
             self.found.setdefault(sql, values)
@@ -95,27 +96,22 @@ def noted(patch: pytest.MonkeyPatch) -> Iterator[Statements]:
 
     for name in ("fetch", "write", "write_each", "execute"):
         patch.setattr(Database, name, noting(getattr(Database, name)))
-    for name in ("run", "run_each", "fetch"):
-        original = getattr(asyncpg_statements, name)
-
-        def through(connection: Any, sql: str, values: Any, original: Any = original, name: str = name) -> Any:
-            statements.note(sql, values, name == "run_each")
-            return original(connection, sql, values)
-
-        patch.setattr(asyncpg_statements, name, through)
-    opened = Database.__init__
-
-    def open_and_listen(self: Database, *args: Any) -> None:
-        opened(self, *args)
-        for engine in (self._engines._reading, self._engines._writing):  # type: ignore[attr-defined]  # both kinds have them
-            event.listen(
-                getattr(engine, "sync_engine", engine),
-                "before_cursor_execute",
-                lambda _connection, _cursor, sql, values, _context, many: statements.note(sql, values, many),
-            )
-
-    patch.setattr(Database, "__init__", open_and_listen)
+    for kind in (SqliteConnection, PostgresConnection):
+        for name in ("fetch", "execute"):
+            patch.setattr(kind, name, _noted(statements, getattr(kind, name)))
     yield statements
+
+
+def _noted(statements: Statements, method: Any) -> Any:
+    async def call(connection: Any, sql: str, /, **values: Any) -> Any:
+        if connection.is_sqlite:
+            statements.note(*for_sqlite(sql, values))
+        else:
+            statement, names = for_postgres(sql)
+            statements.note(statement, [values[name] for name in names])
+        return await method(connection, sql, **values)
+
+    return call
 
 
 @pytest.fixture(params=["sqlite", "postgresql"], scope="module")
@@ -160,7 +156,7 @@ async def _add_others(url: str) -> None:
         ],
     }
     for name, some in rows.items():
-        await database.execute(insert(schema.metadata.tables[name]), some)
+        await add(database, name, *some)
     await database.close()
 
 
@@ -181,13 +177,11 @@ async def use_everything(url: str) -> None:
     await dead.seen()
     turn = await begin(store, ask(user("of a process that dies")), "me")
     await store.writer.flush()
-    await store.database.execute(
-        text("UPDATE running SET process = :dead WHERE turn_id = :turn"), {"dead": dead.id, "turn": turn.id}
-    )
+    await store.database.execute("UPDATE running SET process = :dead WHERE turn_id = :turn", dead=dead.id, turn=turn.id)
     await dead.end()
     far = {"id": "far", "place": "elsewhere", "pid": 1, "born": "", "started": 1.0, "seen": 1.0}
     elsewhere = await Database.open(url)  # a process sees only what others write
-    await elsewhere.execute(insert(schema.processes), far)
+    await add(elsewhere, "processes", far)
     await elsewhere.close()
     assert await store.process.recover() == 0
     await store.queries.indexing.catch_up()
@@ -370,7 +364,7 @@ async def _explained_by_sqlite(url: str, statements: dict[str, Any]) -> list[tup
             bounded = re.search(r"\(\s*SELECT.*LIMIT", sql, re.DOTALL) is not None
             for line in plan:
                 scanned = re.match(r"SCAN (\w+)(?! VIRTUAL)", line)
-                tables = {table.name for table in schema.metadata.sorted_tables} | {"search"}
+                tables = {*schema.tables(), "search"}
                 is_small = line.split()[-1] in SMALL or "VIRTUAL TABLE" in line
                 if scanned and scanned[1] in tables - {*SMALL} and not is_small and ("USING" not in line or " LIMIT" not in sql):
                     faults.append((sql, f"reads the whole table: {line}"))

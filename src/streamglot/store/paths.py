@@ -15,6 +15,8 @@ from ..errors import ConfigError
 
 FILE_NAME: Final = "streamglot.db"
 _SERVERS: Final = ("postgres", "postgresql", "postgresql+asyncpg")
+_PLAIN: Final = " +/"
+"""Characters of a path that a URL shows as they are."""
 _LARGEST_PORT: Final = 65_535
 _ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:]*))(?::(\d+))?")
 _NUMBERS: Final = {"port": int, "command_timeout": float, "statement_cache_size": int}
@@ -38,7 +40,7 @@ class Place(Struct):
 
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
-    return f"sqlite:///{data_directory(environment) / FILE_NAME}"
+    return f"sqlite:///{quote(str(data_directory(environment) / FILE_NAME), safe=_PLAIN)}"
 
 
 def place_of(url: str) -> Place:
@@ -47,13 +49,13 @@ def place_of(url: str) -> Place:
     if not separator or not scheme:
         raise ConfigError(_NO_URL)
     if scheme == "sqlite":
-        name = rest.removeprefix("/").partition("?")[0]
+        name = unquote(rest.removeprefix("/").partition("?")[0])
         if not rest.startswith("/") or not name or name == ":memory:":
             raise ConfigError(
                 "store.url names no file; an in-memory database would lose everything, so switch the store off instead"
             )
         file = Path(name).expanduser().absolute()
-        return Place(f"sqlite:///{file}", file)
+        return Place(f"sqlite:///{quote(str(file), safe=_PLAIN)}", file)
     if scheme not in _SERVERS:
         raise ConfigError(f"store.url begins with {scheme!r}; it must begin with sqlite:/// or postgresql://")
     return _server(rest)
@@ -69,7 +71,7 @@ def _server(rest: str) -> Place:
     if found is None:
         raise ConfigError(_NO_URL)
     host, port = found[1] or found[2], found[3]
-    options: SqlOptions = {"host": host, "port": port, "database": database}
+    options: SqlOptions = {"host": host, "port": port, "database": unquote(database)}
     options |= {"user": unquote(user), "password": unquote(password)}
     more = parse_qsl(query, keep_blank_values=True)
     for name, value in more:

@@ -44,6 +44,7 @@ PLANNING: Final = "SELECT " + ", ".join(
 old while a table grows. It looks up what it joins instead of reading whole tables. Pages cost little, so that it reads rows in the order
 of an index instead of collecting and sorting them. What no index can do it does as before; that seems expensive then, and must not be
 compiled for it (``jit``)."""
+TEST: Final = "SELECT 1"
 READERS: Final = 6
 """Read connections per process."""
 ROWS_PER_STATEMENT: Final = 1_000
@@ -177,7 +178,7 @@ class _Connections:
             if time.monotonic() - connection.used <= IDLE_SECONDS:
                 return connection
             try:
-                await driver.execute("", timeout=CONNECT_SECONDS)
+                await driver.execute(TEST, timeout=CONNECT_SECONDS)
             except BaseException as error:  # any error: this connection cannot run a transaction
                 driver.terminate()
                 if not isinstance(error, Exception):

@@ -169,4 +169,4 @@ def _places(name: str, values: Mapping[str, SqlValue]) -> str:
 @lru_cache(STATEMENTS)
 def row_class(columns: tuple[str, ...]) -> Any:  # Any: a class that is made for these columns
     """The named tuple for rows with these columns."""
-    return namedtuple("Row", columns)  # the columns are known when the query has run
+    return namedtuple("Row", columns, rename=True)  # the columns are known when the query has run
