@@ -21,29 +21,27 @@ KEEP_SECONDS: Final = 60.0
 """Seconds that an expired row stays. A late decision then learns what became of the question."""
 _INSERT: Final = Insert("approvals", ("id", "process", "caller", "expires", "body", "suspended"))
 _DECISIONS: Final = (
-    "SELECT id, decision FROM approvals WHERE process = :process AND NOT suspended AND decision IS NOT NULL AND body <> ''"
+    "SELECT id, decision FROM approvals WHERE process = :process AND suspended = false AND decision IS NOT NULL AND body <> ''"
 )
 _OTHERS: Final = """
     SELECT approvals.body, approvals.expires, processes.* FROM approvals JOIN processes ON processes.id = approvals.process
-    WHERE NOT approvals.suspended AND approvals.decision IS NULL AND processes.recovered IS NULL AND approvals.process <> :process
+    WHERE approvals.suspended = false AND approvals.decision IS NULL AND processes.recovered IS NULL AND approvals.process <> :process
     ORDER BY approvals.expires
 """
 _FIND: Final = """
     SELECT approvals.caller, approvals.body, approvals.decision, approvals.expires, processes.*
     FROM approvals LEFT JOIN processes ON processes.id = approvals.process AND processes.recovered IS NULL
-    WHERE approvals.id = :id AND NOT approvals.suspended
+    WHERE approvals.id = :id AND approvals.suspended = false
 """
 _DECIDE: Final = (
-    "UPDATE approvals SET decision = :decision WHERE id = :id AND NOT suspended AND decision IS NULL AND expires > :now"
+    "UPDATE approvals SET decision = :decision WHERE id = :id AND suspended = false AND decision IS NULL AND expires > :now"
 )
 _SETTLE: Final = "UPDATE approvals SET body = '', decision = :decision WHERE id = :id"
 _REMOVE: Final = "DELETE FROM approvals WHERE id = :id"
-_SUSPENDED: Final = "SELECT id, body FROM approvals WHERE id IN :ids AND suspended AND expires > :now"
-_TAKE: Final = "DELETE FROM approvals WHERE id IN :ids AND suspended"
+_SUSPENDED: Final = "SELECT id, body FROM approvals WHERE id IN :ids AND suspended = true AND expires > :now"
+_TAKE: Final = "DELETE FROM approvals WHERE id IN :ids AND suspended = true"
 _EXPIRED: Final = "suspended IN (false, true) AND expires <= :until"
-_OF_DEAD: Final = (
-    "NOT suspended AND decision IS NULL AND (SELECT recovered FROM processes WHERE processes.id = approvals.process) IS NOT NULL"
-)
+_OF_DEAD: Final = "suspended = false AND decision IS NULL AND (SELECT recovered FROM processes WHERE processes.id = approvals.process) IS NOT NULL"
 
 
 class OpenedApproval(Struct):
