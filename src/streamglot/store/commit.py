@@ -13,7 +13,7 @@ from .database import Database, StoreUnavailable
 from .database.sql import Connection, Insert
 from .processes import Process
 from .rows import Row, Rows
-from .turn_rows import EndingRow, TurnRow
+from .turn import EndingRow, TurnRow
 
 KNOWN_ROWS: Final = 20_000
 """Messages, requests with their pieces, nodes and sessions that this process knows to be in the database. Without it each turn would resend its history."""

@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]  # it has no types
 
+from . import schema
 from .sql import (
     Connection,
     DatabaseRow,
@@ -79,7 +81,7 @@ class PostgresConnection:
         changed = 0
         for begin in range(0, len(rows), ROWS_PER_STATEMENT):
             columns = map(list, zip(*rows[begin : begin + ROWS_PER_STATEMENT], strict=True))
-            changed += _count(await self.driver.execute(insert.postgres, *columns))
+            changed += _count(await self.driver.execute(_of_arrays(insert), *columns))
         return changed
 
     async def configure(self, setting: str) -> None:
@@ -227,6 +229,15 @@ async def _roll_back(driver: AsyncpgConnection) -> None:
         driver.terminate()
         if not isinstance(error, Exception):
             raise
+
+
+@cache
+def _of_arrays(insert: Insert) -> str:
+    """The statement that adds rows from an array for each column."""
+    types, names = schema.columns(insert.table), ", ".join(insert.columns)
+    arrays = ", ".join(f"${place}::{types[name]}[]" for place, name in enumerate(insert.columns, 1))
+    new = f"SELECT {', '.join(f'new.{name}' for name in insert.columns)} FROM unnest({arrays}) AS new ({names})"
+    return f"INSERT INTO {insert.table} ({names}) {new} {insert.where} {insert.end}"
 
 
 def _count(status: str) -> int:

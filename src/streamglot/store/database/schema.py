@@ -12,14 +12,12 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from ...errors import ConfigError
+from .sql import Connection
 
-if TYPE_CHECKING:
-    from .sql import Connection
-
-Upgrade: TypeAlias = "Callable[[Connection], Awaitable[object]]"
+Upgrade: TypeAlias = Callable[[Connection], Awaitable[object]]
 """Changes the schema by one version."""
 
 UPGRADES: Final[list[Upgrade]] = []

@@ -20,8 +20,6 @@ from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
-from . import schema
-
 SqlValue: TypeAlias = Any  # Any: text, a number, bytes, a list of these, or None, as the column has it
 SqlValues: TypeAlias = tuple[Any, ...]  # Any: the same, for the values of one row in the order of their columns
 SqlRow: TypeAlias = dict[str, Any]  # Any: the same, for the values of one row by the names of their columns
@@ -58,7 +56,7 @@ class Insert:
 
     def __init__(self, table: str, columns: Sequence[str], end: str = "ON CONFLICT DO NOTHING", *, where: str = "") -> None:
         self.table, self.columns = table, tuple(columns)
-        self._end, self._where = end, where
+        self.end, self.where = end, where
         self._in_order = itemgetter(*self.columns)
 
     def tuples(self, rows: Iterable[Mapping[str, SqlValue]]) -> list[SqlValues]:
@@ -68,15 +66,7 @@ class Insert:
     @cached_property
     def sqlite(self) -> str:
         places = ", ".join("?" * len(self.columns))
-        return f"INSERT INTO {self.table} ({', '.join(self.columns)}) VALUES ({places}) {self._end}"
-
-    @cached_property
-    def postgres(self) -> str:
-        types = schema.columns(self.table)
-        arrays = ", ".join(f"${place}::{types[name]}[]" for place, name in enumerate(self.columns, 1))
-        names = ", ".join(self.columns)
-        new = f"SELECT {', '.join(f'new.{name}' for name in self.columns)} FROM unnest({arrays}) AS new ({names})"
-        return f"INSERT INTO {self.table} ({names}) {new} {self._where} {self._end}"
+        return f"INSERT INTO {self.table} ({', '.join(self.columns)}) VALUES ({places}) {self.end}"
 
 
 class Connection(Protocol):
