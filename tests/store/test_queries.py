@@ -319,12 +319,11 @@ async def test_keys(url: str) -> None:
 
 
 @asynchronous
-async def test_exports_keep_the_names_of_earlier_versions(url: str) -> None:
-    """``TurnDetail.client_options`` was called ``wish``; archives that earlier versions wrote can still be read."""
+async def test_an_export_has_the_options_of_the_client(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     await begin(store, ask(user("x")), "me", response_id="resp_1", client_options={"background": True})
     await store.writer.flush()
     [line] = [line async for line in export_jsonl(store.queries, Filter())]
-    assert msgspec.json.decode(line)["wish"] == {"background": True}
+    assert msgspec.json.decode(line)["client_options"] == {"background": True}
     assert read_line(line).client_options == {"background": True}
     await store.close()

@@ -200,9 +200,7 @@ class Queries:
         if turn is None or turn.request is None:
             return []
         answer = turn.response.choices[0].parts if turn.response is not None and turn.response.choices else []
-        instructed = turn.client_options.get("instructions") or turn.more.get(
-            "instructions"
-        )  # older versions stored it in ``more``
+        instructed = turn.client_options.get("instructions")
         asked = turn.request.messages[1:] if instructed else turn.request.messages
         return [*asked, *([Message("assistant", answer)] if answer else [])]
 
