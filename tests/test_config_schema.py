@@ -38,7 +38,7 @@ url = "none"
 base_url = "https://models.example/v1"
 models = {mine = "theirs"}
 timeouts = {idle = 5}
-rest = {failures = 2}
+breaker = {failures = 2}
 options = {anything = [1, "two"]}
 [[policies]]
 use = "max_output"
