@@ -80,7 +80,10 @@ class SqliteEngine:
 
         def ask() -> T:
             readers = self._readers
-            connection = readers.pop() if readers else self._connect(READER_CACHE_KB)
+            try:
+                connection = readers.pop()
+            except IndexError:  # all are in use
+                connection = self._connect(READER_CACHE_KB)
             try:
                 return _finished(work(SqliteConnection(connection)))
             finally:
