@@ -145,7 +145,7 @@ class Database:
             return await self._engine.read(lambda connection: connection.fetch(sql, **values))
 
     async def write(
-        self, work: Callable[[Connection], Coroutine[Any, Any, T]], alone: bool = False, seconds: float | None = None
+        self, work: Callable[[Connection], Coroutine[object, None, T]], alone: bool = False, seconds: float | None = None
     ) -> T:
         """Runs a write transaction; one at a time in this process. ``work`` awaits nothing but its connection. ``alone`` excludes
         writers of other processes. ``seconds``: how long PostgreSQL waits for the lock. Raises StoreUnavailable if the database does
@@ -153,7 +153,7 @@ class Database:
         lock = _lock(alone, seconds or (ANSWER_SECONDS if alone else LOCK_WAIT_SECONDS))
         return await self._write(lambda: self._engine.write(work, lock))
 
-    async def write_each(self, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+    async def write_each(self, work: Callable[[Connection], Coroutine[object, None, T]]) -> T:
         """Runs statements of which each may be a transaction of its own, so each must leave the database consistent, and all of
         them can be repeated. It takes no lock against pruning and upgrades: it must not be used for turns. On PostgreSQL this is
         one round trip for each statement and no other; on SQLite it is one transaction."""

@@ -98,13 +98,13 @@ class PostgresEngine:
         self._writers = _Connections(options, 1)
         self._readers = _Connections(options, READERS, PLANNING)
 
-    async def read(self, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+    async def read(self, work: Callable[[Connection], Coroutine[object, None, T]]) -> T:
         """Runs one query, which sees one moment without a transaction."""
         with _translated():
             async with self._readers.one() as connection:
                 return await work(connection)
 
-    async def write(self, work: Callable[[Connection], Coroutine[Any, Any, T]], lock: str = "") -> T:
+    async def write(self, work: Callable[[Connection], Coroutine[object, None, T]], lock: str = "") -> T:
         """Runs a transaction. Begins it with the statement ``lock``, in one round trip."""
         with _translated():
             async with self._writers.one() as connection:
@@ -118,7 +118,7 @@ class PostgresEngine:
                     raise
                 return done
 
-    async def write_each(self, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+    async def write_each(self, work: Callable[[Connection], Coroutine[object, None, T]]) -> T:
         """Saves the round trips of a transaction's begin and end."""
         with _translated():
             async with self._writers.one() as connection:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from .sql import Connection, DatabaseRow, Insert, NotUnique, SqlRow, SqlValue, SqlValues, for_sqlite, row_class, searchable
 
@@ -75,7 +75,7 @@ class SqliteEngine:
         # One thread for all writes: each thread has a heap of its own, and the pages of a connection would spread over all of them.
         self._write_thread = ThreadPoolExecutor(1, "store-writer")
 
-    async def read(self, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+    async def read(self, work: Callable[[Connection], Coroutine[object, None, T]]) -> T:
         """Runs one query."""
 
         def ask() -> T:
@@ -94,7 +94,7 @@ class SqliteEngine:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
 
-    async def write(self, work: Callable[[Connection], Coroutine[Any, Any, T]], lock: str = "") -> T:  # noqa: ARG002  # SQLite locks by itself
+    async def write(self, work: Callable[[Connection], Coroutine[object, None, T]], lock: str = "") -> T:  # noqa: ARG002  # SQLite locks by itself
         """Runs a transaction in a thread. If the caller is cancelled, the thread rolls back: it cannot be stopped."""
         left = False
 
@@ -120,7 +120,7 @@ class SqliteEngine:
             left = True
             raise
 
-    async def write_each(self, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+    async def write_each(self, work: Callable[[Connection], Coroutine[object, None, T]]) -> T:
         """Runs one transaction, because a transaction costs more than a statement."""
         return await self.write(work)
 
@@ -194,7 +194,7 @@ class SqliteEngine:
         return connection
 
 
-def _finished(work: Coroutine[Any, Any, T]) -> T:
+def _finished(work: Coroutine[object, None, T]) -> T:
     """Runs a coroutine that never waits."""
     try:
         work.send(None)
