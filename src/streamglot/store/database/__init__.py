@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...errors import ConfigError, StreamglotError
 from ...extras import missing_package
