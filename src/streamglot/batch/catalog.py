@@ -57,8 +57,7 @@ class Catalog:
     # --- files
 
     async def add_file(self, file: File) -> None:
-        row = file_row(file)
-        await self._database.execute(insert_row("files", row), **row)
+        await self._database.write(lambda connection: _insert(connection, "files", file_row(file)))
 
     async def uploaded_bytes(self, owner: str) -> int:
         """Returns the size of all uploaded files of an owner. Result files have no contents of their own and do not count."""
