@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select
-
 from streamglot import Client
 from streamglot.batch.catalog import Catalog
 from streamglot.batch.files import DirectoryStorage
@@ -38,7 +36,6 @@ from streamglot.batch.runner import collected
 from streamglot.cli.commands.batch_worker import READY
 from streamglot.messages import Message, Request, TextPart
 from streamglot.store import Store, StoreSettings
-from streamglot.store.batch_schema import batch_results
 from streamglot.upstream import Upstream
 
 from .candidates import gateway_command, mock
@@ -191,8 +188,8 @@ async def run_batch(folder: Path, port: int, url: str, items: int, workers: int,
             await asyncio.sleep(0.1)
         assert now.totals is not None
         assert now.totals.succeeded == items, now
-        at = batch_results.c.at
-        span = await store.database.fetch(select(func.min(at), func.max(at)).where(batch_results.c.batch_id == batch.id))
+        question = "SELECT min(at) AS first, max(at) AS last FROM batch_results WHERE batch_id = :id"
+        span = await store.database.fetch(question, id=batch.id)
         first, last = map(float, span[0])
         rate = (items - 1) / (last - first)
         spent = sum(program.cpu_seconds() for program in programs) - cpu

@@ -18,7 +18,6 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from streamglot.store.contents import HOLE, hashed
 from streamglot.store.packing import packed
-from streamglot.store.schema import metadata
 from streamglot.store.tokenizer import scope_of
 
 SECONDS_PER_TURN = 30.0
@@ -52,7 +51,7 @@ NAMES = {
     "nodes": ("hash", "parent", "message", "depth"),
     "turns": (
         *("id", "session_id", "caller", "process", "request_id", "started", "dialect", "model", "stream", "probe", "title"),
-        *("settings", "node", "asked", "response_id", "retrievable", "named"),
+        *("settings", "node", "prompt_hash", "response_id", "retrievable", "named"),
     ),
     "endings": (
         *("turn_id", "ended", "ending", "response_id", "response", "tip", "upstream", "upstream_dialect", "upstream_model"),
@@ -169,7 +168,7 @@ def _fill_sqlite(path: str, batches: Iterator[Tables]) -> None:
 
 async def _fill_postgresql(url: str, batches: Iterator[Tables]) -> None:
     connection = await asyncpg.connect(url)
-    tables = [table.name for table in metadata.sorted_tables if table.name in NAMES]
+    tables = [*NAMES]
     aside = await connection.fetch(
         "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = ANY($1) AND indexname NOT IN (SELECT conname FROM pg_constraint)",
         tables,

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from clients.node import NodeClients, missing
 from store.servers import NoServer, Postgres, started_valkey
-from streamglot.store import engines
+from streamglot.store.database import sqlite
 from waiting import WAIT_SECONDS
 
 # How fast inputs are generated and tried depends on the load of the machine, so it must not fail a test.
@@ -68,7 +68,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def patient_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite lets a store wait for the transaction of another one as long as it takes. Tests with two stores on one file need it: the
     other store may stand still within a transaction."""
-    monkeypatch.setattr(engines, "BUSY_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", WAIT_SECONDS)
 
 
 @pytest.fixture(scope="session")

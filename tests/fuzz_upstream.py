@@ -367,7 +367,7 @@ class Gateway:
             lines += [
                 f'base_url = "http://127.0.0.1:{right if name == "right" else wrong}/{name}"',
                 "attempts = 1",
-                "rest = { failures = 1000000000 }",
+                "breaker = { failures = 1000000000 }",
             ]
         config = folder / "streamglot.toml"
         config.write_text("\n".join(lines))

@@ -38,7 +38,7 @@ url = "none"
 base_url = "https://models.example/v1"
 models = {mine = "theirs"}
 timeouts = {idle = 5}
-rest = {failures = 2}
+breaker = {failures = 2}
 options = {anything = [1, "two"]}
 [[policies]]
 use = "max_output"
@@ -76,10 +76,9 @@ def test_every_setting_has_its_default() -> None:
     assert set(config_schema()["properties"]) == {field.name for field in msgspec.structs.fields(Config)}
 
 
-def test_names_that_the_program_fills_in_are_left_out_and_former_names_are_marked() -> None:
+def test_names_that_the_program_fills_in_are_left_out() -> None:
     upstream = config_schema()["$defs"]["Upstream"]["properties"]
     assert "name" not in upstream
-    assert upstream["rest"]["deprecated"] is True
 
 
 def test_a_type_without_a_schema_is_refused() -> None:

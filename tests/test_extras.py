@@ -21,9 +21,9 @@ def test_the_extra_installs_the_package(package: str, extra: str) -> None:
 
 
 def test_a_package_of_an_extra_is_named_with_the_command_that_installs_it() -> None:
-    message = missing_package(ModuleNotFoundError("no", name="sqlalchemy.exc"))
+    message = missing_package(ModuleNotFoundError("no", name="asyncpg.exceptions"))
     assert message is not None
-    assert message.message == "the package 'sqlalchemy' is not installed; install it with: pip install 'streamglot[store]'"
+    assert message.message == "the package 'asyncpg' is not installed; install it with: pip install 'streamglot[postgres]'"
 
 
 def test_another_module_is_left_to_its_own_error() -> None:

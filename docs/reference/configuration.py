@@ -144,7 +144,7 @@ def _tables(kind: type, place: str, heading: str, variable: str) -> Iterator[tup
     cannot name a part of a list."""
     for field in fields(kind):
         inner, wrap = _struct_in(field.type)
-        if inner is None or field.name == "rest":
+        if inner is None:
             continue
         path = f"{place}.{field.name}" if place else field.name
         shown = f"{heading}.{field.encode_name}" if heading else field.encode_name

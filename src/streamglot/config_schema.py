@@ -17,8 +17,6 @@ TITLE: Final = "The configuration of streamglot"
 _NUMBERS: Final = ("integer", "number")
 _INTERNAL: Final = {"Upstream": ("name",)}
 """Fields that the program fills in."""
-_DEPRECATED: Final = {"Upstream": ("rest",)}
-"""Former names that are still accepted."""
 
 
 def config_schema() -> JsonObject:
@@ -28,8 +26,6 @@ def config_schema() -> JsonObject:
     for name, table in tables.items():
         for setting in _INTERNAL.get(name, ()):
             del table["properties"][setting]
-        for setting in _DEPRECATED.get(name, ()):
-            table["properties"][setting]["deprecated"] = True
     for table in (main, *tables.values()):
         _tidy(table)
     main["properties"]["policies"] = _policies(main["properties"]["policies"])

@@ -10,8 +10,6 @@ from .errors import ConfigError
 EXTRAS: Final = {
     "aiohttp": "client",
     "httptools": "client",
-    "alembic": "store",
-    "sqlalchemy": "store",
     "click": "cli",
     "markdown_it": "cli",
     "prompt_toolkit": "cli",

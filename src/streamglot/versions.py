@@ -12,7 +12,6 @@ PACKAGES: Final = (
     "httptools",
     "uvloop",
     "starlette",
-    "sqlalchemy",
     "xllamacpp",
     "mcp",
     "opentelemetry-sdk",

@@ -40,7 +40,7 @@ def secret() -> str:
 @contextmanager
 def serving(upstream: MockUpstream, tmp_path: Path, **config: Any) -> Iterator[Running]:
     (tmp_path / "sheet.py").write_text(TOOLS)
-    mock = {"base_url": upstream.url, "attempts": 1, "pause": 0.001, "rest": {"failures": 1_000_000}}
+    mock = {"base_url": upstream.url, "attempts": 1, "pause": 0.001, "breaker": {"failures": 1_000_000}}
     tools = {"python": [str(tmp_path / "sheet.py")], "enabled": ["*"]}
     with running({"upstreams": {"mock": mock}, "tools": tools, **config}) as gateway:
         yield gateway

@@ -15,8 +15,8 @@ from batch.test_batch_endpoint import ask, chat, serving
 from store.servers import writing
 from streamglot.gateway.api import batch_answers
 from streamglot.gateway.api.batch_answers import BatchAnswers
-from streamglot.store import Store, StoreSettings, engines
-from streamglot.store.database import StoreLocked
+from streamglot.store import Store, StoreSettings
+from streamglot.store.database import StoreLocked, sqlite
 from streamglot.store.valkey_buffer import ValkeyBuffer
 from waiting import WAIT_SECONDS, soon
 
@@ -75,7 +75,7 @@ def test_a_batch_that_ended_without_an_answer_runs_again_in_one_place(
 
 
 def test_a_batch_is_not_run_while_another_process_may_be_claiming_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.01)
     monkeypatch.setattr(batch_answers, "LOCKED_SECONDS", WAIT_SECONDS)
     url = f"sqlite:///{tmp_path / 'store.db'}"
 

@@ -35,7 +35,7 @@ def batch(upstream: MockUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     config = tmp_path / "streamglot.toml"
     config.write_text(
         f'[server]\ndiscover = false\ndefault_model = "m"\n[upstreams.mock]\nbase_url = "{upstream.url}"\nattempts = 1\n'
-        'rest = {failures = 1000000}\n[store]\nurl = "none"\n'
+        'breaker = {failures = 1000000}\n[store]\nurl = "none"\n'
     )
     monkeypatch.setenv("STREAMGLOT_CONFIG", str(config))
     return lambda *words: command(["batch", "run", *map(str, words)])

@@ -61,7 +61,7 @@ def test_a_plain_program_reads_them_with_for(upstream: MockUpstream) -> None:
 
 def test_only_what_may_pass_is_retried(upstream: MockUpstream) -> None:
     upstream.fails = lambda prompt, times: {"flaky": 503 if times < 3 else 0, "bad": 400, "down": 503}.get(prompt, 0)
-    with Client(upstreams=[upstream.upstream(rest=NEVER_OPEN)]) as client:
+    with Client(upstreams=[upstream.upstream(breaker=NEVER_OPEN)]) as client:
         results = list(client.batch(["fine", "flaky", "bad", "down"], model="m", retry=AT_ONCE, ordered=True))
     assert [result.attempts for result in results] == [1, 3, 1, 3]
     assert [result.error is not None and result.error.code for result in results] == [

@@ -125,7 +125,7 @@ def test_only_what_may_help_is_retried(upstream: MockUpstream) -> None:
         return {"flaky": 503 if times < 3 else 0, "bad": 400, "down": 503}.get(prompt, 0)
 
     upstream.fails = fails
-    with Client(upstreams=[upstream.upstream(rest=BreakerSettings(failures=1000))]) as client:
+    with Client(upstreams=[upstream.upstream(breaker=BreakerSettings(failures=1000))]) as client:
         batch = RequestBatch(client=client, retry=RetryPolicy(retries=3, first=0.001), model="m")
         for prompt in ("fine", "flaky", "bad", "down"):
             batch.add_chat_request(prompt)

@@ -36,7 +36,7 @@ base_url = "{upstream}/v1"
 attempts = 1
 pause = 0.01
 models = ["m"]
-rest = {{ failures = 1000000 }}
+breaker = {{ failures = 1000000 }}
 timeouts = {{ connect = 120.0, first_byte = 120.0, idle = 120.0, total = 240.0 }}
 """
 

@@ -6,22 +6,21 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
-from sqlalchemy import Connection, func, select, update
 
 from batch_durable.queued import fault_codes, line, queued, route
 from store.servers import Postgres
+from store.tables import counted
 from store.turns import asynchronous
 from streamglot.batch.checking import LineChecker, LineSplitter
 from streamglot.batch.model import FILE_API, MESSAGE_API, RANGE_ITEMS
 from streamglot.errors import LimitExceeded, StreamglotError
-from streamglot.store import asyncpg_statements
-from streamglot.store.batch_schema import batch_items, batch_jobs, batches
+from streamglot.store.database.sql import assignments
 from waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.usefixtures("patient_writers")
@@ -82,14 +81,14 @@ async def test_ranges_have_one_upstream_each(url: str, tmp_path: Path) -> None:
         models = ("first", "second", "third")
         batch = await one.imported(line(number, models[number % 3]) for number in range(1000))
         assert batch.total == 1000
-        jobs = await one.database.fetch(select(batch_jobs).order_by(batch_jobs.c.first))
+        jobs = await one.database.fetch("SELECT * FROM batch_jobs ORDER BY first")
         assert {job.upstream for job in jobs} == set(models)
         assert [job.first for job in jobs] == [0, *(job.last for job in jobs[:-1])], "the ranges leave no gap"
         assert jobs[-1].last == 1000
         assert max(job.last - job.first for job in jobs) == RANGE_ITEMS
         for job in jobs:
-            inside = (batch_items.c.number >= job.first, batch_items.c.number < job.last)
-            rows = await one.database.fetch(select(batch_items.c.body).where(*inside))
+            inside = "SELECT body FROM batch_items WHERE number >= :first AND number < :last"
+            rows = await one.database.fetch(inside, first=job.first, last=job.last)
             assert {json.loads(row.body)["model"] for row in rows} == {job.upstream}
 
 
@@ -121,7 +120,7 @@ async def test_duplicates_far_apart_are_found(url: str, tmp_path: Path) -> None:
         batch = await one.imported([*(line(number) for number in range(2500)), line(3), line(2400)])
         assert fault_codes(batch.errors) == [(2501, "duplicate_custom_id"), (2502, "duplicate_custom_id")]
         assert "line 4;" in batch.errors[0].message
-        assert (await one.database.fetch(select(func.count()).select_from(batch_items)))[0][0] == 2502
+        assert await counted(one.database, "batch_items") == 2502
 
 
 @asynchronous
@@ -131,7 +130,7 @@ async def test_one_bad_line_fails_the_batch_where_that_is_wanted(url: str, tmp_p
         assert batch.status == "failed"
         assert batch.ended is not None
         assert fault_codes(batch.errors) == [(2, "invalid_json_line")]
-        assert await one.database.fetch(select(batch_items)) == []
+        assert await one.database.fetch("SELECT * FROM batch_items") == []
 
 
 @asynchronous
@@ -150,13 +149,13 @@ async def test_an_import_whose_process_died_starts_again(url: str, tmp_path: Pat
         assert await two.importer.claim() is None, "one process reads the file"
         await one.importer.run(claimed)
         dead = {"status": "validating", "process": "dead", "lease": 1.0}  # it died just before it had finished
-        await one.database.execute(update(batches).values(dead))
+        await one.database.execute(f"UPDATE batches SET {assignments(dead)}", **dead)
         again = await two.importer.claim()
         assert again is not None
         await two.importer.run(again)
         now = await two.now(batch)
         assert (now.status, now.total, now.errors) == ("in_progress", 150, [])
-        assert (await one.database.fetch(select(func.count()).select_from(batch_items)))[0][0] == 150
+        assert await counted(one.database, "batch_items") == 150
 
 
 @asynchronous
@@ -173,7 +172,7 @@ async def test_an_import_that_another_process_took_over_writes_nothing_more(
         async def taken_over(name: str) -> AsyncIterator[bytes]:
             async for chunk in chunks(name):
                 yield chunk
-            await one.database.execute(update(batches).values(lease=1.0))
+            await one.database.execute("UPDATE batches SET lease = 1.0")
             again = await two.importer.claim()
             assert again is not None
             await two.importer.run(again)
@@ -184,7 +183,7 @@ async def test_an_import_that_another_process_took_over_writes_nothing_more(
         await one.importer.run(claimed)
         now = await two.now(batch)
         assert (now.status, now.total, now.errors) == ("in_progress", 10, [])
-        assert (await one.database.fetch(select(func.count()).select_from(batch_items)))[0][0] == 10
+        assert await counted(one.database, "batch_items") == 10
 
 
 @asynchronous
@@ -192,7 +191,7 @@ async def test_a_cancel_that_is_committed_while_items_are_stored_stops_the_impor
     postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL runs both at once: the cancel holds the row of the batch when the import asks for it."""
-    monkeypatch.setattr("streamglot.store.database.CONNECT_SECONDS", WAIT_SECONDS)  # how long a writer waits for a lock
+    monkeypatch.setattr("streamglot.store.database.LOCK_WAIT_SECONDS", WAIT_SECONDS)  # how long a writer waits for a lock
     url = await postgres.database()
     async with queued(url, tmp_path) as one:
         batch = await one.add(line(number) for number in range(10))
@@ -211,7 +210,7 @@ async def test_a_cancel_that_is_committed_while_items_are_stored_stops_the_impor
             await importing
         finally:
             await other.close()
-        assert await one.database.fetch(select(batch_jobs)) == []
+        assert await one.database.fetch("SELECT * FROM batch_jobs") == []
         ended = await one.catalog.settle(batch.id)
         assert ended is not None
         assert (ended.status, ended.total) == ("cancelled", 0)
@@ -237,7 +236,7 @@ async def test_a_cancelled_batch_does_not_end_before_its_import(url: str, tmp_pa
         assert await one.importer.claim() is not None
         await one.catalog.close_batch(batch.id, "cancelled")
         assert await one.catalog.settle(batch.id) is None, "its file is being read"
-        await one.database.execute(update(batches).values(lease=time.time() - 1))
+        await one.database.execute("UPDATE batches SET lease = :past", past=time.time() - 1)
         ended = await one.catalog.settle(batch.id)
         assert ended is not None, "the process that read it counts as dead"
         assert ended.status == "cancelled"
@@ -298,13 +297,13 @@ async def test_postgresql_gets_the_items_of_a_transaction_in_one_statement(
     postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inserted: list[str] = []
-    run = asyncpg_statements.run
+    execute = asyncpg.Connection.execute
 
-    def counted(connection: Connection, sql: str, values: Sequence[Any]) -> int:
+    async def noted(connection: asyncpg.Connection, sql: str, *values: Any, **more: Any) -> Any:
         inserted.extend(table for table in ("batch_items", "batch_results") if sql.startswith(f"INSERT INTO {table}"))
-        return run(connection, sql, values)
+        return await execute(connection, sql, *values, **more)
 
-    monkeypatch.setattr(asyncpg_statements, "run", counted)
+    monkeypatch.setattr(asyncpg.Connection, "execute", noted)
     async with queued(await postgres.database(), tmp_path) as one:
         batch = await one.imported([line(number) for number in range(3 * RANGE_ITEMS + 1)])
         assert batch.total == 3 * RANGE_ITEMS + 1

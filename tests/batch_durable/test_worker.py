@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 from batch_durable.queued import Queued, line, queued
 from store.turns import asynchronous
@@ -18,7 +17,6 @@ from streamglot.batch import worker as worker_module
 from streamglot.batch.background import BackgroundTraffic
 from streamglot.batch.model import OPEN, RUNNING, Answer, Batch, Item
 from streamglot.batch.worker import Worker
-from streamglot.store.batch_schema import batch_jobs
 from streamglot.store.database import StoreUnavailable
 from streamglot.tasks import TaskSupervisor
 from waiting import soon
@@ -191,9 +189,9 @@ async def test_a_worker_that_stops_gives_back_what_has_not_ended(url: str, tmp_p
         runner.go.clear()
         async with working(one, runner) as worker:
             await soon(lambda: runner.open == 4)
-            assert RUNNING in [row.state for row in await one.database.fetch(select(batch_jobs.c.state))]
+            assert RUNNING in [row.state for row in await one.database.fetch("SELECT state FROM batch_jobs")]
             await worker.stop(0.01)
-            assert {row.state for row in await one.database.fetch(select(batch_jobs.c.state))} == {OPEN}
+            assert {row.state for row in await one.database.fetch("SELECT state FROM batch_jobs")} == {OPEN}
 
 
 @asynchronous

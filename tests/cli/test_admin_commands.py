@@ -110,9 +110,9 @@ def test_doctor_and_the_store(shell: Shell) -> None:
     shell.run("query", "-m", "replay", "x")
     status, found = store()
     assert (status, found["state"]) == (0, "good")
-    assert re.fullmatch(r"sqlite:///.*streamglot\.db, version \d{4}, 1 turns, \d+ (bytes|kB)", found["says"])
+    assert re.fullmatch(r"sqlite:///.*streamglot\.db, version \d+, 1 turns, \d+ (bytes|kB)", found["says"])
     with sqlite3.connect(database(shell)) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE schema_version SET version = 9999")
     status, found = store()
     assert (status, found["state"]) == (1, "bad")
     assert "has version 9999" in found["says"]

@@ -156,7 +156,7 @@ def without(packages: str, code: str, home: Path) -> subprocess.CompletedProcess
     )
 
 
-CORE = "aiohttp httptools sqlalchemy alembic click typer rich prompt_toolkit uvicorn starlette prometheus_client genai_prices pydantic"
+CORE = "aiohttp httptools click typer rich prompt_toolkit uvicorn starlette prometheus_client genai_prices pydantic"
 MAIN = "from streamglot.cli import main; sys.argv = ['streamglot', {!r}]; main()"
 
 
@@ -174,7 +174,6 @@ def test_the_core_alone_says_what_to_install(tmp_path: Path) -> None:
         ("starlette", ["serve", "--port", "0"], "server"),
         ("prometheus_client", ["serve", "--port", "0"], "server"),
         ("httptools", ["query", "-m", "replay", "hi"], "client"),
-        ("sqlalchemy", ["logs", "list"], "store"),
         ("rich", ["formats", "--help", "query"], ""),
     ],
 )

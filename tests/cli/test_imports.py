@@ -18,7 +18,6 @@ main()
 """
 SLOW = {
     "aiohttp",
-    "alembic",
     "genai_prices",
     "prometheus_client",
     "prompt_toolkit",
@@ -29,8 +28,8 @@ SLOW = {
     "xllamacpp",
 }
 """Packages that only some commands need."""
-DATABASE = {"sqlalchemy", "sqlite3"}
-OTHER_DATABASE = {"sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "asyncpg", "valkey"}
+DATABASE = {"sqlite3"}
+OTHER_DATABASE = {"asyncpg", "valkey"}
 
 
 def imported(shell: Shell, *arguments: str) -> set[str]:
@@ -74,7 +73,7 @@ def test_commands_without_a_store_import_no_database(shell: Shell, arguments: li
     ],
     ids=" ".join,
 )
-def test_commands_with_a_store_import_no_other_database_and_no_migrations(shell: Shell, arguments: list[str]) -> None:
+def test_commands_with_a_store_import_no_other_database(shell: Shell, arguments: list[str]) -> None:
     shell.run("query", "-m", "replay", "first")  # it makes the database, at its newest version
     modules = imported(shell, *arguments)
     assert modules >= DATABASE

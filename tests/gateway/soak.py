@@ -24,14 +24,13 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import func, select
 
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.running import Answer
 from gateway.scenarios import DONE, END, text_chunk, usage
 from gateway.upstream import head, piece, sse
 from ports import free_port
-from streamglot.store import Database, schema
+from streamglot.store import Database
 from waiting import soon
 
 CHUNKS = 16
@@ -267,9 +266,8 @@ async def _turns(url: str) -> Counter[str]:
     """All turns in the store, by their ending."""
     database = await Database.open(url)
     try:
-        ending = schema.endings.c.ending
-        rows = await database.fetch(select(ending, func.count().label("turns")).group_by(ending))
-        (started,) = await database.fetch(select(func.count().label("turns")).select_from(schema.turns))
+        rows = await database.fetch("SELECT ending, count(*) AS turns FROM endings GROUP BY ending")
+        (started,) = await database.fetch("SELECT count(*) AS turns FROM turns")
     finally:
         await database.close()
     endings = Counter({row.ending: row.turns for row in rows})

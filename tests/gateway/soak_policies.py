@@ -154,7 +154,7 @@ async def soak(streams: int, wait: float) -> int:
         config = Path(folder) / "streamglot.toml"
         config.write_text(
             f"[server]\ndiscover = false\nport = {port}\n[store]\nurl = 'none'\n"
-            f"[upstreams.up]\nbase_url = 'http://127.0.0.1:{behind}/v1'\nattempts = 1\nrest = {{ failures = 1000000 }}\n"
+            f"[upstreams.up]\nbase_url = 'http://127.0.0.1:{behind}/v1'\nattempts = 1\nbreaker = {{ failures = 1000000 }}\n"
             f"[[policies]]\nuse = 'gateway.soak_policies:SlowJudge'\nwait = {wait}\nseconds = {wait + 60}\n"
         )
         source = [sys.executable, "-m", "gateway.soak_policies", "upstream", str(behind)]

@@ -39,7 +39,7 @@ TOOLS: Any = [{"type": "function", "name": "weather", "parameters": SCHEMA, "str
 @pytest.fixture(scope="module")
 def asking(upstream: HostileUpstream) -> Iterator[Running]:
     """A gateway that leaves all calls to the client's user."""
-    upstreams = {"work": upstreams_at(upstream.url, rest={"failures": 10**9})["work"]}
+    upstreams = {"work": upstreams_at(upstream.url, breaker={"failures": 10**9})["work"]}
     policies = [{"use": "human_approval", "ask": "client"}]
     with running({"server": {"default_model": "m"}, "upstreams": upstreams, "policies": policies}) as started:
         yield started

@@ -22,7 +22,7 @@ SECOND = streamed(sse(text_chunk(" Without it."), chunk({}, "stop"), usage(7, 3)
 
 @pytest.fixture(scope="module")
 def judging(upstream: HostileUpstream) -> Iterator[Running]:
-    upstreams = upstreams_at(upstream.url, rest={"failures": 10**9})
+    upstreams = upstreams_at(upstream.url, breaker={"failures": 10**9})
     with running({"upstreams": upstreams, "policies": [SCRIPTED, BLOCKED]}) as started:
         yield started
 

@@ -85,7 +85,7 @@ WITHOUT_CALLS = {**WITH_CALLS, "openai_chat": "stop", "anthropic": "end_turn"}
 @pytest.fixture(scope="module")
 def gateways(upstream: HostileUpstream) -> Iterator[dict[str, Running]]:
     """One whose judges are scripted, and one whose judge never answers about the second call."""
-    upstreams = {"work": upstreams_at(upstream.url, rest={"failures": 10**9})["work"]}
+    upstreams = {"work": upstreams_at(upstream.url, breaker={"failures": 10**9})["work"]}
     settings = {"server": {"default_model": "m"}, "upstreams": upstreams}
     silent = {"use": "gateway.judges:SilentJudge", "tool": "time"}
     with (

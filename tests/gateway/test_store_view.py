@@ -270,7 +270,7 @@ def test_a_store_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monkey
     with running({"store": {"url": database(tmp_path)}}) as gateway:
         store = store_of(gateway)
 
-        async def gone(*_: Any) -> Any:
+        async def gone(*_: Any, **_named: Any) -> Any:
             raise StoreUnavailable("the database does not answer")
 
         monkeypatch.setattr(store.database, "fetch", gone)

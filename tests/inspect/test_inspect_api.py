@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
-from sqlalchemy import delete, insert
 
 from gateway.conftest import UPSTREAM_DIALECTS
 from gateway.running import Running
@@ -19,10 +18,11 @@ from gateway.stored_turns import chunk, keeping, kept, text_script
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, hostile, sse, streamed, whole
 from inspected import Inspected, joined, of_answer, unzipped
 from recordings import recordings
+from store.tables import add
 from streamglot.dialects import DIALECTS
 from streamglot.engine.recorder import TurnRecorder
 from streamglot.gateway.auth.authenticator import digest_of
-from streamglot.store import Database, Queries, schema
+from streamglot.store import Database, Queries
 from waiting import WAIT_SECONDS
 
 RAW = {"raw": True}
@@ -95,10 +95,10 @@ def test_a_recording_of_many_commits_is_the_same(upstream: HostileUpstream, url:
     async def one_commit_for_each_frame(turn: str) -> None:
         database = await Database.open(url)
         frames = await Queries(database).raw(turn)
-        await database.execute(delete(schema.frames))
+        await database.execute("DELETE FROM frames")
         for number, frame in enumerate(frames):
             row = {"turn_id": turn, "number": number, "body": msgspec.msgpack.encode([frame])}
-            await database.execute(insert(schema.frames), row)
+            await add(database, "frames", row)
         await database.close()
 
     with keeping(upstream, url, store=RAW) as gateway:

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import insert, update
 from valkey.asyncio import Valkey
 from valkey.exceptions import TimeoutError as NoAnswer
 
 from store.servers import started_valkey
+from store.tables import add
 from store.turns import ask, asynchronous, begin, user
 from streamglot.errors import StreamglotError
-from streamglot.store import DatabaseBuffer, Finished, Store, StoreSettings, StreamBuffer, ValkeyBuffer, schema
+from streamglot.store import DatabaseBuffer, Finished, Store, StoreSettings, StreamBuffer, ValkeyBuffer
 from streamglot.store import database_buffer as buffers
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.processes import is_alive
@@ -192,8 +192,8 @@ async def test_chunks_of_an_older_version_can_be_read(url: str) -> None:
     ident = name()
     row = {"id": ident, "caller": "", "started": 0.0, "seen": time.time(), "last": 2, "stopped": False, "head": ""}
     body = msgspec.msgpack.encode([(1, b"a"), (2, b"b")])
-    await store.database.execute(insert(schema.streams), row)
-    await store.database.execute(insert(schema.chunks), {"stream_id": ident, "number": 1, "last": 2, "body": body})
+    await add(store.database, "streams", row)
+    await add(store.database, "chunks", {"stream_id": ident, "number": 1, "last": 2, "body": body})
     assert await gathered(store.buffer, ident) == [b"a", b"b"]
     assert await gathered(store.buffer, ident, 1) == [b"b"]
     await store.close()
@@ -250,7 +250,7 @@ async def test_a_reader_does_not_wait_for_a_producer_whose_turn_another_process_
     kill(buffer)
     reader = aiter(buffer.read(ident))
     assert (await anext(reader)).data == b"x"
-    await store.database.execute(insert(schema.endings), {"turn_id": ident, "ended": 1.0, "ending": "interrupted"})
+    await add(store.database, "endings", {"turn_id": ident, "ended": 1.0, "ending": "interrupted"})
     async with asyncio.timeout(WAIT_SECONDS):
         with pytest.raises(StreamglotError) as refused:
             await anext(reader)
@@ -276,7 +276,7 @@ async def test_a_reader_continues_after_an_outage_of_the_database(url: str, requ
         database = two._database  # type: ignore[attr-defined]  # the buffer of a database
         fetch, refused = database.fetch, []
 
-        async def away(*_: Any) -> Any:
+        async def away(*_: Any, **_named: Any) -> Any:
             refused.append(True)
             raise StoreUnavailable("not now")
 
@@ -301,7 +301,7 @@ async def test_a_database_that_stays_away_is_reported(url: str, request: pytest.
         database = two._database  # type: ignore[attr-defined]  # the buffer of a database
         fetch = database.fetch
 
-        async def away(*_: Any) -> Any:
+        async def away(*_: Any, **_named: Any) -> Any:
             raise StoreUnavailable("not now")
 
         database.fetch = away
@@ -335,8 +335,7 @@ async def test_only_streams_of_dead_processes_are_lost(url: str, monkeypatch: py
     one.append(turn.id, 2, 2, b"y")
     await stores[0].writer.flush()
     kill(one)
-    of_ours = schema.processes.c.id == stores[0].process.id
-    await stores[0].database.execute(update(schema.processes).where(of_ours).values(born="never"))
+    await stores[0].database.execute("UPDATE processes SET born = 'never' WHERE id = :id", id=stores[0].process.id)
     with pytest.raises(StreamglotError) as refused:
         await reader
     assert refused.value.code == "stream_lost"

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import Struct
-from sqlalchemy import Connection, Table, func, select
 
+from store.tables import counted
 from store.turns import asynchronous
 from streamglot.batch.model import Result
-from streamglot.store import schema
-from streamglot.store.batch_schema import batch_items, batch_results, batches
-from streamglot.store.bulk import ROWS_PER_STATEMENT, BulkStatement
-from streamglot.store.database import Database
-from streamglot.store.turn_rows import EndingRow, TurnRow
+from streamglot.store.commit import INSERTS
+from streamglot.store.database import Database, schema
+from streamglot.store.database.postgres import ROWS_PER_STATEMENT
+from streamglot.store.database.sql import Insert
+from streamglot.store.turn import EndingRow, TurnRow
 
 TEXTS = ["", " ", "NULL", "null", "{}", '{"a","b"}', "a,b", "it's", 'say "x"', "back\\slash", "line\nbreak\ttab", "%s $1 :name ?"]
 TEXTS += ["ünïcödé", "日本語", "🙂👩‍👩‍👧‍👦", "\u202e right to left", "\x01\x7f", "\ufffd", "x" * 1_000_000]
@@ -36,9 +35,17 @@ def result(number: int, **more: Any) -> dict[str, Any]:
     return {**row, "cost": 0.0, "attempts": 1, "at": 1.0, **more}
 
 
-async def stored(database: Database, table: Any, *names: str) -> list[tuple[Any, ...]]:
-    rows = await database.fetch(select(*(table.c[name] for name in names)).order_by(table.c.number))
-    return [tuple(row) for row in rows]
+STEPS = INSERTS["steps"]
+ITEMS = Insert("batch_items", tuple(schema.columns("batch_items")))
+RESULTS = Insert("batch_results", Result.__struct_fields__)
+
+
+async def stored(database: Database, table: str, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in await database.fetch(f"SELECT {', '.join(names)} FROM {table} ORDER BY number")]
+
+
+async def put(database: Database, insert: Insert, rows: list[dict[str, Any]]) -> int:
+    return await database.write(lambda connection: connection.insert(insert, insert.tuples(rows)))
 
 
 @asynchronous
@@ -46,24 +53,21 @@ async def test_every_value_comes_back_as_it_was(url: str) -> None:
     database = await Database.open(url)
     try:
         steps = [{"turn_id": "t", "number": number, "body": text} for number, text in enumerate(TEXTS)]
-        insert = BulkStatement(database, database.insert_new(schema.steps), schema.steps)
-        assert await database.write(lambda connection: insert.execute(connection, steps)) == len(steps)
-        assert await stored(database, schema.steps, "body") == [(text,) for text in TEXTS]
+        assert await put(database, STEPS, steps) == len(steps)
+        assert await stored(database, "steps", "body") == [(text,) for text in TEXTS]
 
         texts = [None, *(text for text in TEXTS if len(text) < 100)]
         rows = [item(number, custom_id=text, body=BODIES[number % len(BODIES)]) for number, text in enumerate(texts)]
-        insert = BulkStatement(database, database.insert_new(batch_items), batch_items)
-        assert await database.write(lambda connection: insert.execute(connection, rows)) == len(rows)
+        assert await put(database, ITEMS, rows) == len(rows)
         expected = [(row["custom_id"], row["body"]) for row in rows]
-        assert await stored(database, batch_items, "custom_id", "body") == expected
+        assert await stored(database, "batch_items", "custom_id", "body") == expected
 
         numbers = [result(number, line=body) for number, body in enumerate(BODIES)]
         numbers += [result(100 + number, input_tokens=value) for number, value in enumerate(WHOLE)]
         numbers += [result(200 + number, cost=value, at=value) for number, value in enumerate(REAL)]
-        insert = BulkStatement(database, database.insert_new(batch_results), batch_results)
-        assert await database.write(lambda connection: insert.execute(connection, numbers)) == len(numbers)
+        assert await put(database, RESULTS, numbers) == len(numbers)
         names = ("line", "input_tokens", "cost", "at")
-        assert await stored(database, batch_results, *names) == [tuple(row[name] for name in names) for row in numbers]
+        assert await stored(database, "batch_results", *names) == [tuple(row[name] for name in names) for row in numbers]
     finally:
         await database.close()
 
@@ -72,10 +76,9 @@ async def test_every_value_comes_back_as_it_was(url: str) -> None:
 async def test_a_column_with_only_none_values_is_inserted(url: str) -> None:
     database = await Database.open(url)
     try:
-        insert = BulkStatement(database, database.insert_new(batch_items), batch_items)
-        await database.write(lambda connection: insert.execute(connection, [item(number) for number in range(3)]))
-        assert await stored(database, batch_items, "custom_id") == [(None,)] * 3
-        assert await database.write(lambda connection: insert.execute(connection, [])) == 0
+        await put(database, ITEMS, [item(number) for number in range(3)])
+        assert await stored(database, "batch_items", "custom_id") == [(None,)] * 3
+        assert await put(database, ITEMS, []) == 0
     finally:
         await database.close()
 
@@ -85,17 +88,16 @@ async def test_a_text_with_nul_is_refused_by_postgresql_and_leaves_nothing_behin
     """Text is cleaned before it becomes a row. If it were not, the whole transaction must fail: no row may be changed silently."""
     database = await Database.open(url)
     try:
-        insert = BulkStatement(database, database.insert_new(batch_items), batch_items)
         rows = [item(0, custom_id="good"), item(1, custom_id="nul\0here")]
         if database.is_sqlite:
-            await database.write(lambda connection: insert.execute(connection, rows))
-            assert await stored(database, batch_items, "custom_id") == [("good",), ("nul\0here",)]
+            await put(database, ITEMS, rows)
+            assert await stored(database, "batch_items", "custom_id") == [("good",), ("nul\0here",)]
         else:
             with pytest.raises(Exception, match=r"invalid byte sequence|0x00"):
-                await database.write(lambda connection: insert.execute(connection, rows))
-            assert await stored(database, batch_items, "custom_id") == []
-            await database.write(lambda connection: insert.execute(connection, rows[:1]))
-            assert await stored(database, batch_items, "custom_id") == [("good",)]
+                await put(database, ITEMS, rows)
+            assert await stored(database, "batch_items", "custom_id") == []
+            await put(database, ITEMS, rows[:1])
+            assert await stored(database, "batch_items", "custom_id") == [("good",)]
     finally:
         await database.close()
 
@@ -104,12 +106,11 @@ async def test_a_text_with_nul_is_refused_by_postgresql_and_leaves_nothing_behin
 async def test_more_rows_than_one_statement_takes_are_all_inserted(url: str) -> None:
     database = await Database.open(url)
     try:
-        insert = BulkStatement(database, database.insert_new(batch_items), batch_items)
         count = 2 * ROWS_PER_STATEMENT + 1
         rows = [item(number, custom_id=str(number)) for number in range(count)]
-        assert await database.write(lambda connection: insert.execute(connection, rows)) == count
-        assert await database.write(lambda connection: insert.execute(connection, rows[:5])) == 0, "existing rows stay"
-        assert (await database.fetch(select(func.count()).select_from(batch_items)))[0][0] == count
+        assert await put(database, ITEMS, rows) == count
+        assert await put(database, ITEMS, rows[:5]) == 0, "existing rows stay"
+        assert await counted(database, "batch_items") == count
     finally:
         await database.close()
 
@@ -118,35 +119,36 @@ async def test_more_rows_than_one_statement_takes_are_all_inserted(url: str) -> 
 async def test_rows_of_values_are_stored_like_rows_with_names(url: str) -> None:
     database = await Database.open(url)
     try:
-        insert = BulkStatement(database, database.insert_new(batch_results), batch_results)
         count = ROWS_PER_STATEMENT + 1
         rows = [result(number, line=BODIES[number % 6], cost=REAL[number % len(REAL)]) for number in range(count)]
-        values = [tuple(row[column.name] for column in batch_results.columns) for row in rows]
-        assert await database.write(lambda connection: insert.execute_tuples(connection, values)) == count
-        assert await database.write(lambda connection: insert.execute_tuples(connection, values[:3])) == 0, "existing rows stay"
-        assert await database.write(lambda connection: insert.execute_tuples(connection, [])) == 0
-        names = tuple(column.name for column in batch_results.columns)
-        assert await stored(database, batch_results, *names) == values
+        values = RESULTS.tuples(rows)
+        assert values == [tuple(row[name] for name in Result.__struct_fields__) for row in rows]
+        assert await put(database, RESULTS, rows) == count
+        assert await put(database, RESULTS, rows[:3]) == 0, "existing rows stay"
+        assert await database.write(lambda connection: connection.insert(RESULTS, [])) == 0
+        assert await stored(database, "batch_results", *Result.__struct_fields__) == values
     finally:
         await database.close()
 
 
-@pytest.mark.parametrize(("row", "table"), [(Result, batch_results), (TurnRow, schema.turns), (EndingRow, schema.endings)])
-def test_a_row_has_its_values_in_the_order_of_the_columns(row: type[Struct], table: Table) -> None:
-    assert row.__struct_fields__ == tuple(column.name for column in table.columns)
+@pytest.mark.parametrize(("row", "table"), [(Result, "batch_results"), (TurnRow, "turns"), (EndingRow, "endings")])
+def test_a_row_has_its_values_in_the_order_of_the_columns(row: type[Struct], table: str) -> None:
+    assert row.__struct_fields__ == tuple(schema.columns(table))
+
+
+@pytest.mark.parametrize("table", INSERTS)
+def test_an_insert_names_columns_of_its_table(table: str) -> None:
+    assert {*INSERTS[table].columns} <= {*schema.columns(table)}
 
 
 @asynchronous
 async def test_the_newest_of_two_writes_replaces_a_row(url: str) -> None:
     database = await Database.open(url)
     try:
-        step = database.insert(schema.steps)
-        latest = step.on_conflict_do_update(index_elements=["turn_id", "number"], set_={"body": step.excluded.body})
-        insert = BulkStatement(database, latest, schema.steps)
         for body in ("one", "two"):
             rows = [{"turn_id": "t", "number": number, "body": f"{body} {number}"} for number in range(3)]
-            await database.write(partial(insert.execute, rows=rows))
-        assert await stored(database, schema.steps, "body") == [("two 0",), ("two 1",), ("two 2",)]
+            await put(database, STEPS, rows)
+        assert await stored(database, "steps", "body") == [("two 0",), ("two 1",), ("two 2",)]
     finally:
         await database.close()
 
@@ -159,13 +161,10 @@ async def test_a_condition_selects_the_rows_that_are_inserted(url: str, tmp_path
     async with queued(url, tmp_path) as one:
         running, over = await one.imported([line(0), line(1)]), await one.imported([line(0)])
 
-        def end(connection: Connection) -> None:
-            connection.execute(batches.update().where(batches.c.id == over.id).values(ended=1.0))
-
-        await one.database.write(end)
+        await one.database.execute("UPDATE batches SET ended = 1.0 WHERE id = :id", id=over.id)
         results = [Result(over.id, 0, "succeeded", b"{}"), Result(running.id, 1, "succeeded", b"{}")]
         results.append(Result(running.id, 0, "succeeded", b"{}"))
         assert await one.queue.commit(results) == 2
         assert await one.queue.commit(results) == 0, "a result is written once"
-        rows = await one.database.fetch(select(batch_results.c.batch_id, batch_results.c.number).order_by(batch_results.c.number))
+        rows = await one.database.fetch("SELECT batch_id, number FROM batch_results ORDER BY number")
         assert [tuple(row) for row in rows] == [(running.id, 0), (running.id, 1)]

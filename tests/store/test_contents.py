@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Table, delete, func, select
 
+from store.tables import counted
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
 from streamglot.events import Citation, Echo
 from streamglot.messages import (
@@ -27,7 +27,7 @@ from streamglot.messages import (
     TokenCounts,
     ToolSpec,
 )
-from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, prune_turns, schema
+from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, prune_turns
 from streamglot.store.contents import HOLE, MAX_PIECES, PIECE_CHARS, cut, cut_request, filled, hashed, piece_row
 from streamglot.store.packing import unpacked
 from streamglot.store.prune import delete_session
@@ -135,14 +135,10 @@ async def test_the_record_of_a_turn_is_complete(url: str) -> None:
     await store.close()
 
 
-async def counted(store: Store, table: Table) -> int:
-    return int((await store.database.fetch(select(func.count()).select_from(table)))[0][0])
-
-
 async def stored_texts(store: Store) -> list[str]:
     """All bodies of messages and contents."""
-    rows = await store.database.fetch(select(schema.messages.c.body))
-    pieces = await store.database.fetch(select(schema.contents.c.body))
+    rows = await store.database.fetch("SELECT body FROM messages")
+    pieces = await store.database.fetch("SELECT body FROM contents")
     return [*(row.body for row in rows), *(unpacked(row.body).decode() for row in pieces)]
 
 
@@ -209,8 +205,8 @@ async def test_pruning_removes_what_nothing_refers_to_and_nothing_else(url: str)
     other = await told(store, 9, own, "other")
     assert await is_whole(store, other, 9, own)
     assert (await prune_turns(store.database, older_than=-60)).turns == 5
-    for table in (schema.messages, schema.contents, schema.pieces, schema.nodes):
-        assert await counted(store, table) == 0
+    for table in ("messages", "contents", "pieces", "nodes"):
+        assert await counted(store.database, table) == 0
     await store.close()
 
 
@@ -220,7 +216,7 @@ async def test_a_process_writes_again_what_another_one_has_pruned(url: str) -> N
     one, two = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
     await told(one, 1, TOOLS, "a")
     await prune_turns(two.database, older_than=-60)
-    assert await counted(one, schema.contents) == 0
+    assert await counted(one.database, "contents") == 0
     again = await told(one, 1, TOOLS, "a")
     assert await is_whole(two, again, 1, TOOLS)
     await one.close()
@@ -258,10 +254,10 @@ async def test_processes_that_write_and_prune_the_same_leave_no_turn_with_a_part
 async def test_a_turn_that_is_pruned_while_it_is_read_is_gone(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     turn = await told(store, 1, TOOLS, "a")
-    await store.database.execute(delete(schema.pieces))
+    await store.database.execute("DELETE FROM pieces")
     assert await store.queries.turn(turn) is None
     assert await store.queries.history(turn) == []
-    await store.database.execute(delete(schema.contents))
+    await store.database.execute("DELETE FROM contents")
     assert await store.queries.turn(turn) is None
     await store.close()
 
@@ -273,9 +269,6 @@ async def test_an_interrupted_question_with_a_long_text_is_found(url: str) -> No
     store.start(session, Started(request=ask(user("zebra " * 100)), dialect="d", model="m"))
     await store.writer.flush()
 
-    def end(connection: object) -> int:
-        return store.process._end_turns(connection, store.process.id, 1.0)  # type: ignore[arg-type]  # it is a connection
-
-    assert await store.database.write(end) == 1
+    assert await store.database.write(lambda connection: store.process._end_turns(connection, store.process.id, 1.0)) == 1
     assert len(await store.queries.turns(Filter(search="zebra"))) == 1
     await store.close()

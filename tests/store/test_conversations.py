@@ -313,9 +313,9 @@ async def test_history_that_came_while_the_process_stood_still_is_found(url: str
     store = await Store.open(StoreSettings(url=url))
     fetch, stalls = store.database.fetch, list[float]()
 
-    async def late(question: Any) -> Sequence[Any]:
+    async def late(question: Any, **values: Any) -> Sequence[Any]:
         asyncio.get_running_loop().call_soon(time.sleep, stalls.pop() if stalls else 0.0)
-        return await fetch(question)
+        return await fetch(question, **values)
 
     monkeypatch.setattr(store.database, "fetch", late)
     monkeypatch.setattr(sessions, "FIND_SECONDS", 0.1)

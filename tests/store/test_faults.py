@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select, text
 
 from store.servers import Postgres, writing
 from store.turns import answer, ask, assistant, asynchronous, begin, take, thought, user
@@ -25,9 +24,10 @@ from streamglot.store import (
     StoreSettings,
     StoreUnavailable,
     database,
-    schema,
     writer,
 )
+from streamglot.store.database import schema
+from streamglot.store.database.sql import Connection
 from streamglot.store.recent import Recent, Seen
 from streamglot.store.sessions import Sessions
 from waiting import WAIT_SECONDS, soon
@@ -76,15 +76,15 @@ async def test_a_full_disk_drops_content_and_counts_it(tmp_path: Path) -> None:
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
     await take(store, ask(user("before")), answer("fine"))
     await store.writer.flush()
-    pages = (await store.database.fetch(text("PRAGMA page_count")))[0][0]
-    await store.database.execute(text(f"PRAGMA max_page_count = {pages + 1}"))
+    pages = (await store.database.fetch("PRAGMA page_count"))[0][0]
+    await store.database.execute(f"PRAGMA max_page_count = {pages + 1}")
     big = "no room for this " * 20_000
     for number in range(10):
         await take(store, ask(user(f"{number} {big}")), answer("fine"))
     await soon(lambda: logged)  # the writer has tried
     assert "full" in store.report().last_error
     assert store.report().queued == 20
-    await store.database.execute(text("PRAGMA max_page_count = 1000000"))
+    await store.database.execute("PRAGMA max_page_count = 1000000")
     await store.writer.flush()
     assert len(await store.queries.turns()) == 11
     assert (await store.close()).dropped == {}
@@ -182,7 +182,7 @@ async def test_a_file_that_was_replaced(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_the_store_opens_while_another_process_writes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(database, "LOCK_WAIT_SECONDS", 0.2)
     before = await Store.open(StoreSettings(url=url))
     await take(before, ask(user("before")), answer("x"))
     await before.close()
@@ -191,8 +191,9 @@ async def test_the_store_opens_while_another_process_writes(url: str, monkeypatc
         assert [turn.title for turn in await store.queries.turns()] == ["before"]
         turn = await begin(store, ask(user("during")))
     await store.writer.flush()
-    ours = schema.processes.c.id == store.process.id
-    assert len(await store.database.fetch(select(schema.processes).where(ours))) == 1  # its turns must not stay open
+    assert (
+        len(await store.database.fetch("SELECT * FROM processes WHERE id = :id", id=store.process.id)) == 1
+    )  # its turns must not stay open
     turn.finish(Finished(ending="end"))
     await store.close()
 
@@ -209,7 +210,7 @@ async def test_closing_with_a_database_that_does_not_answer(url: str, monkeypatc
 
     with monkeypatch.context() as patch:
         for way in ("read", "write", "close"):
-            patch.setattr(store.database._engines, way, hang)
+            patch.setattr(store.database._engine, way, hang)
         store.buffer.open("turn_1", "", lambda: None, lambda: None)
         await take(store, ask(user("lost")), answer("x"))
         await soon(lambda: store.report().failing)
@@ -218,7 +219,7 @@ async def test_closing_with_a_database_that_does_not_answer(url: str, monkeypatc
             report = await store.close(seconds=1.0)
     assert report.dropped == {"starts": 1, "endings": 1, "streams": 2}
     assert logged[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
-    await store.database._engines.close()
+    await store.database._engine.close()
 
 
 @asynchronous
@@ -283,16 +284,16 @@ async def test_a_database_that_cannot_be_opened_is_a_config_error(tmp_path: Path
 @asynchronous
 async def test_a_database_that_connects_late_is_opened(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the process stands still while it connects, the time is over before it sees the connection."""
-    versions, tries = database._versions, 0
+    version, tries = schema.version, 0
 
-    def late_once(connection: Connection) -> set[str]:
+    async def late_once(connection: Connection, shown: str) -> int:
         nonlocal tries
         tries += 1
         if tries == 1:
             raise TimeoutError
-        return versions(connection)
+        return await version(connection, shown)
 
-    monkeypatch.setattr(database, "_versions", late_once)
+    monkeypatch.setattr(schema, "version", late_once)
     store = await Store.open(StoreSettings(url=url))
     await store.close()
     assert tries > 1
@@ -342,7 +343,7 @@ async def test_sessions_are_found_in_memory_while_the_database_does_not_answer(t
 class Silent:
     """A database that does not answer."""
 
-    async def fetch(self, *_question: object) -> list[Any]:
+    async def fetch(self, *_question: object, **_values: object) -> list[Any]:
         raise StoreUnavailable("no answer")
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from typing import Any
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
 
 from store.turns import answer, ask, asynchronous, take, user
 from streamglot.errors import RequestError
 from streamglot.messages import TokenCounts
 from streamglot.store import Store, StoreSettings
+from streamglot.store.database.sql import NotUnique, PostgresError
 
 
 @asynchronous
@@ -50,7 +50,13 @@ async def test_invalid_limits_are_refused(url: str) -> None:
 @asynchronous
 async def test_a_database_error_does_not_show_the_values(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
-    with pytest.raises(DBAPIError) as failed:
-        await store.database.execute(text("INSERT INTO keys (nothing) VALUES (:hash)"), {"hash": "abcdef"})
-    assert "abcdef" not in str(failed.value)
+    for question, value in (
+        ("INSERT INTO keys (nothing) VALUES (:value)", "abcdef"),
+        ("INSERT INTO epochs VALUES (CAST(:value AS INTEGER), NULL)", "abcdef"),
+        ("INSERT INTO processes (id, seen) VALUES (:value, 1.0)", "abcdef"),
+    ):
+        given = {"value": value}
+        with pytest.raises((sqlite3.Error, PostgresError, NotUnique)) as failed:
+            await store.database.execute(question, **given)
+        assert "abcdef" not in str(failed.value)
     await store.close()

@@ -11,19 +11,22 @@ from pathlib import Path
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from msgspec import Struct
-from sqlalchemy import literal, select, text
 
 from store.child import STREAMS
 from store.servers import Postgres
+from store.tables import add
 from store.turns import ask, asynchronous, begin, user
-from streamglot.store import Filter, Finished, OpenedApproval, Store, StoreSettings, processes, schema
-from streamglot.store.database import WRITE_LOCK
+from streamglot.store import Filter, Finished, OpenedApproval, Store, StoreSettings, processes
+from streamglot.store.database import WRITE_LOCK, schema
 from waiting import until
 
 pytestmark = pytest.mark.usefixtures("patient_writers")
 
 ENDED = 300
 """Turns that have ended, and are in the database, when the process is killed."""
+
+SILENT = "UPDATE processes SET place = 'elsewhere', seen = :seen WHERE id = :id"
+"""Makes a process one of another machine that sent no heartbeat since then."""
 
 
 class Seen(Struct):
@@ -85,10 +88,10 @@ async def test_kill_in_the_middle_of_200_turns(url: str, tmp_path: Path) -> None
 
     seen = run_and_kill(url, tmp_path / "log")
     store = await Store.open(StoreSettings(url=url))
-    gone = select(schema.processes.c.id).where(
-        schema.processes.c.recovered.is_(None), schema.processes.c.id.not_in([living.process.id, store.process.id])
-    )
-    while await store.database.fetch(gone):  # PostgreSQL may still commit what the child had sent
+    gone = "SELECT id FROM processes WHERE recovered IS NULL AND id NOT IN :alive"
+    while await store.database.fetch(
+        gone, alive=[living.process.id, store.process.id]
+    ):  # PostgreSQL may still commit what the child had sent
         await store.process.recover()
     rows: dict[str, str] = {}
     before = ""
@@ -134,8 +137,7 @@ async def test_a_late_ending_replaces_interrupted(url: str) -> None:
     one, two = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
     turn = await begin(one, ask(user("slow")))
     await one.writer.flush()
-    mine = schema.processes.c.id == one.process.id
-    await one.database.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=time.time() - 3600))
+    await one.database.execute(SILENT, id=one.process.id, seen=time.time() - 3600)
     assert await two.process.recover() == 1
     assert (await two.queries.turns())[0].ending == "interrupted"
     assert len(await two.queries.turns(Filter(search="slow"))) == 1  # found by the question, although there is no answer
@@ -151,14 +153,12 @@ async def test_a_late_ending_replaces_interrupted(url: str) -> None:
 @asynchronous
 async def test_a_process_that_was_declared_dead_lives_again_with_its_next_heartbeat(url: str) -> None:
     one, two = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
-    mine = schema.processes.c.id == one.process.id
-    silent = schema.processes.update().where(mine).values(place="elsewhere", seen=time.time() - 3600)
     question = OpenedApproval("q", "", time.time() + 3600, "{}")
     await begin(one, ask(user("before")))
     await one.writer.flush()
     await one.approvals.write([question], [])
     before = one.approvals.generation
-    await one.database.execute(silent)
+    await one.database.execute(SILENT, id=one.process.id, seen=time.time() - 3600)
     assert await two.process.recover() == 1
     await two.approvals.expire()
     assert await two.approvals.others() == []
@@ -172,7 +172,7 @@ async def test_a_process_that_was_declared_dead_lives_again_with_its_next_heartb
     assert await two.process.recover() == 0, "it is alive"
     await one.process.seen()
     assert one.approvals.generation == before + 1, "it was declared dead once"
-    await one.database.execute(silent)
+    await one.database.execute(SILENT, id=one.process.id, seen=time.time() - 3600)
     assert await two.process.recover() == 1, "the turn that began after its return"
     await one.close()
     await two.close()
@@ -186,9 +186,8 @@ async def test_a_message_that_cannot_be_read_is_left_out(url: str) -> None:
     await begin(dead, ask(user("gone")), name="gone")
     await begin(dead, ask(user("found")), name="found")
     await dead.writer.flush()
-    await dead.database.execute(text(f"UPDATE messages SET body = {body} WHERE body LIKE '%gone%'"))
-    mine = schema.processes.c.id == dead.process.id
-    await dead.database.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=1.0))
+    await dead.database.execute(f"UPDATE messages SET body = {body} WHERE body LIKE '%gone%'")
+    await dead.database.execute(SILENT, id=dead.process.id, seen=1.0)
     assert await living.process.recover() == 2
     assert [turn.title for turn in await living.queries.turns(Filter(search="found"))] == ["found"]
     await dead.close()
@@ -204,15 +203,14 @@ async def test_a_turn_that_is_committed_after_the_recovery_of_its_process_is_end
     await begin(store, ask(user("early")))
     await store.writer.flush()
     row = {"id": "dead", "place": "elsewhere", "pid": 1, "born": "", "started": 1.0, "seen": 1.0}
-    await store.database.execute(schema.processes.insert(), row)
-    table = schema.turns
-    copied = {"id": literal("turn_late"), "process": literal("dead")}
-    columns = [copied.get(column.name, column) for column in table.columns]
-    late = table.insert().from_select([column.name for column in table.columns], select(*columns))
+    await add(store.database, "processes", row)
+    columns = schema.columns("turns")
+    copied = ", ".join({"id": "'turn_late'", "process": "'dead'"}.get(name, name) for name in columns)
+    late = f"INSERT INTO turns ({', '.join(columns)}) SELECT {copied} FROM turns"
     backend = await asyncpg.connect(url)
     try:
         await backend.execute(f"BEGIN; SELECT pg_advisory_xact_lock_shared({WRITE_LOCK})")
-        await backend.execute(str(late.compile(dialect=store.database.dialect, compile_kwargs={"literal_binds": True})))
+        await backend.execute(late)
         assert await store.process.recover() == 0
         assert store.process.has_others(), "its last transaction may still come"
         await begin(store, ask(user("meanwhile")))
@@ -235,8 +233,7 @@ async def test_a_transaction_that_stands_still_does_not_keep_turns_open(postgres
     dead, store = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
     await begin(dead, ask(user("cut")))
     await dead.writer.flush()
-    mine = schema.processes.c.id == dead.process.id
-    await dead.database.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=1.0))
+    await dead.database.execute(SILENT, id=dead.process.id, seen=1.0)
     backend = await asyncpg.connect(url)
     try:
         await backend.execute(f"BEGIN; SELECT pg_advisory_xact_lock_shared({WRITE_LOCK})")
@@ -252,12 +249,11 @@ async def test_a_transaction_that_stands_still_does_not_keep_turns_open(postgres
 async def test_a_remote_process_is_alive_while_it_sends_heartbeats(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     row = {"id": "x", "place": "elsewhere", "pid": os.getpid(), "born": "", "started": time.time(), "seen": time.time()}
-    await store.database.execute(schema.processes.insert(), row)
-    table = schema.processes
-    (found,) = await store.database.fetch(select(table).where(table.c.id == "x"))
+    await add(store.database, "processes", row)
+    (found,) = await store.database.fetch("SELECT * FROM processes WHERE id = 'x'")
     assert processes.is_alive(found, time.time())
     assert not processes.is_alive(found, time.time() + 2 * processes.DEAD_SECONDS)
-    (ours,) = await store.database.fetch(select(table).where(table.c.id == store.process.id))
+    (ours,) = await store.database.fetch("SELECT * FROM processes WHERE id = :id", id=store.process.id)
     assert processes.is_alive(ours, time.time() + 1e6)
     assert processes.start_time(os.getpid()) == ours.born != ""
     assert processes.start_time(2**22 + 1) == ""

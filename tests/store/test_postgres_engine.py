@@ -9,17 +9,15 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
-from sqlalchemy import Connection, func, select, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.util import await_only
 
 from store.servers import Postgres
+from store.tables import counted
 from store.turns import asynchronous
-from streamglot.store import engines, schema
-from streamglot.store.bulk import BulkStatement
 from streamglot.store.database import Database, StoreUnavailable
+from streamglot.store.database import postgres as engines
+from streamglot.store.database.sql import Connection, Insert, NotUnique, PostgresError
 
-BACKEND = text("SELECT pg_backend_pid()")
+BACKEND = "SELECT pg_backend_pid() AS pid"
 
 
 @asynccontextmanager
@@ -31,17 +29,17 @@ async def opened(url: str) -> AsyncIterator[Database]:
         await database.close()
 
 
-def add(connection: Connection, number: int) -> None:
-    connection.execute(schema.steps.insert().values(turn_id="t", number=number, body=""))
+async def add(connection: Connection, number: int) -> None:
+    await connection.execute("INSERT INTO steps VALUES ('t', :number, '')", number=number)
 
 
-def add_and_fail(connection: Connection) -> None:
-    add(connection, 1)
+async def add_and_fail(connection: Connection) -> None:
+    await add(connection, 1)
     raise ValueError("a fault after the first statement")
 
 
 async def count(database: Database) -> int:
-    return int((await database.fetch(select(func.count()).select_from(schema.steps)))[0][0])
+    return await counted(database, "steps")
 
 
 @asynchronous
@@ -84,32 +82,31 @@ async def test_no_connection_is_left_inside_a_transaction(postgres: Postgres) ->
 
 
 class Pings:
-    """Counts the tests of connections."""
+    """Counts the tests of connections, before their next use."""
 
-    def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        engine: Any = database._engines
-        ping = engine.dialect.do_ping
+        execute = asyncpg.Connection.execute
 
-        def counted(connection: Any) -> bool:
-            self.count += 1
-            return bool(ping(connection))
+        async def noted(connection: asyncpg.Connection, sql: str, *values: Any, **more: Any) -> Any:
+            self.count += sql == engines.TEST
+            return await execute(connection, sql, *values, **more)
 
-        monkeypatch.setattr(engine.dialect, "do_ping", counted)
+        monkeypatch.setattr(asyncpg.Connection, "execute", noted)
 
 
 @asynchronous
 async def test_a_connection_is_tested_only_after_it_was_idle(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(await postgres.database()) as database:
-        pings = Pings(database, monkeypatch)
+        pings = Pings(monkeypatch)
         monkeypatch.setattr(engines, "IDLE_SECONDS", 1e9)
         for _ in range(3):
             await count(database)
-            await database.write_each(lambda connection: connection.execute(BACKEND).all())
+            await database.write_each(lambda connection: connection.fetch(BACKEND))
         assert pings.count == 0
         monkeypatch.setattr(engines, "IDLE_SECONDS", -1.0)
         await count(database)
-        await database.write(lambda connection: connection.execute(BACKEND).all())
+        await database.write(lambda connection: connection.fetch(BACKEND))
         assert pings.count == 2
 
 
@@ -121,8 +118,8 @@ async def test_a_connection_that_the_server_ended_is_replaced(postgres: Postgres
 
         async def backends() -> set[int]:
             reader = (await database.fetch(BACKEND))[0][0]
-            writer = await database.write(lambda connection: connection.execute(BACKEND).scalar_one())
-            alone = await database.write_each(lambda connection: connection.execute(BACKEND).scalar_one())
+            writer = (await database.write(lambda connection: connection.fetch(BACKEND)))[0].pid
+            alone = (await database.write_each(lambda connection: connection.fetch(BACKEND)))[0].pid
             assert writer == alone, "both kinds of writes use one connection"
             return {reader, writer}
 
@@ -141,12 +138,12 @@ async def test_a_transaction_with_a_failed_statement_is_not_taken_for_committed(
     """PostgreSQL answers a COMMIT after a failed statement with ROLLBACK, and with no error."""
     async with opened(await postgres.database()) as database:
 
-        def work(connection: Connection) -> None:
-            add(connection, 1)
-            with suppress(DBAPIError):
-                connection.execute(text("SELECT 1 / 0"))
+        async def work(connection: Connection) -> None:
+            await add(connection, 1)
+            with suppress(asyncpg.PostgresError):
+                await connection.execute("SELECT 1 / 0")
 
-        with pytest.raises(DBAPIError, match="rolled back"):
+        with pytest.raises(StoreUnavailable, match="rolled back"):
             await database.write(work)
         assert await count(database) == 0
         await database.write(lambda connection: add(connection, 1))
@@ -157,21 +154,22 @@ async def test_a_transaction_with_a_failed_statement_is_not_taken_for_committed(
 async def test_errors_of_bulk_statements_are_those_of_the_store(postgres: Postgres) -> None:
     url = await postgres.database()
     async with opened(url) as database:
-        insert = BulkStatement(database, database.insert(schema.steps), schema.steps)
-        rows = [{"turn_id": "t", "number": 1, "body": ""}]
-        await database.write(lambda connection: insert.execute(connection, rows))
-        with pytest.raises(IntegrityError):
-            await database.write(lambda connection: insert.execute(connection, rows))
+        insert = Insert("steps", ("turn_id", "number", "body"), "")
+        await database.write(lambda connection: connection.insert(insert, [("t", 1, "")]))
+        with pytest.raises(NotUnique):
+            await database.write(lambda connection: connection.insert(insert, [("t", 1, "")]))
+        with pytest.raises(PostgresError, match="invalid input for query argument"):
+            await database.write(lambda connection: connection.insert(insert, [("t", 2**40, "")]))
         assert await count(database) == 1
-        backend = await database.write(lambda connection: connection.execute(BACKEND).scalar_one())
+        backend = (await database.write(lambda connection: connection.fetch(BACKEND)))[0].pid
 
-        def lose_the_connection(connection: Connection) -> int:
-            await_only(end(url, backend))
-            return insert.execute(connection, [{**rows[0], "number": 2}])
+        async def lose_the_connection(connection: Connection) -> int:
+            await end(url, backend)
+            return await connection.insert(insert, [("t", 2, "")])
 
         with pytest.raises(StoreUnavailable):
             await database.write(lose_the_connection)
-        assert await database.write(lambda connection: insert.execute(connection, [{**rows[0], "number": 2}])) == 1
+        assert await database.write(lambda connection: connection.insert(insert, [("t", 2, "")])) == 1
 
 
 async def end(url: str, backend: int) -> None:
@@ -187,10 +185,10 @@ async def test_a_cancelled_transaction_is_rolled_back(postgres: Postgres) -> Non
     async with opened(await postgres.database()) as database:
         waits = asyncio.Event()
 
-        def work(connection: Connection) -> None:
-            add(connection, 1)
+        async def work(connection: Connection) -> None:
+            await add(connection, 1)
             waits.set()
-            connection.execute(text("SELECT pg_sleep(600)"))
+            await connection.execute("SELECT pg_sleep(600)")
 
         writing = asyncio.create_task(database.write(work))
         await waits.wait()

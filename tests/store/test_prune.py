@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.errors import RequestError
@@ -29,7 +28,7 @@ async def test_pruning_shrinks_the_file(tmp_path: Path) -> None:
     assert (await prune_turns(store.database, older_than=-60)).turns == 20
     assert files[0].stat().st_size < 1_000_000
     assert files[1].stat().st_size == 0
-    assert (await store.database.fetch(text("PRAGMA freelist_count")))[0][0] == 0
+    assert (await store.database.fetch("PRAGMA freelist_count"))[0][0] == 0
     await store.close()
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import delete, func, insert, select, update
 
+from store.tables import add, counted
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
 from streamglot.errors import RequestError
 from streamglot.store import (
@@ -19,7 +19,6 @@ from streamglot.store import (
     StoreSettings,
     export_jsonl,
     export_markdown,
-    schema,
     summary_line,
 )
 from streamglot.store.export import read_line
@@ -28,7 +27,7 @@ from streamglot.store.queries import cursor_of
 
 
 async def count(store: Store, table: str) -> int:
-    return int((await store.database.fetch(select(func.count()).select_from(schema.metadata.tables[table])))[0][0])
+    return await counted(store.database, table)
 
 
 @asynchronous
@@ -112,8 +111,7 @@ async def test_pages_of_turns_that_are_deleted_meanwhile(url: str, monkeypatch: 
     async for line in export_jsonl(queries, Filter()):
         exported.append(read_line(line).id)
         if len(exported) == 2:
-            gone = schema.turns.c.id == exported[-1]
-            await store.database.execute(delete(schema.turns).where(gone))
+            await store.database.execute("DELETE FROM turns WHERE id = :id", id=exported[-1])
     assert exported == [turn.id for turn in reversed(made)]
     for which in (Filter(before=made[2].id), Filter(before="x"), Filter(before=made[1].id, caller="you")):
         with pytest.raises(RequestError, match="before must be the last_id of a page, or the id of a turn that you may see, not"):
@@ -190,15 +188,15 @@ async def test_prune_by_age_with_an_archive(url: str, tmp_path: Path) -> None:
     new = await take(store, ask(shared, user("new")), answer("new answer"), name="new")
     running = await store.find_session(SessionHints(name="run"), ask())
     frames = {"turn_id": old[0].id, "number": 0, "body": msgspec.msgpack.encode([(0.5, "up", b"\xff\x00")])}
-    await store.database.execute(insert(schema.frames), frames)
+    await add(store.database, "frames", frames)
     for turn in (old[0], new):
         now = time.time()  # a stream that was seen long ago is removed by the buffer itself
         row = {"id": turn.id, "caller": "", "started": now, "seen": now, "last": 1, "stopped": False, "head": "{}"}
-        await store.database.execute(insert(schema.streams), row)
-        await store.database.execute(insert(schema.chunks), {"stream_id": turn.id, "number": 1, "last": 1, "body": b"x"})
+        await add(store.database, "streams", row)
+        await add(store.database, "chunks", {"stream_id": turn.id, "number": 1, "last": 1, "body": b"x"})
     await store.writer.flush()
     ids = [turn.id for turn in old]
-    await store.database.execute(update(schema.turns).where(schema.turns.c.id.in_(ids)).values(started=time.time() - 86_400))
+    await store.database.execute("UPDATE turns SET started = :at WHERE id IN :ids", ids=ids, at=time.time() - 86_400)
     before = await store.queries.turn(old[0].id)
     done = await prune_turns(store.database, older_than=3600, archive=tmp_path / "archive" / "old.jsonl")
     assert (done.turns, done.archived) == (5, 5)
@@ -209,8 +207,8 @@ async def test_prune_by_age_with_an_archive(url: str, tmp_path: Path) -> None:
         **dict.fromkeys(ids),
         old[0].id: [[0.5, "up", "/wA="]],
     }
-    for table, column in ((schema.streams, "id"), (schema.chunks, "stream_id")):
-        assert [row[0] for row in await store.database.fetch(select(table.c[column]))] == [new.id]
+    for table, column in (("streams", "id"), ("chunks", "stream_id")):
+        assert [row[0] for row in await store.database.fetch(f"SELECT {column} FROM {table}")] == [new.id]
     assert [turn.id for turn in await store.queries.turns()] == [new.id]
     assert await store.queries.turns(Filter(search="old")) == []
     assert await count(store, "messages") == 3
@@ -281,7 +279,7 @@ async def test_keys(url: str) -> None:
         "me", models=["gpt-*"], requests_per_minute=5, budget_tokens=100, budget_cost=1.0, budget_seconds=60.0
     )
     assert secret.startswith("sg-")
-    rows = await store.database.fetch(select(schema.keys))
+    rows = await store.database.fetch("SELECT * FROM keys")
     assert secret not in str(rows)
     assert await store.keys.find(secret) == key
     assert await store.keys.find(secret + "x") is None
@@ -321,12 +319,11 @@ async def test_keys(url: str) -> None:
 
 
 @asynchronous
-async def test_exports_keep_the_names_of_earlier_versions(url: str) -> None:
-    """``TurnDetail.client_options`` was called ``wish``; archives that earlier versions wrote can still be read."""
+async def test_an_export_has_the_options_of_the_client(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     await begin(store, ask(user("x")), "me", response_id="resp_1", client_options={"background": True})
     await store.writer.flush()
     [line] = [line async for line in export_jsonl(store.queries, Filter())]
-    assert msgspec.json.decode(line)["wish"] == {"background": True}
+    assert msgspec.json.decode(line)["client_options"] == {"background": True}
     assert read_line(line).client_options == {"background": True}
     await store.close()

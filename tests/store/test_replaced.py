@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.messages import Message, TextPart
-from streamglot.store import Finished, Store, StoreSettings, StoreUnavailable, schema
+from streamglot.store import Finished, Store, StoreSettings, StoreUnavailable
 from streamglot.store.database import is_transient
 from waiting import WAIT_SECONDS, soon
 
@@ -41,9 +40,9 @@ async def test_turns_that_run_while_the_file_is_replaced(tmp_path: Path) -> None
         assert shown.request is not None
         assert shown.response is not None
         assert ([message.text for message in shown.request.messages], turn.ending) == (["told to all", turn.title], ending)
-    (process,) = await store.database.fetch(select(schema.processes.c.id))
+    (process,) = await store.database.fetch("SELECT id FROM processes")
     assert process.id == store.process.id
-    (session,) = await store.database.fetch(select(schema.sessions.c.id))
+    (session,) = await store.database.fetch("SELECT id FROM sessions")
     assert session.id == running.session.id
     hanging.finish(Finished(ending="end"))
     assert (await store.close()).dropped == {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import func, select
 
+from store.tables import counted
 from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.errors import RequestError
-from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings, prune_turns, schema
+from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings, prune_turns
 
 pytestmark = pytest.mark.usefixtures("patient_lookups")
 
@@ -42,7 +42,7 @@ async def test_a_response_from_its_start_to_its_withdrawal(url: str) -> None:
         assert await continued(place, "resp_1") == ""
     assert (await store.queries.turn("resp_1")) is not None  # the log still has it
     await prune_turns(store.database, older_than=-60.0)
-    assert (await store.database.fetch(select(func.count()).select_from(schema.withdrawals)))[0][0] == 0
+    assert await counted(store.database, "withdrawals") == 0
     await store.close()
     await other.close()
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import text, update
 
 from store.turns import answer, ask, asynchronous, take, user
-from streamglot.store import Filter, Store, StoreSettings, prune_turns, schema
+from streamglot.store import Filter, Store, StoreSettings, prune_turns
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.search import MAX_BEHIND, Indexing
 
@@ -32,18 +31,17 @@ async def found(store: Store, word: str) -> int:
 
 
 async def indexed(store: Store) -> int:
-    return int((await store.database.fetch(text("SELECT number FROM indexed")))[0][0])
+    return int((await store.database.fetch("SELECT number FROM indexed"))[0][0])
 
 
 async def make_old(store: Store, turns: list[str]) -> None:
-    table = schema.turns
-    await store.database.execute(update(table).where(table.c.id.in_(turns)).values(started=time.time() - 86_400))
+    await store.database.execute("UPDATE turns SET started = :at WHERE id IN :turns", turns=turns, at=time.time() - 86_400)
 
 
 async def whole(store: Store) -> None:
     """SQLite compares the index with the texts itself, and fails if they differ. All texts must be indexed for that."""
     await store.queries.indexing.catch_up()
-    await store.database.execute(text("INSERT INTO search(search, rank) VALUES ('integrity-check', 1)"))
+    await store.database.execute("INSERT INTO search(search, rank) VALUES ('integrity-check', 1)")
 
 
 @asynchronous
@@ -136,7 +134,7 @@ async def test_a_database_that_cannot_be_written_to_now(tmp_path: Path, monkeypa
         raise OSError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.database._engines, "write", refused)
+        patch.setattr(store.database._engine, "write", refused)
         with pytest.raises(StoreUnavailable, match="try again"):
             await found(store, "zebra")
     assert await found(store, "zebra") == 1

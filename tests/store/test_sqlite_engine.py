@@ -6,13 +6,14 @@ import asyncio
 import threading
 from pathlib import Path
 
-from sqlalchemy import Connection, text
+import pytest
 
 from store.turns import asynchronous
 from streamglot.store.database import Database
-from streamglot.store.engines import READER_CACHE_KB, WRITER_CACHE_KB
+from streamglot.store.database.sql import Connection
+from streamglot.store.database.sqlite import READER_CACHE_KB, WRITER_CACHE_KB, SqliteConnection
 
-CACHE = text("PRAGMA cache_size")
+CACHE = "PRAGMA cache_size"
 
 
 @asynchronous
@@ -22,9 +23,9 @@ async def test_all_writes_run_in_one_thread(tmp_path: Path) -> None:
     try:
         threads: set[int] = set()
 
-        def work(connection: Connection) -> None:
+        async def work(connection: Connection) -> None:
             threads.add(threading.get_ident())
-            connection.execute(CACHE)
+            await connection.fetch(CACHE)
 
         for _ in range(3):
             await asyncio.gather(*(database.write(work) for _ in range(4)), *(database.fetch(CACHE) for _ in range(8)))
@@ -38,7 +39,7 @@ async def test_a_reading_connection_keeps_few_pages(tmp_path: Path) -> None:
     database = await Database.open(f"sqlite:///{tmp_path}/s.db")
     try:
         assert (await database.fetch(CACHE))[0][0] == -READER_CACHE_KB
-        assert await database.write(lambda connection: connection.execute(CACHE).scalar_one()) == -WRITER_CACHE_KB
+        assert (await database.write(lambda connection: connection.fetch(CACHE)))[0][0] == -WRITER_CACHE_KB
     finally:
         await database.close()
 
@@ -50,9 +51,27 @@ async def test_reads_one_after_another_use_the_same_connection(tmp_path: Path) -
     try:
         await asyncio.gather(*(database.fetch(CACHE) for _ in range(8)))
 
-        def which(connection: Connection) -> int:
-            return id(connection.connection.driver_connection)
+        async def which(connection: Connection) -> int:
+            assert isinstance(connection, SqliteConnection)
+            return id(connection._driver)
 
-        assert len({await database._engines.read(which) for _ in range(8)}) == 1
+        assert len({await database._engine.read(which) for _ in range(8)}) == 1
+    finally:
+        await database.close()
+
+
+@asynchronous
+async def test_a_statement_that_waits_for_something_else_is_a_defect(tmp_path: Path) -> None:
+    """The work of a transaction runs in a thread without an event loop."""
+    database = await Database.open(f"sqlite:///{tmp_path}/s.db")
+
+    async def work(connection: Connection) -> None:
+        await connection.execute("INSERT INTO epochs VALUES (1, 1.0)")
+        await asyncio.sleep(0)
+
+    try:
+        with pytest.raises(RuntimeError, match="awaits only the methods of its connection"):
+            await database.write(work)
+        assert await database.fetch("SELECT * FROM epochs") == []
     finally:
         await database.close()

@@ -7,11 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, text, update
 
 from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.messages import TokenCounts
-from streamglot.store import Filter, Finished, Store, StoreSettings, prune_turns, schema
+from streamglot.store import Filter, Finished, Store, StoreSettings, prune_turns
 from streamglot.store.keys import DAY, MINUTE
 from streamglot.store.prune import delete_session
 from streamglot.store.rows import TurnEntry, rows_of
@@ -22,42 +21,25 @@ pytestmark = pytest.mark.usefixtures("patient_lookups", "patient_writers", "no_p
 
 async def check_totals(store: Store) -> None:
     """Compares what triggers kept with the sums over all turns."""
-    sessions, turns, endings, running, spending = (
-        schema.sessions,
-        schema.turns,
-        schema.endings,
-        schema.running,
-        schema.spending,
-    )
-    summed = (
-        select(
-            turns.c.session_id,
-            func.count().label("turns"),
-            func.max(turns.c.started).label("updated"),
-            func.coalesce(func.sum(endings.c.input_tokens), 0).label("input_tokens"),
-            func.coalesce(func.sum(endings.c.output_tokens), 0).label("output_tokens"),
-            func.sum(endings.c.cost).label("cost"),
-        )
-        .outerjoin_from(turns, endings, endings.c.turn_id == turns.c.id)
-        .where(~turns.c.probe)
-        .group_by(turns.c.session_id)
-    )
+    summed = """
+        SELECT turns.session_id, count(*) AS turns, max(turns.started) AS updated, coalesce(sum(endings.input_tokens), 0) AS input_tokens,
+            coalesce(sum(endings.output_tokens), 0) AS output_tokens, sum(endings.cost) AS cost
+        FROM turns LEFT JOIN endings ON endings.turn_id = turns.id WHERE NOT turns.probe GROUP BY turns.session_id
+    """
     names = ("turns", "updated", "input_tokens", "output_tokens", "cost")
     fetch = store.database.fetch
     expected = {row.session_id: tuple(getattr(row, name) for name in names) for row in await fetch(summed)}
-    kept = {
-        row.id: tuple(getattr(row, name) for name in names) for row in await fetch(select(sessions).where(sessions.c.turns > 0))
-    }
+    kept = {row.id: tuple(getattr(row, name) for name in names) for row in await fetch("SELECT * FROM sessions WHERE turns > 0")}
     assert kept.keys() == expected.keys()
     for id, totals in kept.items():
         assert totals == pytest.approx(expected[id])
-    open_turns = select(turns.c.id).where(turns.c.id.not_in(select(endings.c.turn_id)))
-    assert {row.id for row in await fetch(open_turns)} == {row.turn_id for row in await fetch(select(running))}
+    open_turns = "SELECT id FROM turns WHERE id NOT IN (SELECT turn_id FROM endings)"
+    assert {row.id for row in await fetch(open_turns)} == {row.turn_id for row in await fetch("SELECT * FROM running")}
     for size in (0, MINUTE, DAY):
-        rows = await fetch(select(spending).where(spending.c.size == size, spending.c.turns > 0))
+        rows = await fetch("SELECT * FROM spending WHERE size = :size AND turns > 0", size=size)
         assert sum(row.tokens for row in rows) == sum(
             (row.input_tokens or 0) + (row.output_tokens or 0)
-            for row in await fetch(select(endings).where(endings.c.caller.in_(select(schema.keys.c.name))))
+            for row in await fetch("SELECT * FROM endings WHERE caller IN (SELECT name FROM keys)")
         )
         assert all(row.at == row.at // max(size, 1) * size for row in rows)
 
@@ -148,7 +130,7 @@ async def test_a_budget_counts_from_the_second_on_which_its_period_begins(url: s
         )
     limits = (1_111_101, 1_111_001, 1_110_001, 1_100_001, 1_000_001, 99_999)
     for limit, last in zip(limits, times[1:], strict=True):
-        await store.database.execute(update(schema.keys).values(budget_tokens=limit))
+        await store.database.execute("UPDATE keys SET budget_tokens = :limit", limit=limit)
         [found] = await store.keys.budget_exceeded(now)
         assert found.renews == pytest.approx(last + (key.budget_seconds or 0), abs=0.001), limit
     await store.close()
@@ -222,7 +204,7 @@ async def test_lists_with_several_conditions(url: str) -> None:
             rest = await store.queries.turns(Filter(limit=100, upstream="two", before=found[-1].id, **same))
             assert [turn.started - 1000.0 for turn in (*found, *rest)] == expected(lambda n: n % 5 == 0)
     assert await listed(caller="you", search="often") == await listed(caller="you") == []
-    await store.database.execute(text("DELETE FROM turns WHERE started = 1030"))
+    await store.database.execute("DELETE FROM turns WHERE started = 1030")
     gone = f"{first_id(TURN, 1030.0)}x@1030.0"
     assert (await listed(search="often", before=gone))[:2] == [29, 28]
     await store.close()

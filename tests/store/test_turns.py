@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select
 
+from store.tables import counted
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, start, take, thought, user
 from streamglot.errors import ConfigError
 from streamglot.events import Echo, StreamError
 from streamglot.messages import Message, Request, TextPart, ToolSpec
-from streamglot.store import Filter, Finished, Session, SessionHints, Started, Store, StoreSettings, schema
-from streamglot.store.paths import data_directory, default_url, engine_url
+from streamglot.store import Filter, Finished, Session, SessionHints, Started, Store, StoreSettings
+from streamglot.store.paths import data_directory, default_url, place_of
 from streamglot.store.recent import MAX_TURNS
 from streamglot.store.sessions import named
 from streamglot.store.turn import ID_RANDOM_BYTES, IDS_PER_DRAW, mint_id
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("patient_lookups")
 
 
 async def count(store: Store, table: str) -> int:
-    return int((await store.database.fetch(select(func.count()).select_from(schema.metadata.tables[table])))[0][0])
+    return await counted(store.database, table)
 
 
 def test_ids_sort_by_time_and_never_repeat() -> None:
@@ -301,12 +302,17 @@ def test_database_paths_of_each_platform() -> None:
     assert str(data_directory({"HOME": "/h"}, "darwin")) == "/h/Library/Application Support/streamglot"
     assert data_directory({"USERPROFILE": "/h", "LOCALAPPDATA": "/l"}, "win32").parts[-2:] == ("l", "streamglot")
     assert default_url({"HOME": "/h"}) == "sqlite:////h/.local/share/streamglot/streamglot.db"
-    assert engine_url("postgres://a:b@h/n?sslmode=require").render_as_string() == "postgresql+asyncpg://a:***@h/n?ssl=require"
-    assert engine_url("postgresql://h/n?prepared_statement_cache_size=0").query == {"prepared_statement_cache_size": "0"}
-    assert engine_url("postgresql:///n?host=/run/pg&port=5433").query == {"host": "/run/pg", "port": "5433"}
+    place = place_of("postgres://a:b%40@h/n?sslmode=require")
+    assert place.shown == "postgresql://a:***@h/n?ssl=require"
+    assert place.options == {"host": "h", "user": "a", "password": "b@", "database": "n", "ssl": "require"}
+    assert place_of("postgresql://h/n?prepared_statement_cache_size=0").options["statement_cache_size"] == 0
+    assert place_of("postgresql:///n?host=/run/pg&port=5433").options == {"host": "/run/pg", "port": 5433, "database": "n"}
+    several = place_of("postgresql+asyncpg://me@[::1]:5433/n?target_session_attrs=primary")
+    assert several.options == {"host": "::1", "port": 5433, "user": "me", "database": "n", "target_session_attrs": "primary"}
+    assert place_of("sqlite:////data/a@b.db").file == Path("/data/a@b.db")
     for wrong in ("mysql://h/n", "sqlite://", "sqlite:///:memory:", "nonsense"):
         with pytest.raises(ConfigError, match=r"store\.url"):
-            engine_url(wrong)
+            place_of(wrong)
 
 
 @pytest.mark.parametrize(
@@ -321,5 +327,5 @@ def test_database_paths_of_each_platform() -> None:
 )
 def test_a_wrong_address_of_a_database_is_refused_without_its_password(url: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason) as refused:
-        engine_url(url)
+        place_of(url)
     assert "hidden" not in str(refused.value)

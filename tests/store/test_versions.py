@@ -1,4 +1,4 @@
-"""Schema versions: created from nothing, upgraded from the first version with all data, refused when newer."""
+"""Schema versions: made from nothing, upgraded by steps, refused when older than the first release or newer than this one."""
 
 from __future__ import annotations
 
@@ -6,138 +6,110 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, select, text
 
 from store.servers import writing
+from store.tables import add
 from store.turns import answer, ask, asynchronous, take, user
 from streamglot.errors import ConfigError
-from streamglot.store import Database, Filter, Store, StoreSettings, default_url, schema
+from streamglot.store import Database, Filter, Store, StoreSettings, default_url
 from streamglot.store import database as database_module
 from streamglot.store import rows as rows_module
-from streamglot.store.migrations import HEAD
+from streamglot.store.database import schema
+from streamglot.store.database.sql import Connection
 from streamglot.store.rows import rows_of
-from streamglot.store.tokenizer import wording
 from waiting import WAIT_SECONDS
 
 
-def test_head_is_the_newest_version() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
-    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
+async def version(database: Database) -> int:
+    return int((await database.fetch("SELECT version FROM schema_version"))[0].version)
 
 
 @asynchronous
-async def test_the_versions_add_up_to_the_schema(url: str) -> None:
+async def test_a_new_database_has_the_tables_and_the_newest_version(url: str) -> None:
     database = await Database.open(url)
-
-    def differences(connection: Connection) -> list[object]:
-        wanted = {*schema.metadata.tables}
-        options = {"include_name": lambda name, kind, _parents: kind != "table" or name in wanted}
-        found = compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata)
-        return [change for change in found if "texts_search" not in str(change)]
-
-    assert await database.write(differences) == []
-    assert [row[0] for row in await database.fetch(text("SELECT version_num FROM alembic_version"))] == [HEAD]
+    for table, columns in schema.tables().items():
+        assert await database.fetch(f"SELECT {', '.join(columns)} FROM {table}") == []
+    assert await version(database) == schema.newest()
     await database.close()
+
+
+@pytest.mark.parametrize("is_sqlite", [True, False])
+def test_the_columns_are_those_of_the_script(is_sqlite: bool) -> None:
+    """Inserts take the types of their columns from the script."""
+    script = schema.script(is_sqlite)
+    assert script.count("\nCREATE TABLE ") == len(schema.tables()) + is_sqlite  # and ``indexed``, which only SQLite has
+    lines = [line for table in schema._TABLE.findall(script) for line in table[1].splitlines()]
+    columns = [line for line in lines if not line.strip().startswith(("PRIMARY KEY", "CONSTRAINT"))]
+    assert len(columns) == sum(map(len, schema.tables().values()))
+
+
+async def add_note(connection: Connection) -> None:
+    await connection.execute("ALTER TABLE sessions ADD COLUMN note TEXT NOT NULL DEFAULT 'none'")
+
+
+async def count_notes(connection: Connection) -> None:
+    await connection.execute("CREATE TABLE notes (count INTEGER NOT NULL)")
+    await connection.execute("INSERT INTO notes SELECT count(*) FROM sessions WHERE note = 'none'")
 
 
 @asynchronous
-async def test_the_first_version_is_upgraded_with_all_data(url: str) -> None:
-    database = await Database.open(url, revision="0001")
-    for number in range(3):
-        statements = [
-            f"INSERT INTO turns (id, session_id, caller, process, request_id, started, dialect, model, stream, probe, title, node) "
-            f"VALUES ('turn_{number}', 's', '', 'p', 'r', {number}, 'd', 'm', true, false, 't', :node)",
-            f"INSERT INTO endings (turn_id, ended, ending) VALUES ('turn_{number}', {number + 1}, 'end')",
-            "INSERT INTO nodes (hash, message, depth) VALUES (:node, :asked, 0)",
-            "INSERT INTO messages (hash, body) VALUES (:asked, :question)",
-            "INSERT INTO messages (hash, body) VALUES (:said, :answer)",
-            f"INSERT INTO answers (turn_id, choice, message, echoes) VALUES ('turn_{number}', 0, :said, false)",
-        ]
-        values = {
-            "node": b"n%d" % number,
-            "asked": b"q%d" % number,
-            "said": b"a%d" % number,
-            "question": f'{{"role":"user","parts":[{{"type":"text","text":"Question {number} of the past"}}]}}',
-            "answer": f'{{"role":"assistant","parts":[{{"type":"text","text":"Zebra {number}, bei der Straße; 斑马"}}]}}',
-        }
-        for statement in statements:
-            used = {name: value for name, value in values.items() if f":{name}" in statement}
-            await database.execute(text(statement), used)
-    await database.close()
+async def test_a_database_is_upgraded_step_by_step_with_all_data(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await Store.open(StoreSettings(url=url))
-    assert [turn.id for turn in await store.queries.turns()] == ["turn_2", "turn_1", "turn_0"]
-    assert len(await store.queries.turns(Filter(search="zebra"))) == 3
-    assert [turn.id for turn in await store.queries.turns(Filter(search='zebra "question 1"'))] == ["turn_1"]
-    for words in ("strasse", "马", "斑马"):
-        assert len(await store.queries.turns(Filter(search=words))) == 3
-    await take(store, ask(user("new")), answer("zebra too"))
+    await take(store, ask(user("asked before")), answer("zebra"))
+    await store.close()
+    monkeypatch.setattr(schema, "UPGRADES", [add_note])
+    await (await Database.open(url)).close()
+    monkeypatch.setattr(schema, "UPGRADES", [add_note, count_notes])  # the first step is not run again
+    store = await Store.open(StoreSettings(url=url))
+    assert (await store.database.fetch("SELECT count FROM notes"))[0].count == 1
+    assert await version(store.database) == 3
+    await take(store, ask(user("asked after")), answer("zebra"))
     await store.writer.flush()
-    assert len(await store.queries.turns(Filter(search="zebra"))) == 4
-    await store.close()
-
-
-def versions() -> list[str]:
-    folder = Path(schema.__file__).parent / "migrations" / "versions"
-    return sorted(path.stem[1:5] for path in folder.glob("v0*.py"))
-
-
-@pytest.mark.parametrize("version", versions())
-@asynchronous
-async def test_a_store_of_every_version_is_upgraded_and_used(url: str, version: str) -> None:
-    await (await Database.open(url, revision=version)).close()
-    store = await Store.open(StoreSettings(url=url))
-    await take(store, ask(user("asked after the upgrade")), answer("answered"))
-    await store.writer.flush()
-    assert len(await store.queries.turns(Filter(search="upgrade"))) == 1
-    assert [row[0] for row in await store.database.fetch(text("SELECT version_num FROM alembic_version"))] == [HEAD]
+    assert len(await store.queries.turns(Filter(search="zebra"))) == 2
     await store.close()
 
 
 @asynchronous
-async def test_existing_texts_become_words(url: str) -> None:
-    """On SQLite some of the texts were indexed, some not yet, and some are deleted before they are."""
-    database = await Database.open(url, revision="0004")
-    bodies = ["straße und café: 3.14", "我喜欢猫和狗", "zebra", "x" * 3000, *("filler, filler" for _ in range(600)), "हिन्दी"]
-    question = text("INSERT INTO texts (number, turn_id, body) VALUES (:number, :turn, :body)")
-    rows = [{"number": number, "turn": f"turn_{number}", "body": body} for number, body in enumerate(bodies, 1)]
-    await database.execute(question, rows)
-    if database.is_sqlite:
-        await database.execute(text("INSERT INTO search(rowid, body) SELECT number, body FROM texts WHERE number <= 2"))
-        await database.execute(text("UPDATE indexed SET number = 2"))
+async def test_an_upgrade_that_fails_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await (await Database.open(url)).close()
+
+    async def fail(connection: Connection) -> None:
+        await count_notes(connection)
+        raise ValueError("a fault of the step")
+
+    monkeypatch.setattr(schema, "UPGRADES", [add_note, fail])
+    with pytest.raises(ValueError, match="a fault of the step"):
+        await Database.open(url)
+    monkeypatch.setattr(schema, "UPGRADES", [])
+    database = await Database.open(url)
+    assert await version(database) == 1
+    await add(database, "sessions", {"id": "s", "caller": "", "name": "", "directory": "", "started": 1.0})
+    assert not hasattr((await database.fetch("SELECT * FROM sessions"))[0], "note")
     await database.close()
-    store = await Store.open(StoreSettings(url=url))
-    database = store.database
-    kept = [row.body for row in await database.fetch(select(schema.texts).order_by(schema.texts.c.number))]
-    assert kept == [wording(body) for body in bodies]
-    await database.execute(text("DELETE FROM texts WHERE turn_id = 'turn_3'"))
-
-    async def found(words: str) -> list[str]:
-        return [turn async for page in store.queries.search.pages(Filter(search=words, limit=1_000), "") for turn in page]
-
-    for words, turn in (("STRASSE cafe", 1), ("3.14", 1), ("猫和狗", 2), ("x" * 3000, 4), ("हिन्दी", 605)):
-        assert await found(words) == [f"turn_{turn}"], words[:20]
-    assert (len(await found("filler")), await found("zebra"), await found("हिन")) == (600, [], [])
-    await database.execute(text("DELETE FROM texts WHERE turn_id IN ('turn_2', 'turn_605')"))
-    assert await found("猫") == await found("हिन्दी") == []
-    if database.is_sqlite:
-        await database.execute(text("INSERT INTO search(search, rank) VALUES ('integrity-check', 1)"))
-    await store.close()
 
 
 @asynchronous
 async def test_a_newer_version_is_refused(url: str) -> None:
     database = await Database.open(url)
-    await database.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    await database.execute("UPDATE schema_version SET version = 9999")
     await database.close()
+    told = rf"has version 9999, but this streamglot knows only versions up to {schema.newest()}: a newer release made it"
+    with pytest.raises(ConfigError, match=told):
+        await Database.open(url)
+
+
+@asynchronous
+async def test_a_database_from_before_the_first_release_is_refused_and_kept(url: str) -> None:
+    database = await Database.open(url)
+    await database.execute("DROP TABLE schema_version")
+    await database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    await database.execute("INSERT INTO alembic_version VALUES ('0010')")
     with pytest.raises(
-        ConfigError, match=rf"has version 9999, but this streamglot knows only versions up to {HEAD}: a newer release made it"
+        ConfigError, match=r"before its first release, .* Move it away .* or keep its turns first: `streamglot logs"
     ):
         await Database.open(url)
+    assert (await database.fetch("SELECT version_num FROM alembic_version"))[0].version_num == "0010"
+    await database.close()
 
 
 @asynchronous
@@ -152,22 +124,23 @@ async def test_opening_a_current_database_writes_nothing(tmp_path: Path) -> None
     """Opening a current database does not write, not even a setting of a connection."""
     url, log = f"sqlite:///{tmp_path}/s.db", tmp_path / "s.db-wal"
     first = await Database.open(url)
-    (pages,) = await first.fetch(text("PRAGMA auto_vacuum"))
+    (pages,) = await first.fetch("PRAGMA auto_vacuum")
     assert pages[0] == 2  # the file can be shrunk after pruning
     size = log.stat().st_size
     second = await Database.open(url)
-    await asyncio.gather(*(second.fetch(text("SELECT count(*) FROM turns")) for _ in range(10)))
+    await asyncio.gather(*(second.fetch("SELECT count(*) FROM turns") for _ in range(10)))
     assert log.stat().st_size == size
     await second.close()
     await first.close()
 
 
 @asynchronous
-async def test_a_migration_waits_for_other_writers(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upgrade_waits_for_other_writers(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "LOCK_SECONDS", 0.2)
-    first = await Database.open(url, revision="0001")
+    first = await Database.open(url)
+    monkeypatch.setattr(schema, "UPGRADES", [add_note])
     async with writing(url):
-        with pytest.raises(ConfigError, match=rf"must be upgraded to version {HEAD}, but another process keeps writing to it"):
+        with pytest.raises(ConfigError, match=r"must be upgraded to version 2, but another process keeps writing to it"):
             await Database.open(url)
         monkeypatch.setattr(database_module, "LOCK_SECONDS", WAIT_SECONDS)
         waits = [asyncio.ensure_future(Database.open(url)) for _ in range(2)]

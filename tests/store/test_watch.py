@@ -6,18 +6,19 @@ import asyncio
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, insert, select
 
+from store.tables import add
 from store.turns import asynchronous
-from streamglot.store import Store, StoreSettings, buffer, schema
+from streamglot.store import Store, StoreSettings, buffer
 from streamglot.store.database import Database, StoreUnavailable, Watch
+from streamglot.store.database.sql import Connection
 from waiting import soon
 
 COLUMNS = {"place": "elsewhere", "pid": 1, "born": "", "started": 1.0, "seen": 1.0}
 
 
 async def sign_in(database: Database, name: str) -> None:
-    await database.execute(insert(schema.processes), {"id": name, **COLUMNS})
+    await add(database, "processes", {"id": name, **COLUMNS})
 
 
 def names(rows: Any) -> list[str] | None:
@@ -27,7 +28,7 @@ def names(rows: Any) -> list[str] | None:
 @asynchronous
 async def test_a_watch_sees_only_changes_of_other_processes(url: str) -> None:
     ours, theirs = await Database.open(url), await Database.open(url)
-    watch = Watch(ours, select(schema.processes).order_by(schema.processes.c.id))
+    watch = Watch(ours, "SELECT * FROM processes ORDER BY id")
     assert names(await watch.look()) == []
     unchanged: list[str] | None = None if ours.is_sqlite else []  # PostgreSQL runs the query again: it cannot tell
     assert names(await watch.look()) == unchanged
@@ -44,11 +45,11 @@ async def test_a_watch_sees_only_changes_of_other_processes(url: str) -> None:
 @asynchronous
 async def test_a_failed_look_is_repeated(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = [await Database.open(f"sqlite:///{tmp_path}/s.db") for _ in range(2)]
-    watch = Watch(ours, select(schema.processes))
+    watch = Watch(ours, "SELECT * FROM processes")
     await watch.look()
     await sign_in(theirs, "a")
 
-    async def gone(*_: object) -> Any:
+    async def gone(*_: object, **_named: object) -> Any:
         raise StoreUnavailable("gone")
 
     with monkeypatch.context() as patch:
@@ -63,11 +64,11 @@ async def test_a_failed_look_is_repeated(tmp_path: Any, monkeypatch: pytest.Monk
 @asynchronous
 async def test_rows_that_change_during_a_look_are_looked_at_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     database = await Database.open(f"sqlite:///{tmp_path}/s.db")
-    watch = Watch(database, select(schema.processes))
+    watch = Watch(database, "SELECT * FROM processes")
     fetch = database.fetch
 
-    async def changed_meanwhile(*question: Any) -> Any:
-        rows = await fetch(*question)
+    async def changed_meanwhile(*question: Any, **values: Any) -> Any:
+        rows = await fetch(*question, **values)
         watch.forget()
         return rows
 
@@ -83,7 +84,7 @@ async def test_rows_that_change_during_a_look_are_looked_at_again(tmp_path: Any,
 async def test_a_replaced_file_counts_as_changed(tmp_path: Any) -> None:
     database = await Database.open(f"sqlite:///{tmp_path}/s.db")
     await sign_in(database, "a")
-    watch = Watch(database, select(schema.processes))
+    watch = Watch(database, "SELECT * FROM processes")
     while await watch.look() is not None:
         pass
     (tmp_path / "s.db").rename(tmp_path / "away.db")
@@ -103,7 +104,7 @@ async def test_the_version_is_unknown_during_a_write(tmp_path: Any) -> None:
     assert database.version() is not None
     seen: list[object] = []
 
-    def work(_: Connection) -> None:
+    async def work(_: Connection) -> None:
         seen.append(database.version())
 
     await database.write(work)
@@ -124,10 +125,10 @@ async def test_streams_of_a_single_process_cause_no_queries(tmp_path: Any, monke
     fetch, version = Database.fetch, Database.version
     looks = 0
 
-    async def counted(database: Database, *question: Any) -> Any:
+    async def counted(database: Database, *question: Any, **values: Any) -> Any:
         if database is store.database:
             asked.append(str(question[0]))
-        return await fetch(database, *question)
+        return await fetch(database, *question, **values)
 
     def looked(database: Database) -> Any:
         nonlocal looks

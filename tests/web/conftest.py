@@ -42,7 +42,7 @@ def gateway(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
         "models": ["thinker", "lab-*"],
         "attempts": 1,
         "timeouts": LONG_TIMEOUTS,
-        "rest": {"failures": 1_000_000},
+        "breaker": {"failures": 1_000_000},
     }
     config = {
         "upstreams": {"lab": lab, "patient": {**lab, "models": ["patient-*"], "attempts": 3}},

@@ -84,7 +84,7 @@ def upstreams_of(url: str) -> dict[str, object]:
             "base_url": f"{url}/v1",
             "models": list(models),
             "attempts": 1,
-            "rest": {"failures": 1000},
+            "breaker": {"failures": 1000},
         }
 
     return {"openai": one("gpt-5-mini", "gpt-5"), "mistral": one("mistral-*", "codestral-*"), "lab": one("agent", "shipper")}

@@ -6,20 +6,44 @@ import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, insert, or_, select, update
+from msgspec.structs import astuple
 
-from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches, files
 from ..store.database import Database
-from ..store.sql_types import DatabaseRow
+from ..store.database.sql import Connection, DatabaseRow, SqlRow, SqlValue, assignments, insert_row
 from .lines import unrun_line
 from .model import CLOSED, DONE, HELD, OPEN, Batch, File, Outcome, Result, Totals
-from .queue import BatchQueue, result_row
+from .queue import RESULTS, UNFINISHED, BatchQueue
 from .rows import as_json, batch_of, batch_row, file_of, file_row
 
 PAGE_ROWS: Final = 500
 """Results that are read in one query: a page of answers of 10 KB each is 5 MB."""
 REMOVED_ROWS: Final = 5_000
 """Rows that one transaction removes, so that others can write in between."""
+PARTS: Final = {"batch_results": "number", "batch_items": "number", "batch_jobs": "first"}
+"""The tables with many rows for each batch, and the column that numbers these."""
+_FILE: Final = "SELECT * FROM files WHERE id = :id"
+_OF_OWNER: Final = " AND owner = :owner"
+_UPLOADED: Final = "SELECT coalesce(sum(bytes), 0) AS bytes FROM files WHERE owner = :owner AND batch_id IS NULL"
+_EXPIRED_FILES: Final = f"SELECT * FROM files WHERE expires < :now LIMIT {PAGE_ROWS}"
+_BATCH: Final = "SELECT * FROM batches WHERE id = :id"
+_STOP_WAITING: Final = f"UPDATE batch_jobs SET state = '{CLOSED}' WHERE batch_id = :batch_id AND state IN ('{HELD}', '{OPEN}')"
+_BUSY: Final = f"""
+    SELECT batches.*, (
+        EXISTS (SELECT 1 FROM batch_jobs WHERE batch_jobs.batch_id = batches.id AND state NOT IN ('{CLOSED}', '{DONE}'))
+        OR (batches.process IS NOT NULL AND batches.lease > :now)
+    ) AS busy
+    FROM batches WHERE id = :id
+"""
+"""A batch is busy if it has an item that runs or waits to run, or if its input file is being read. It is a column of the query for the
+batch, because a batch that is closed between two queries would look as if all its items ran."""
+_NOTE: Final = """
+    UPDATE batches SET status = :status, times = :times WHERE id = :id AND ended IS NULL AND status <> 'cancelling'
+"""
+_CLOSED_JOB: Final = (
+    f"SELECT * FROM batch_jobs WHERE batch_id = :batch_id AND state = '{CLOSED}' ORDER BY first LIMIT 1 FOR UPDATE"
+)
+_DONE: Final = f"UPDATE batch_jobs SET state = '{DONE}' WHERE batch_id = :batch_id AND first = :first"
+_LINES: Final = "SELECT number, line FROM batch_results WHERE batch_id = :batch_id AND number > :after"
 ENDED: Final = ("failed", "completed", "expired", "cancelled")
 
 
@@ -33,29 +57,26 @@ class Catalog:
     # --- files
 
     async def add_file(self, file: File) -> None:
-        await self._database.execute(insert(files), file_row(file))
+        await self._database.write(lambda connection: _insert(connection, "files", file_row(file)))
 
     async def uploaded_bytes(self, owner: str) -> int:
         """Returns the size of all uploaded files of an owner. Result files have no contents of their own and do not count."""
-        uploaded = and_(files.c.owner == owner, files.c.batch_id.is_(None))
-        return int((await self._database.fetch(select(func.coalesce(func.sum(files.c.bytes), 0)).where(uploaded)))[0][0])
+        return int((await self._database.fetch(_UPLOADED, owner=owner))[0].bytes)
 
     async def file(self, id: str, owner: str | None) -> File | None:
-        rows = await self._database.fetch(select(files).where(files.c.id == id, _of(files, owner)))
+        rows = await self._database.fetch(_FILE + _of(owner), id=id, owner=owner)
         return await self._sized(file_of(rows[0])) if rows else None
 
     async def list_files(self, owner: str | None, purpose: str, after: str, limit: int, newest_first: bool) -> list[File]:
-        where = [_of(files, owner)]
-        if purpose:
-            where.append(files.c.purpose == purpose)
-        rows = await self._page(files, where, after, limit, newest_first)
+        where = {name: value for name, value in (("owner", owner), ("purpose", purpose or None)) if value is not None}
+        rows = await self._page("files", where, after, limit, newest_first)
         return [await self._sized(file_of(row)) for row in rows]
 
     async def remove_file(self, id: str) -> None:
-        await self._database.execute(delete(files).where(files.c.id == id))
+        await self._database.execute("DELETE FROM files WHERE id = :id", id=id)
 
     async def expired_files(self, now: float) -> list[File]:
-        rows = await self._database.fetch(select(files).where(files.c.expires < now).limit(PAGE_ROWS))
+        rows = await self._database.fetch(_EXPIRED_FILES, now=now)
         return [file_of(row) for row in rows]
 
     async def _sized(self, file: File) -> File:
@@ -71,37 +92,37 @@ class Catalog:
     async def add_batch(self, batch: Batch, results: Collection[File]) -> None:
         """Adds a batch. ``results`` are the files that show its results."""
 
-        def work(connection: Connection) -> None:
-            connection.execute(insert(batches), batch_row(batch))
+        async def work(connection: Connection) -> None:
+            await _insert(connection, "batches", batch_row(batch))
             for file in results:
-                connection.execute(insert(files), file_row(file))
+                await _insert(connection, "files", file_row(file))
 
         await self._database.write(work)
 
     async def batch(self, id: str, owner: str | None) -> Batch | None:
-        rows = await self._database.fetch(select(batches).where(batches.c.id == id, _of(batches, owner)))
+        rows = await self._database.fetch(_BATCH + _of(owner), id=id, owner=owner)
         return batch_of(rows[0]) if rows else None
 
     async def list_batches(
         self, owner: str | None, api: str, after: str = "", limit: int = 20, newest_first: bool = True
     ) -> list[Batch]:
-        rows = await self._page(batches, [_of(batches, owner), batches.c.api == api], after, limit, newest_first)
+        where = {"api": api} if owner is None else {"api": api, "owner": owner}
+        rows = await self._page("batches", where, after, limit, newest_first)
         return [batch_of(row) for row in rows]
 
-    async def _page(
-        self, table: Table, where: list[ColumnElement[bool]], after: str, limit: int, newest_first: bool
-    ) -> Sequence[DatabaseRow]:
+    async def _page(self, table: str, where: SqlRow, after: str, limit: int, newest_first: bool) -> Sequence[DatabaseRow]:
         """Returns the page after the row ``after``. Rows of the same time are ordered by id."""
+        conditions, values = [f"{name} = :{name}" for name in where], dict(where)
+        before, order = ("<", "DESC") if newest_first else (">", "ASC")
         if after:
-            last = await self._database.fetch(select(table.c.created).where(table.c.id == after))
+            last = await self._database.fetch(f"SELECT created FROM {table} WHERE id = :id", id=after)
             if not last:
                 return []
-            at = last[0][0]
-            same = and_(table.c.created == at, table.c.id < after if newest_first else table.c.id > after)
-            where.append(or_(table.c.created < at if newest_first else table.c.created > at, same))
-        order = (table.c.created, table.c.id)
-        question = select(table).where(*where).order_by(*(column.desc() if newest_first else column for column in order))
-        return await self._database.fetch(question.limit(limit))
+            conditions.append(f"(created {before} :at OR created = :at AND id {before} :after)")
+            values |= {"at": last[0].created, "after": after}
+        chosen = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        question = f"SELECT * FROM {table} {chosen} ORDER BY created {order}, id {order} LIMIT {int(limit)}"
+        return await self._database.fetch(question, **values)
 
     async def close_batch(self, id: str, status: str) -> bool:
         """Stops starting items.
@@ -111,42 +132,44 @@ class Catalog:
         """
         now = time.time()
 
-        def work(connection: Connection) -> bool:
-            row = connection.execute(select(batches).where(batches.c.id == id).with_for_update()).first()
+        async def work(connection: Connection) -> bool:
+            row = await locked_batch(connection, id)
             if row is None or row.closing or row.ended is not None:
                 return False
             batch = batch_of(row)
             shown = "cancelling" if status == "cancelled" else "finalizing"
-            values = {"closing": status, "status": shown, "times": as_json(batch.times | {shown: now})}
-            connection.execute(update(batches).where(batches.c.id == id).values(values))
-            waiting = and_(batch_jobs.c.batch_id == id, batch_jobs.c.state.in_((HELD, OPEN)))
-            connection.execute(update(batch_jobs).where(waiting).values(state=CLOSED))
+            await update_batch(connection, id, closing=status, status=shown, times=as_json(batch.times | {shown: now}))
+            await connection.execute(_STOP_WAITING, batch_id=id)
             return True
 
         return await self._database.write(work)
 
     async def remove_batch(self, id: str) -> None:
         """Removes a batch with everything that belongs to it, in several transactions."""
-        for table in (batch_results, batch_items, batch_jobs):
-            number = table.c.first if table is batch_jobs else table.c.number
-            while True:
-                some = select(number).where(table.c.batch_id == id).limit(REMOVED_ROWS)
-                if not await self._database.execute(delete(table).where(table.c.batch_id == id, number.in_(some))):
-                    break
+        await self.remove_parts(id)
 
-        def work(connection: Connection) -> None:
-            connection.execute(delete(files).where(files.c.batch_id == id))
-            connection.execute(delete(batches).where(batches.c.id == id))
+        async def work(connection: Connection) -> None:
+            await connection.execute("DELETE FROM files WHERE batch_id = :id", id=id)
+            await connection.execute("DELETE FROM batches WHERE id = :id", id=id)
 
         await self._database.write(work)
 
+    async def remove_parts(self, batch_id: str) -> None:
+        """Removes the items, results and jobs of a batch."""
+        for table, number in PARTS.items():
+            some = f"SELECT {number} FROM {table} WHERE batch_id = :batch_id LIMIT {REMOVED_ROWS}"
+            remove = f"DELETE FROM {table} WHERE batch_id = :batch_id AND {number} IN ({some})"
+            while await self._database.execute(remove, batch_id=batch_id):
+                pass
+
     async def unended(self) -> list[Batch]:
-        rows = await self._database.fetch(select(batches).where(batches.c.ended.is_(None)))
+        rows = await self._database.fetch("SELECT * FROM batches WHERE ended IS NULL")
         return [batch_of(row) for row in rows]
 
     async def outdated(self, now: float) -> list[Batch]:
         """Returns the batches whose results have expired."""
-        rows = await self._database.fetch(select(batches).where(batches.c.results_expire < now, batches.c.ended.is_not(None)))
+        outdated = "SELECT * FROM batches WHERE results_expire < :now AND ended IS NOT NULL"
+        rows = await self._database.fetch(outdated, now=now)
         return [batch_of(row) for row in rows]
 
     # --- the end of a batch
@@ -157,7 +180,7 @@ class Catalog:
         Items that did not run are reported as cancelled or expired, then the counts are stored. If two processes do this at once,
         they write the same. A batch that is cancelled or expires meanwhile is left to the next call.
         """
-        rows = await self._database.fetch(select(batches, _is_busy().label("busy")).where(batches.c.id == id))
+        rows = await self._database.fetch(_BUSY, id=id, now=time.time())
         if not rows or rows[0].busy or rows[0].ended is not None or rows[0].status == "validating":
             return None
         batch = batch_of(rows[0])
@@ -168,14 +191,13 @@ class Catalog:
         totals = await self._queue.totals(batch)
         ended = batch.closing or "completed"
 
-        def work(connection: Connection) -> bool:
-            row = connection.execute(select(batches).where(batches.c.id == id).with_for_update()).first()
+        async def work(connection: Connection) -> bool:
+            row = await locked_batch(connection, id)
             if row is None or row.ended is not None or row.closing != batch.closing:
                 return False
             now = time.time()
-            times = batch_of(row).times | {ended: now}
-            values = {"status": ended, "ended": now, "times": as_json(times), "totals": as_json(totals)}
-            connection.execute(update(batches).where(batches.c.id == id).values(values))
+            times = as_json(batch_of(row).times | {ended: now})
+            await update_batch(connection, id, status=ended, ended=now, times=times, totals=as_json(totals))
             return True
 
         return await self.batch(id, None) if await self._database.write(work) else None
@@ -185,40 +207,33 @@ class Catalog:
         now = time.time()
         values = {"status": "failed", "ended": now, "errors": as_json(batch.errors), "totals": as_json(Totals())}
         values |= {"times": as_json(batch.times | {"failed": now}), "process": None, "total": batch.total}
-        await self._database.execute(update(batches).where(batches.c.id == batch.id).values(values))
+        await self._database.write(lambda connection: update_batch(connection, batch.id, **values))
 
     async def _note(self, batch: Batch, status: str) -> None:
         if batch.status != status:
             times = as_json(batch.times | {status: time.time()})
-            here = and_(batches.c.id == batch.id, batches.c.ended.is_(None), batches.c.status != "cancelling")
-            await self._database.execute(update(batches).where(here).values(status=status, times=times))
+            await self._database.execute(_NOTE, id=batch.id, status=status, times=times)
 
     async def _report_unrun(self, batch: Batch) -> bool:
         """Writes results for the items of one closed job that did not run. Returns False if there is no such job."""
-        jobs, items, results = batch_jobs.c, batch_items.c, batch_results.c
         outcome: Outcome = "expired" if batch.closing == "expired" else "canceled"
 
-        def work(connection: Connection) -> bool:
-            closed = select(batch_jobs).where(jobs.batch_id == batch.id, jobs.state == CLOSED).order_by(jobs.first).limit(1)
-            job = connection.execute(closed.with_for_update()).first()
-            if job is None:
+        async def work(connection: Connection) -> bool:
+            jobs = await connection.fetch(_CLOSED_JOB, batch_id=batch.id)
+            if not jobs:
                 return False
-            there = select(results.number).where(results.batch_id == batch.id, results.number == items.number).exists()
-            inside = and_(items.batch_id == batch.id, items.number >= job.first, items.number < job.last)
-            unrun = connection.execute(select(items.number, items.custom_id).where(inside, ~there)).all()
+            [job] = jobs
+            unrun = await connection.fetch(UNFINISHED, batch_id=batch.id, first=job.first, last=job.last)
             now = time.time()
             rows = [
-                result_row(Result(batch.id, item.number, outcome, unrun_line(batch, item, outcome), attempts=0, at=now))
+                astuple(Result(batch.id, item.number, outcome, unrun_line(batch, item, outcome), attempts=0, at=now))
                 for item in unrun
             ]
-            if rows:
-                connection.execute(self._database.insert_new(batch_results), rows)
-            if not self._queue.finish_job(
+            await connection.insert(RESULTS, rows)
+            if not await self._queue.finish_job(
                 connection, batch.id, job.first, job.last
             ):  # its items were never stored: the import was stopped
-                connection.execute(
-                    update(batch_jobs).where(jobs.batch_id == batch.id, jobs.first == job.first).values(state=DONE)
-                )
+                await connection.execute(_DONE, batch_id=batch.id, first=job.first)
             return True
 
         return await self._database.write(work)
@@ -227,25 +242,30 @@ class Catalog:
 
     async def lines(self, batch: Batch, succeeded: bool | None) -> AsyncIterator[bytes]:
         """Yields the lines of a batch's results so far, page by page: the successful ones, the others, or all (None)."""
-        results, after = batch_results.c, -1
-        which = [] if succeeded is None else [results.outcome == "succeeded" if succeeded else results.outcome != "succeeded"]
+        after, outcome = -1, {None: "", True: "AND outcome = 'succeeded'", False: "AND outcome <> 'succeeded'"}[succeeded]
         while True:
-            question = select(results.number, results.line).where(results.batch_id == batch.id, results.number > after, *which)
-            rows = await self._database.fetch(question.order_by(results.number).limit(PAGE_ROWS))
+            question = f"{_LINES} {outcome} ORDER BY number LIMIT {PAGE_ROWS}"
+            rows = await self._database.fetch(question, batch_id=batch.id, after=after)
             if not rows:
                 return
             after = rows[-1].number
             yield b"".join(bytes(row.line) + b"\n" for row in rows)
 
 
-def _of(table: Table, owner: str | None) -> ColumnElement[bool]:
-    """Returns the condition for rows of this owner. None is the operator, who sees all."""
-    return table.c.owner == owner if owner is not None else table.c.owner == table.c.owner
+def _of(owner: str | None) -> str:
+    """The condition for rows of this owner. None is the operator, who sees all."""
+    return _OF_OWNER if owner is not None else ""
 
 
-def _is_busy() -> ColumnElement[bool]:
-    """Returns the condition for batches that have an item that runs or waits to run, or whose input file is being read. It is a
-    column of the query for the batch, because a batch that is closed between two queries would look as if all its items ran."""
-    left = and_(batch_jobs.c.batch_id == batches.c.id, batch_jobs.c.state.not_in((CLOSED, DONE)))
-    reading = and_(batches.c.process.is_not(None), batches.c.lease > time.time())
-    return or_(select(batch_jobs.c.first).where(left).exists(), reading)
+async def _insert(connection: Connection, table: str, row: SqlRow) -> None:
+    await connection.execute(insert_row(table, row), **row)
+
+
+async def locked_batch(connection: Connection, id: str) -> DatabaseRow | None:
+    """The row of a batch, which no other process changes until the transaction ends."""
+    rows = await connection.fetch(f"{_BATCH} FOR UPDATE", id=id)
+    return rows[0] if rows else None
+
+
+async def update_batch(connection: Connection, id: str, **values: SqlValue) -> None:
+    await connection.execute(f"UPDATE batches SET {assignments(values)} WHERE id = :id", id=id, **values)

@@ -13,21 +13,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select, update
-from sqlalchemy.exc import IntegrityError
+from msgspec.structs import astuple
 
 from ..errors import StreamglotError
-from ..json_types import JsonObject
-from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches
-from ..store.bulk import BulkStatement
 from ..store.database import Database, StoreUnavailable
-from ..store.sql_types import DatabaseRow, SqlValues
-from .catalog import REMOVED_ROWS, Catalog
+from ..store.database.sql import Connection, DatabaseRow, Insert, NotUnique, SqlRow, SqlValues
+from .catalog import Catalog, locked_batch, update_batch
 from .checking import Entry, LineChecker, LineSplitter, Route, repeated
 from .files import FileStorage, FileStorageUnavailable
 from .lines import fault_line
 from .model import CLOSED, FILE_API, HELD, OPEN, RANGE_BYTES, RANGE_ITEMS, Batch, LineError, Result
-from .queue import LEASE_SECONDS, BatchQueue, result_row
+from .queue import LEASE_SECONDS, RESULTS, BatchQueue
 from .rows import as_json, batch_of
 
 CHUNK_ITEMS: Final = 2_000
@@ -36,6 +32,16 @@ CHUNK_BYTES: Final = 8 * 2**20
 """Bytes of requests that one transaction stores, to bound the memory."""
 LISTED_ERRORS: Final = 100
 """Errors that the batch object lists. Its error file has all of them."""
+_ITEMS: Final = Insert("batch_items", ("batch_id", "number", "line", "custom_id", "body"), "")
+_JOBS: Final = Insert("batch_jobs", ("batch_id", "first", "last", "upstream", "priority", "state"), "")
+_WAITING: Final = """
+    ended IS NULL AND status = 'validating'
+    AND (process IS NULL OR process = :process OR lease < :now OR process IN :dead)
+"""
+"""Batches whose file no living process reads. One of this process is an import that a database error ended."""
+_CLAIM: Final = f"UPDATE batches SET process = :process, lease = :lease WHERE id = :id AND {_WAITING}"
+_RELEASE_JOBS: Final = f"UPDATE batch_jobs SET state = :state WHERE batch_id = :batch_id AND state = '{HELD}'"
+_KNOWN: Final = "SELECT custom_id, line FROM batch_items WHERE batch_id = :batch_id AND custom_id IN :names"
 
 
 class _Stopped(Exception):
@@ -74,24 +80,20 @@ class Importer:
         self._line_bytes = line_bytes
         self._max_items = max_items
         self._strict = strict
-        self._insert_items = BulkStatement(database, database.insert(batch_items), batch_items)
 
     async def claim(self) -> Batch | None:
         """Claims a batch whose file no process reads, or whose reader died. Only claims files that this process can read."""
         now = time.time()
         dead = await self._queue.dead_processes(now)
-        own = batches.c.process == self._queue.process  # an import of this process that a database error ended
-        free = or_(batches.c.process.is_(None), own, batches.c.lease < now, batches.c.process.in_(dead))
-        waiting = and_(batches.c.ended.is_(None), batches.c.status == "validating", free)
-        for row in await self._database.fetch(select(batches).where(waiting)):
+        values = {"process": self._queue.process, "now": now, "dead": dead}
+        for row in await self._database.fetch(f"SELECT * FROM batches WHERE {_WAITING}", **values):
             if not await self._storage.exists(row.input_file):
                 if self._storage.shared or await self._catalog.file(row.input_file, None) is None:
                     await self._refuse(
                         batch_of(row), "the input file was deleted before it was read; upload it again and create a new batch"
                     )
                 continue
-            values = {"process": self._queue.process, "lease": now + LEASE_SECONDS}
-            if await self._database.execute(update(batches).where(batches.c.id == row.id, waiting).values(values)):
+            if await self._database.execute(_CLAIM, id=row.id, lease=now + LEASE_SECONDS, **values):
                 return batch_of(row)
         return None
 
@@ -101,7 +103,7 @@ class Importer:
             await self._import(batch)
 
     async def _import(self, batch: Batch) -> None:
-        await self._clear(batch)
+        await self._catalog.remove_parts(batch.id)
         reading = _Reading(self, batch)
         splitter = LineSplitter(self._line_bytes)
         checker = LineChecker(batch.api, batch.endpoint, self._line_bytes, self._route(batch))
@@ -122,7 +124,7 @@ class Importer:
 
     async def _refuse(self, batch: Batch, why: str) -> None:
         """Ends a batch whose file cannot be read."""
-        await self._clear(batch)
+        await self._catalog.remove_parts(batch.id)
         batch.errors, batch.total = [LineError("file_unreadable", why, None, "input_file_id")], 0
         await self._catalog.fail(batch)
 
@@ -147,22 +149,20 @@ class Importer:
         bad = batch.api == FILE_API and bool(batch.errors) and (self._strict or reading.faults == reading.total)
         if not reading.stopped and (reading.refused is not None or bad):
             await self._renew(batch)
-            await self._clear(batch)
+            await self._catalog.remove_parts(batch.id)
             batch.total = 0
             await self._catalog.fail(batch)
             return
         now = time.time()
 
-        def work(connection: Connection) -> None:
-            row = self._own(connection, batch)
-            closing = bool(row.closing)
-            values: JsonObject = {"total": batch.total, "model": reading.model, "process": None, "lease": None}
+        async def work(connection: Connection) -> None:
+            row = await self._own(connection, batch)
+            values: SqlRow = {"total": batch.total, "model": reading.model, "process": None, "lease": None}
             values["errors"] = as_json(batch.errors) if batch.errors else None
             if row.status == "validating":  # a batch that is being cancelled stays so
                 values |= {"status": "in_progress", "times": as_json(batch_of(row).times | {"in_progress": now})}
-            connection.execute(update(batches).where(batches.c.id == batch.id).values(values))
-            held = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state == HELD)
-            connection.execute(update(batch_jobs).where(held).values(state=CLOSED if closing else OPEN))
+            await update_batch(connection, batch.id, **values)
+            await connection.execute(_RELEASE_JOBS, batch_id=batch.id, state=CLOSED if row.closing else OPEN)
 
         await self._database.write(work)
 
@@ -170,24 +170,14 @@ class Importer:
         """Renews the lease, so that no other process reads the file while this one ends the import."""
         await self._database.write(lambda connection: self._own(connection, batch))
 
-    def _own(self, connection: Connection, batch: Batch) -> DatabaseRow:
+    async def _own(self, connection: Connection, batch: Batch) -> DatabaseRow:
         """Locks the row of the batch, renews the lease, and returns the row. Until the transaction ends, the batch is not
         cancelled."""
-        row = connection.execute(select(batches).where(batches.c.id == batch.id).with_for_update()).first()
+        row = await locked_batch(connection, batch.id)
         if row is None or row.process != self._queue.process:
             raise _Lost
-        lease = {"lease": time.time() + LEASE_SECONDS}
-        connection.execute(update(batches).where(batches.c.id == batch.id).values(lease))
+        await update_batch(connection, batch.id, lease=time.time() + LEASE_SECONDS)
         return row
-
-    async def _clear(self, batch: Batch) -> None:
-        """Removes what an earlier import of this batch stored."""
-        for table in (batch_results, batch_items, batch_jobs):
-            number = table.c.first if table is batch_jobs else table.c.number
-            while True:
-                some = select(number).where(table.c.batch_id == batch.id).limit(REMOVED_ROWS)
-                if not await self._database.execute(delete(table).where(table.c.batch_id == batch.id, number.in_(some))):
-                    break
 
     async def store(self, batch: Batch, ranges: list[list[Entry]], first: int) -> tuple[list[Entry], int]:
         """Stores ranges of entries, beginning with item number ``first``.
@@ -196,17 +186,17 @@ class Importer:
         """
         try:
             return await self._database.write(lambda connection: self._store(connection, batch, ranges, first, False))
-        except IntegrityError:  # a custom_id repeats one of an earlier transaction, which is rare
+        except NotUnique:  # a custom_id repeats one of an earlier transaction, which is rare
             return await self._database.write(lambda connection: self._store(connection, batch, ranges, first, True))
 
-    def _store(
+    async def _store(
         self, connection: Connection, batch: Batch, ranges: list[list[Entry]], first: int, look_up: bool
     ) -> tuple[list[Entry], int]:
         """``look_up``: ask the database first which of these custom_ids exist. Without it, the database refuses all of them if
         one exists."""
-        if self._own(connection, batch).closing:
+        if (await self._own(connection, batch)).closing:
             raise _Stopped
-        known = self._known(connection, batch, ranges) if look_up else {}
+        known = await self._known(connection, batch, ranges) if look_up else {}
         repeats: list[Entry] = []
         stored: list[list[Entry]] = []
         for entries in ranges:
@@ -220,34 +210,31 @@ class Importer:
                     unique.append(entry)
             if unique:
                 stored.append(unique)
-        return repeats, self._insert(connection, batch, stored, first)
+        return repeats, await self._insert(connection, batch, stored, first)
 
-    def _known(self, connection: Connection, batch: Batch, ranges: list[list[Entry]]) -> dict[str, int]:
+    async def _known(self, connection: Connection, batch: Batch, ranges: list[list[Entry]]) -> dict[str, int]:
         """Returns the lines of those custom_ids of these entries that the database has."""
-        items = batch_items.c
         names = [entry.custom_id for entries in ranges for entry in entries if entry.custom_id is not None]
-        same = select(items.custom_id, items.line).where(items.batch_id == batch.id, items.custom_id.in_(names))
-        return {row.custom_id: row.line for row in connection.execute(same)} if names else {}
+        return {row.custom_id: row.line for row in await connection.fetch(_KNOWN, batch_id=batch.id, names=names)}
 
-    def _insert(self, connection: Connection, batch: Batch, ranges: list[list[Entry]], first: int) -> int:
+    async def _insert(self, connection: Connection, batch: Batch, ranges: list[list[Entry]], first: int) -> int:
         """Stores each range as items and a job; faults also as results. Returns the number after the last item."""
         items: list[SqlValues] = []
-        jobs: list[JsonObject] = []
+        jobs: list[SqlRow] = []
         for entries in ranges:
             begin = first + len(items)
             items += [(batch.id, number, entry.line, entry.custom_id, entry.body) for number, entry in enumerate(entries, begin)]
             state = HELD if entries[0].fault is None else CLOSED
             row = {"batch_id": batch.id, "first": begin, "last": begin + len(entries), "upstream": entries[0].upstream}
             jobs.append(row | {"priority": batch.priority, "state": state})
-        self._insert_items.execute_tuples(connection, items)
-        if jobs:
-            connection.execute(insert(batch_jobs), jobs)
+        await connection.insert(_ITEMS, items)
+        await connection.insert(_JOBS, _JOBS.tuples(jobs))
         for entries, job in zip(ranges, jobs, strict=True):
             if job["state"] == CLOSED:
-                self._report(connection, batch, entries, job["first"])
+                await self._report(connection, batch, entries, job["first"])
         return first + len(items)
 
-    def _report(self, connection: Connection, batch: Batch, entries: list[Entry], first: int) -> None:
+    async def _report(self, connection: Connection, batch: Batch, entries: list[Entry], first: int) -> None:
         """Stores the results of a range of faults, and ends its job."""
         now = time.time()
         results = [
@@ -264,8 +251,8 @@ class Importer:
             for number, entry in enumerate(entries, first)
             if entry.fault is not None
         ]
-        connection.execute(insert(batch_results), [result_row(result) for result in results])
-        self._queue.finish_job(connection, batch.id, first, first + len(entries))
+        await connection.insert(RESULTS, list(map(astuple, results)))
+        await self._queue.finish_job(connection, batch.id, first, first + len(entries))
 
 
 class _Reading:

@@ -168,4 +168,4 @@ class Answer(Struct):
 
 
 Times: TypeAlias = dict[str, float]
-Row: TypeAlias = Any  # Any: a SQLAlchemy row, whose columns have no static types
+Row: TypeAlias = Any  # Any: a row of the database, whose columns have no static types

@@ -15,32 +15,10 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
-from sqlalchemy import (
-    ARRAY,
-    ColumnElement,
-    Connection,
-    Double,
-    Integer,
-    Text,
-    Update,
-    and_,
-    any_,
-    bindparam,
-    case,
-    func,
-    insert,
-    or_,
-    select,
-    text,
-    update,
-)
 
-from ..store import schema
-from ..store.batch_schema import SUMS, batch_items, batch_jobs, batch_results, batches
-from ..store.bulk import BulkStatement
 from ..store.database import Database
+from ..store.database.sql import Connection, DatabaseRow, Insert, SqlValues, insert_row
 from ..store.processes import is_alive, pid_scope
-from ..store.sql_types import DatabaseRow, Query, SqlColumns, SqlRow, SqlValue, SqlValues
 from .model import CLOSED, DONE, OPEN, PROVIDER, RANGE_ITEMS, RUNNING, SENDING, Batch, Item, Job, Result, Totals
 from .rows import batch_of
 
@@ -52,7 +30,91 @@ COUNTED_JOBS: Final = 64
 SHARES: Final = 2
 """Near the end, a claim takes one of this many shares per worker, so that the last calls are spread over all workers."""
 
+SUMS: Final = (
+    *("succeeded", "errored", "canceled", "expired", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"),
+    *("output_bytes", "error_bytes", "retried"),
+)
+"""Whole numbers that a job has for all of its results."""
 COLUMNS: Final = (*SUMS, "cost")
+_COUNTED: Final = {
+    **{name: f"CASE WHEN outcome = '{name}' THEN 1 ELSE 0 END" for name in ("succeeded", "errored", "canceled", "expired")},
+    **{name: f"batch_results.{name}" for name in SUMS if name.endswith("_tokens")},
+    "output_bytes": "CASE WHEN outcome = 'succeeded' THEN length(line) + 1 ELSE 0 END",
+    "error_bytes": "CASE WHEN outcome <> 'succeeded' THEN length(line) + 1 ELSE 0 END",
+    "retried": "CASE WHEN attempts > 1 THEN 1 ELSE 0 END",
+    "cost": "batch_results.cost",
+}
+"""What one result adds to each of the sums."""
+SUM_COLUMNS: Final = ", ".join(f"coalesce(sum({_COUNTED[name]}), 0) AS {name}" for name in COLUMNS)
+"""The totals of results as columns of a query."""
+UNFINISHED: Final = """
+    SELECT * FROM batch_items WHERE batch_id = :batch_id AND number >= :first AND number < :last
+    AND NOT EXISTS (
+        SELECT 1 FROM batch_results WHERE batch_results.batch_id = batch_items.batch_id AND batch_results.number = batch_items.number
+    )
+"""
+"""The items of a range that have no result."""
+OPEN_OR_CLOSED: Final = (
+    f"(CASE WHEN (SELECT closing FROM batches WHERE batches.id = batch_jobs.batch_id) = '' THEN '{OPEN}' ELSE '{CLOSED}' END)"
+)
+"""The state of a job that is released: closed if its batch is closing, otherwise open."""
+RESULTS: Final = Insert("batch_results", Result.__struct_fields__)
+_LOCKED_RESULTS: Final = Insert(
+    "batch_results",
+    Result.__struct_fields__,
+    where="WHERE new.batch_id IN (SELECT id FROM batches WHERE ended IS NULL AND id = ANY($1) FOR SHARE)",
+)
+"""The results whose batch has not ended. It locks the batch, so that it does not end before the results are committed, and once for all
+rows. The first parameter has the ids of the batches."""
+_UNENDED: Final = "SELECT id FROM batches WHERE id IN :ids AND ended IS NULL"
+_JOB: Final = "batch_id = :batch_id AND first = :first"
+_FINISH: Final = f"""
+    UPDATE batch_jobs SET state = '{DONE}', lease = NULL, {", ".join(f"{name} = sums.{name}" for name in COLUMNS)}
+    FROM (
+        SELECT {SUM_COLUMNS} FROM batch_results WHERE batch_id = :batch_id AND number >= :first AND number < :last
+    ) AS sums
+    WHERE {_JOB} AND batch_jobs.last = :last
+        AND sums.succeeded + sums.errored + sums.canceled + sums.expired = batch_jobs.last - batch_jobs.first
+"""
+"""Sums up the results of a job, and writes the sums if there is a result for each item. Results are written once, so a job that is done
+already gets the same sums again."""
+_CLAIMABLE: Final = f"state = '{OPEN}' AND NOT upstream LIKE '{PROVIDER}%'"
+"""Jobs that wait for a worker. Jobs for a provider's batches are not among them."""
+_NEXT: Final = f"""
+    SELECT batch_id, first, last, upstream, priority, process FROM batch_jobs WHERE {_CLAIMABLE} {{others}}
+    ORDER BY priority, first LIMIT {{most}} FOR UPDATE SKIP LOCKED
+"""
+"""The next jobs. Those of the same position in their batches alternate, so that a small batch does not wait behind a large one."""
+_FEW_OPEN: Final = f"SELECT first, last FROM batch_jobs WHERE state = '{OPEN}' LIMIT {COUNTED_JOBS}"
+_TAKE: Final = f"UPDATE batch_jobs SET state = '{RUNNING}', process = :process, lease = :until, last = :last WHERE {_JOB}"
+_REST: Final = insert_row("batch_jobs", ("batch_id", "first", "last", "upstream", "priority", "process", "state"))
+_WORKERS: Final = f"SELECT count(DISTINCT process) AS others FROM batch_jobs WHERE state = '{RUNNING}' AND process <> :process"
+_OURS: Final = f"state = '{RUNNING}' AND batch_jobs.process = :process"
+_HELD: Final = f"""
+    SELECT batch_jobs.batch_id, batch_jobs.first, batches.closing FROM batch_jobs JOIN batches ON batches.id = batch_jobs.batch_id
+    WHERE {_OURS}
+"""
+_RENEW: Final = f"UPDATE batch_jobs SET lease = :until WHERE {_OURS}"
+_GIVE_BACK: Final = f"UPDATE batch_jobs SET state = {OPEN_OR_CLOSED}, lease = NULL WHERE {_JOB} AND {_OURS}"
+_LOST: Final = f"state IN ('{RUNNING}', '{SENDING}') AND (lease < :now OR process IN :dead)"
+_OWNERS: Final = f"""
+    SELECT * FROM processes WHERE id IN (
+        SELECT process FROM batch_jobs WHERE state IN ('{RUNNING}', '{SENDING}')
+        UNION SELECT process FROM batches WHERE status = 'validating' AND process IS NOT NULL
+    )
+"""
+_PROGRESS: Final = f"""
+    SELECT {", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in COLUMNS)} FROM batch_jobs
+    WHERE batch_id = :batch_id AND state = '{DONE}'
+    UNION ALL
+    SELECT {SUM_COLUMNS} FROM batch_jobs JOIN batch_results ON batch_results.batch_id = batch_jobs.batch_id
+        AND batch_results.number >= batch_jobs.first AND batch_results.number < batch_jobs.last
+    WHERE batch_jobs.batch_id = :batch_id AND batch_jobs.state <> '{DONE}' AND batch_jobs.process IS NOT NULL
+"""
+"""One query, so that each job is counted exactly once."""
+_CUSTOM_PLANS: Final = "SET plan_cache_mode = force_custom_plan"
+"""Makes PostgreSQL plan each query for its values. Otherwise it would cache a plan made for empty tables, and scan the tables from then
+on."""
 Key = tuple[str, int]
 """A job's key: its batch and first item."""
 
@@ -74,19 +136,6 @@ class BatchQueue:
     def __init__(self, database: Database, process: str) -> None:
         self.database = database
         self.process = process
-        of_unended = None if database.is_sqlite else _of_unended_batch
-        self._insert_results = BulkStatement(database, database.insert_new(batch_results), batch_results, where=of_unended)
-        unended = select(batches.c.id).where(batches.c.id == bindparam("key"), batches.c.ended.is_(None))
-        self._unended = BulkStatement(database, unended, batches, ("key",))
-        self._finish_job = BulkStatement(database, _finish_job(), batch_jobs, ("key_batch", "key_first", "key_last"))
-        self._next_jobs = BulkStatement(database, _next_jobs(()).limit(bindparam("most", type_=Integer)), batch_jobs, ("most",))
-        self._few_open = BulkStatement(database, _few_open(), batch_jobs, ("state",))
-        self._take_job = BulkStatement(database, _take_job(), batch_jobs, ("key_batch", "key_first", "to", "by", "until"))
-        self._batch = BulkStatement(database, select(batches).where(batches.c.id == bindparam("key")), batches, ("key",))
-        range_of_items = unfinished(
-            bindparam("key", type_=Text), bindparam("low", type_=Integer), bindparam("high", type_=Integer)
-        )
-        self._items = BulkStatement(database, range_of_items, batch_items, ("key", "low", "high"))
 
     # --- claiming
 
@@ -99,57 +148,56 @@ class BatchQueue:
         calls now. ``most``: items of a job. ``jobs``: how many are claimed, while there are plenty."""
         until = time.time() + LEASE_SECONDS
 
-        def work(connection: Connection) -> list[Job]:
-            self._plan_for_values(connection)
-            if except_upstreams:
-                rows: Sequence[Sequence[SqlValue]] = connection.execute(_next_jobs(except_upstreams).limit(jobs)).all()
-            else:
-                rows = self._next_jobs.rows(connection, most=jobs)
+        async def work(connection: Connection) -> list[Job]:
+            await connection.configure(_CUSTOM_PLANS)
+            others = "AND upstream NOT IN :others" if except_upstreams else ""
+            question = _NEXT.format(others=others, most=int(jobs))
+            rows = await connection.fetch(question, others=list(except_upstreams))
             if not rows:
                 return []
             found = [_Claimable(*row) for row in rows]
-            share = self._share(connection)
+            share = await self._share(connection)
             found = found[: max(1, share // RANGE_ITEMS)]
             ranges = [(job, job.first + min(job.last - job.first, most, share)) for job in found]
             taken = [
-                {"key_batch": job.batch_id, "key_first": job.first, "to": last, "by": self.process, "until": until}
+                {"batch_id": job.batch_id, "first": job.first, "last": last, "process": self.process, "until": until}
                 for job, last in ranges
             ]
-            self._take_job.execute(connection, taken)
+            await connection.execute_each(_TAKE, taken)
             for job, last in ranges:
                 if last < job.last:
-                    rest = {"batch_id": job.batch_id, "first": last, "last": job.last, "state": OPEN}
-                    rest |= {"upstream": job.upstream, "priority": job.priority, "process": job.process}
-                    connection.execute(insert(batch_jobs).values(rest))
-            of = {id: batch_of(self._batch.one(connection, key=id).one()) for id in {job.batch_id for job in found}}
+                    await connection.execute(_REST, **asdict(job) | {"first": last, "state": OPEN})
+            of = {
+                id: batch_of((await connection.fetch("SELECT * FROM batches WHERE id = :id", id=id))[0])
+                for id in {job.batch_id for job in found}
+            }
             return [
-                Job(of[job.batch_id], job.first, last, job.upstream, self._read(connection, job, last)) for job, last in ranges
+                Job(of[job.batch_id], job.first, last, job.upstream, await self._read(connection, job, last))
+                for job, last in ranges
             ]
 
         return await self.database.write(work)
 
-    def _read(self, connection: Connection, job: _Claimable, last: int) -> list[Item]:
-        rows = self._items.rows(connection, key=job.batch_id, low=job.first, high=last)
-        return [Item(number, custom_id, body, line) for _, number, line, custom_id, body in rows]
+    async def _read(self, connection: Connection, job: _Claimable, last: int) -> list[Item]:
+        rows = await connection.fetch(f"{UNFINISHED} ORDER BY number", batch_id=job.batch_id, first=job.first, last=last)
+        return [Item(row.number, row.custom_id, row.body, row.line) for row in rows]
 
-    def _share(self, connection: Connection) -> int:
+    async def _share(self, connection: Connection) -> int:
         """Returns how many items one claim takes: fewer near the end, so that no worker holds the last ones alone."""
-        left = self._few_open.rows(connection, state=OPEN)
+        left = await connection.fetch(_FEW_OPEN)
         if len(left) == COUNTED_JOBS:
             return COUNTED_JOBS * RANGE_ITEMS
-        elsewhere = select(func.count(batch_jobs.c.process.distinct())).where(_runs_elsewhere(self.process))
-        others: int = connection.execute(elsewhere).scalar_one()
-        share: float = sum(last - first for first, last in left) / (SHARES * (1 + others))
+        [row] = await connection.fetch(_WORKERS, process=self.process)
+        share: float = sum(last - first for first, last in left) / (SHARES * (1 + row.others))
         return max(1, math.ceil(share))
 
     async def workers(self) -> int:
         """Returns the number of processes that run jobs now, including this one."""
-        count = select(func.count(batch_jobs.c.process.distinct())).where(_runs_elsewhere(self.process))
-        return 1 + int((await self.database.fetch(count))[0][0])
+        return 1 + int((await self.database.fetch(_WORKERS, process=self.process))[0].others)
 
     async def has_open(self) -> bool:
         """Returns whether there is a job to claim. This is a cheap query for an idle worker."""
-        return bool(await self.database.fetch(select(batch_jobs.c.first).where(_claimable()).limit(1)))
+        return bool(await self.database.fetch(f"SELECT first FROM batch_jobs WHERE {_CLAIMABLE} LIMIT 1"))
 
     # --- results
 
@@ -161,28 +209,28 @@ class BatchQueue:
         """
         rows = [astuple(result) for result in sorted(results, key=_place)]
 
-        def work(connection: Connection) -> int:
-            self._plan_for_values(connection)
-            written = self._insert_results.execute_tuples(connection, self._of_unended(connection, rows))
+        async def work(connection: Connection) -> int:
+            await connection.configure(_CUSTOM_PLANS)
+            written = await self._insert(connection, rows)
             for job in finished:
-                self.finish_job(connection, job.batch.id, job.first, job.last)
+                await self.finish_job(connection, job.batch.id, job.first, job.last)
             return written
 
         return await self.database.write_each(work) if rows or finished else 0
 
-    def _of_unended(self, connection: Connection, rows: list[SqlValues]) -> list[SqlValues]:
-        """Returns the results whose batch has not ended. On SQLite no batch can end before this transaction does, so a query for
-        each batch is enough. PostgreSQL has the condition in its insert, which locks the batch."""
-        if not self.database.is_sqlite:
-            return rows
+    async def _insert(self, connection: Connection, rows: list[SqlValues]) -> int:
+        """Adds the results whose batch has not ended. On SQLite no batch can end before this transaction does, so a query is enough.
+        PostgreSQL has the condition in its insert, which locks the batch."""
+        if not connection.is_sqlite:
+            return await connection.insert(_LOCKED_RESULTS, rows)
         ids = {row[0] for row in rows}
-        unended = {id for id in ids if self._unended.rows(connection, key=id)}
-        return rows if len(unended) == len(ids) else [row for row in rows if row[0] in unended]
+        unended = {row.id for row in await connection.fetch(_UNENDED, ids=list(ids))}
+        return await connection.insert(RESULTS, [row for row in rows if row[0] in unended])
 
-    def finish_job(self, connection: Connection, batch_id: str, first: int, last: int) -> bool:
+    async def finish_job(self, connection: Connection, batch_id: str, first: int, last: int) -> bool:
         """Writes the sums of a job and marks it as done, if every item of it has a result. False if one has none.
         It can be repeated."""
-        return bool(self._finish_job.run(connection, key_batch=batch_id, key_first=first, key_last=last))
+        return bool(await connection.execute(_FINISH, batch_id=batch_id, first=first, last=last))
 
     async def renew(self, held: Collection[Key]) -> tuple[set[Key], set[str]]:
         """Renews the leases of this process. Returns the jobs of ``held`` that it still owns, and the batches that are closing.
@@ -190,20 +238,15 @@ class BatchQueue:
         A job that it owns but does not hold was claimed in a transaction whose outcome was lost. It is given back.
         """
         now = time.time()
-        ours = and_(batch_jobs.c.state == RUNNING, batch_jobs.c.process == self.process)
 
-        def work(connection: Connection) -> tuple[set[Key], set[str]]:
-            self._plan_for_values(connection)
-            rows = connection.execute(
-                select(batch_jobs.c.batch_id, batch_jobs.c.first, batches.c.closing)
-                .join(batches, batches.c.id == batch_jobs.c.batch_id)
-                .where(ours)
-            ).all()
+        async def work(connection: Connection) -> tuple[set[Key], set[str]]:
+            await connection.configure(_CUSTOM_PLANS)
+            rows = await connection.fetch(_HELD, process=self.process)
             found = {(row.batch_id, row.first) for row in rows}
             if found:
-                connection.execute(update(batch_jobs).where(ours).values(lease=now + LEASE_SECONDS))
+                await connection.execute(_RENEW, process=self.process, until=now + LEASE_SECONDS)
             if unknown := found.difference(held):
-                self._give_back(connection, unknown)
+                await self._give_back(connection, unknown)
             return found.intersection(held), {row.batch_id for row in rows if row.closing}
 
         return await self.database.write(work)
@@ -213,39 +256,22 @@ class BatchQueue:
         if jobs:
             await self.database.write(lambda connection: self._give_back(connection, jobs))
 
-    def _give_back(self, connection: Connection, jobs: Collection[Key]) -> None:
-        keys = [{"key_batch": batch_id, "key_first": first} for batch_id, first in jobs]
-        statement = (
-            update(batch_jobs)
-            .where(
-                batch_jobs.c.batch_id == bindparam("key_batch"),
-                batch_jobs.c.first == bindparam("key_first"),
-                batch_jobs.c.state == RUNNING,
-                batch_jobs.c.process == self.process,
-            )
-            .values(state=open_or_closed(), lease=None)
-        )
-        connection.execute(statement, keys)
+    async def _give_back(self, connection: Connection, jobs: Collection[Key]) -> None:
+        keys = [{"batch_id": batch_id, "first": first, "process": self.process} for batch_id, first in jobs]
+        await connection.execute_each(_GIVE_BACK, keys)
 
     async def recover(self) -> int:
         """Releases the jobs of dead processes: at once on this machine, after the lease on others. Returns their number."""
         now = time.time()
         dead = await self.dead_processes(now)
-        lost = and_(
-            batch_jobs.c.state.in_((RUNNING, SENDING)),
-            or_(batch_jobs.c.lease < now, batch_jobs.c.process.in_(dead)),
-        )
-        if not await self.database.fetch(select(batch_jobs.c.first).where(lost).limit(1)):
+        if not await self.database.fetch(f"SELECT first FROM batch_jobs WHERE {_LOST} LIMIT 1", now=now, dead=dead):
             return 0
-        return await self.database.execute(update(batch_jobs).where(lost).values(state=open_or_closed(), lease=None))
+        release = f"UPDATE batch_jobs SET state = {OPEN_OR_CLOSED}, lease = NULL WHERE {_LOST}"
+        return await self.database.execute(release, now=now, dead=dead)
 
     async def dead_processes(self, now: float) -> list[str]:
         """Returns the owners of jobs and imports that are known to be dead: they ended, or no longer run on this machine."""
-        running = select(batch_jobs.c.process).where(batch_jobs.c.state.in_((RUNNING, SENDING)))
-        importing = select(batches.c.process).where(batches.c.status == "validating", batches.c.process.is_not(None))
-        owners = running.union(importing).subquery()
-        processes = schema.processes
-        rows = await self.database.fetch(select(processes).where(processes.c.id.in_(select(owners.c.process))))
+        rows = await self.database.fetch(_OWNERS)
         here = pid_scope()
         return [
             row.id
@@ -259,137 +285,15 @@ class BatchQueue:
         """Returns the counts of a batch. The sums of finished jobs are stored; only running jobs are counted."""
         if batch.totals is not None:
             return batch.totals
-        done = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state == DONE)
-        columns = [func.coalesce(func.sum(batch_jobs.c[name]), 0).label(name) for name in COLUMNS]
-        under_way = and_(
-            batch_jobs.c.batch_id == batch.id,
-            batch_jobs.c.state != DONE,
-            batch_jobs.c.process.is_not(None),
-            batch_results.c.batch_id == batch_jobs.c.batch_id,
-            batch_results.c.number >= batch_jobs.c.first,
-            batch_results.c.number < batch_jobs.c.last,
-        )
-
-        both = select(*columns).where(done).union_all(select(*sum_columns()).where(under_way))
         totals = Totals()
-        for row in await self.database.fetch(both):  # one query, so that each job is counted exactly once
+        for row in await self.database.fetch(_PROGRESS, batch_id=batch.id):
             totals.add(_totals(row))
         return totals
-
-    def _plan_for_values(self, connection: Connection) -> None:
-        """Makes PostgreSQL plan each query for its values, once per connection.
-
-        Otherwise it would cache a plan made for empty tables, and scan the tables from then on.
-        """
-        if not self.database.is_sqlite and _CUSTOM_PLANS not in connection.info:
-            connection.execute(_FORCE_CUSTOM_PLANS)
-            connection.info[_CUSTOM_PLANS] = True
-
-
-_CUSTOM_PLANS: Final = "streamglot.custom_plans"
-_FORCE_CUSTOM_PLANS: Final = text("SET plan_cache_mode = force_custom_plan")
 
 
 _place: Final = attrgetter("batch_id", "number")
 
 
-def _of_unended_batch(new: SqlColumns) -> ColumnElement[bool]:
-    """Returns the condition of PostgreSQL for results whose batch has not ended. It locks the batch, so that it does not end before
-    the results are committed, and once for all rows."""
-    unended = select(batches.c.id).where(batches.c.ended.is_(None))
-    of_rows = batches.c.id == any_(bindparam("batch_id", type_=ARRAY(Text)))
-    return new.batch_id.in_(unended.where(of_rows).with_for_update(read=True))
-
-
-def _few_open() -> Query:
-    few = select(batch_jobs.c.first, batch_jobs.c.last).where(batch_jobs.c.state == bindparam("state", type_=Text))
-    return few.limit(COUNTED_JOBS)
-
-
-def _take_job() -> Update:
-    key = and_(
-        batch_jobs.c.batch_id == bindparam("key_batch", type_=Text), batch_jobs.c.first == bindparam("key_first", type_=Integer)
-    )
-    values = {
-        "process": bindparam("by", type_=Text),
-        "lease": bindparam("until", type_=Double),
-        "last": bindparam("to", type_=Integer),
-    }
-    return update(batch_jobs).where(key).values(state=RUNNING, **values)
-
-
-def _finish_job() -> Update:
-    """One statement: sums up the results of a job, and writes the sums if there is a result for each item. Results are written once, so
-    a job that is done already gets the same sums again."""
-    results, jobs = batch_results.c, batch_jobs.c
-    batch_id, first, last = (
-        bindparam("key_batch", type_=Text),
-        bindparam("key_first", type_=Integer),
-        bindparam("key_last", type_=Integer),
-    )
-    inside = and_(results.batch_id == batch_id, results.number >= first, results.number < last)
-    sums = select(*sum_columns()).where(inside).subquery("sums").c
-    whole = sums.succeeded + sums.errored + sums.canceled + sums.expired == jobs.last - jobs.first
-    key = and_(jobs.batch_id == batch_id, jobs.first == first, jobs.last == last)
-    return update(batch_jobs).where(key, whole).values(state=DONE, lease=None, **{name: sums[name] for name in COLUMNS})
-
-
-def sum_columns() -> list[ColumnElement[SqlValue]]:
-    """Returns the totals of results as columns of a query."""
-    results = batch_results.c
-    size = func.length(results.line) + 1
-    succeeded = results.outcome == "succeeded"
-    counted: dict[str, ColumnElement[SqlValue]] = {
-        name: case((results.outcome == name, 1), else_=0) for name in ("succeeded", "errored", "canceled", "expired")
-    }
-    counted |= {name: results[name] for name in SUMS if name.endswith("_tokens")}
-    counted |= {
-        "output_bytes": case((succeeded, size), else_=0),
-        "error_bytes": case((succeeded, 0), else_=size),
-        "retried": case((results.attempts > 1, 1), else_=0),
-        "cost": results.cost,
-    }
-    return [func.coalesce(func.sum(counted[name]), 0).label(name) for name in COLUMNS]
-
-
 def _totals(row: DatabaseRow) -> Totals:
     values = {name: int(getattr(row, name)) for name in SUMS}
     return Totals(**values, cost=float(row.cost))
-
-
-def _next_jobs(except_upstreams: Collection[str]) -> Query:
-    """Selects the next jobs.
-
-    Jobs of the same position in their batches alternate, so that a small batch does not wait behind a large one.
-    """
-    question = select(*(batch_jobs.c[name] for name in _Claimable.__struct_fields__)).where(_claimable())
-    if except_upstreams:
-        question = question.where(batch_jobs.c.upstream.not_in(list(except_upstreams)))
-    order = (batch_jobs.c.priority, batch_jobs.c.first)
-    return question.order_by(*order).with_for_update(skip_locked=True)
-
-
-def unfinished(batch_id: object, first: object, last: object) -> Query:
-    items, results = batch_items.c, batch_results.c
-    there = select(results.number).where(results.batch_id == items.batch_id, results.number == items.number).exists()
-    inside = and_(items.batch_id == batch_id, items.number >= first, items.number < last)
-    return select(batch_items).where(inside, ~there).order_by(items.number)
-
-
-def _claimable() -> ColumnElement[bool]:
-    """Returns the condition for jobs that wait for a worker. Jobs for a provider's batches are not among them."""
-    return and_(batch_jobs.c.state == OPEN, ~batch_jobs.c.upstream.startswith(PROVIDER))
-
-
-def open_or_closed() -> ColumnElement[str]:
-    """Returns the state of a job that is released: closed if its batch is closing, otherwise open."""
-    closing = select(batches.c.closing).where(batches.c.id == batch_jobs.c.batch_id).scalar_subquery()
-    return case((closing == "", OPEN), else_=CLOSED)
-
-
-def _runs_elsewhere(process: str) -> ColumnElement[bool]:
-    return and_(batch_jobs.c.state == RUNNING, batch_jobs.c.process != process)
-
-
-def result_row(result: Result) -> SqlRow:
-    return asdict(result)

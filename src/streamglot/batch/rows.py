@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from ..store.sql_types import SqlRow
+from ..store.database.sql import SqlRow
 from .model import Batch, File, LineError, Row, Totals
 
 _COLUMNS: Final = ("metadata", "errors", "times", "totals")
@@ -31,7 +31,7 @@ def batch_of(row: Row) -> Batch:
         status=row.status,
         closing=row.closing,
         completion_window=row.completion_window,
-        metadata=msgspec.json.decode(row._mapping["metadata"]) if row._mapping["metadata"] else None,
+        metadata=msgspec.json.decode(row.metadata) if row.metadata else None,
         errors=_errors.decode(row.errors) if row.errors else [],
         output_file=row.output_file,
         error_file=row.error_file,
@@ -56,7 +56,7 @@ def batch_row(batch: Batch) -> SqlRow:
 
 
 def file_of(row: Row) -> File:
-    return File(**{name: row._mapping[name] for name in File.__struct_fields__})
+    return File(**{name: getattr(row, name) for name in File.__struct_fields__})
 
 
 def file_row(file: File) -> SqlRow:

@@ -1,6 +1,6 @@
 """Records the turns of a program that is not a server, such as the command line, in the user's store.
 
-A separate thread imports and opens the store while the request runs, and writes the turn when the answer is complete. The user
+A separate thread opens the store while the request runs, and writes the turn when the answer is complete. The user
 therefore never waits for the store before seeing text. Errors are reported at the end and do not affect the answer.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ..config import DISABLED, LoadedConfig
 from ..errors import ConfigError, StreamglotError
-from ..extras import missing_package
 from ..json_types import JsonValue
 from ..loop_thread import LoopThread
 from ..messages import Message, Request
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from ..store.turn import Finished
     from .recorder import TurnRecorder
 
-IMPORT_DELAY: Final = 0.2
-"""Seconds. Importing the store takes half a second of CPU. After this delay the request has been sent, or its answer is there."""
 WRITES: Final = 1000
 """Pending writes that are held before finished ones are dropped from the list."""
 T = TypeVar("T")
@@ -74,7 +70,6 @@ class BackgroundRecorder:
         self._writes: list[Future[None]] = []
         self._wrote = False
         self._room = WRITES
-        self._start_requested = threading.Event()
 
     def recorder(self, request: Request, model: str, request_id: str = "") -> TurnRecorder:
         """Returns the recorder for one request. If nothing is stored, it still carries the conversation's state for upstreams."""
@@ -106,7 +101,6 @@ class BackgroundRecorder:
         async def within() -> T:
             return await question(await self._store())
 
-        self._start_requested.set()
         return self._begin(within()).result()
 
     # --- on the store's thread
@@ -118,11 +112,8 @@ class BackgroundRecorder:
         return self._thread.begin(step)
 
     async def _open(self) -> Store:
-        self._start_requested.wait(IMPORT_DELAY)
-        try:
-            from ..store import Store, StoreSettings, default_url
-        except ModuleNotFoundError as error:
-            raise missing_package(error) or error from None
+        from ..store import Store, StoreSettings, default_url
+
         settings = self._settings
         url = settings.url or default_url(os.environ)
         return await Store.open(StoreSettings(url=url, content=settings.content is not False, raw=settings.raw))
@@ -155,7 +146,6 @@ class BackgroundRecorder:
     def write(self, turn: _DeferredTurn, finished: Finished) -> None:
         """Writes the whole turn in the background."""
         if turn.starting is not None:
-            self._start_requested.set()
             self._wrote = True
             self._writes.append(self._begin(turn.write(turn.starting, finished)))
             if len(self._writes) > self._room:  # a batch of millions must not hold a future for each turn
@@ -178,7 +168,6 @@ class BackgroundRecorder:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._thread is None:
             return
-        self._start_requested.set()
         try:
             failure = self._thread.run(self._close())
         except KeyboardInterrupt:

@@ -16,7 +16,6 @@ import asyncio
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -288,7 +287,6 @@ class SharedApprovals:
             return None
         async with self._opening:
             if self._folder_store is None:
-                await asyncio.to_thread(import_module, "streamglot.store.store")  # takes 0.3 s of CPU
                 from ..store import Store, StoreSettings
 
                 place = f"sqlite:///{Path(_folder) / FILE}"

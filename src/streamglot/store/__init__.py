@@ -52,83 +52,32 @@ if TYPE_CHECKING:
     from .valkey_buffer import ValkeyBuffer
     from .writer import Report
 
-_EXPORTS = {
-    "approvals": (
-        "ClosedApproval",
-        "FoundApproval",
-        "OpenedApproval",
-        "StoredApprovals",
-    ),
-    "buffer": (
-        "Chunk",
-        "StreamBuffer",
-    ),
-    "conversation": (
-        "Conversation",
-        "hash_conversation",
-    ),
-    "database": (
-        "Database",
-        "StoreUnavailable",
-    ),
-    "database_buffer": ("DatabaseBuffer",),
-    "echoes": ("restore_echoes",),
-    "export": (
-        "detail_line",
-        "export_jsonl",
-        "export_markdown",
-        "markdown",
-        "summary_line",
-    ),
-    "keys": (
-        "BudgetExceeded",
-        "Spent",
-        "StoredKey",
-        "StoredKeys",
-    ),
-    "paths": (
-        "data_directory",
-        "default_url",
-    ),
-    "prune": (
-        "Pruned",
-        "prune_turns",
-    ),
-    "queries": ("Queries",),
-    "query_results": (
-        "Filter",
-        "RawFrame",
-        "SessionSummary",
-        "TurnDetail",
-        "TurnSummary",
-    ),
-    "responses": ("Responses",),
-    "sessions": (
-        "SessionHints",
-        "chat_session",
-        "session_hints",
-    ),
-    "store": (
-        "Store",
-        "StoreSettings",
-    ),
-    "turn": (
-        "ENDINGS",
-        "Finished",
-        "Session",
-        "Started",
-        "Turn",
-        "is_probe",
-    ),
-    "valkey_buffer": ("ValkeyBuffer",),
-    "writer": ("Report",),
+_NAMES = {
+    "approvals": "ClosedApproval FoundApproval OpenedApproval StoredApprovals",
+    "buffer": "Chunk StreamBuffer",
+    "conversation": "Conversation hash_conversation",
+    "database": "Database StoreUnavailable",
+    "database_buffer": "DatabaseBuffer",
+    "echoes": "restore_echoes",
+    "export": "detail_line export_jsonl export_markdown markdown summary_line",
+    "keys": "BudgetExceeded Spent StoredKey StoredKeys",
+    "paths": "data_directory default_url",
+    "prune": "Pruned prune_turns",
+    "queries": "Queries",
+    "query_results": "Filter RawFrame SessionSummary TurnDetail TurnSummary",
+    "responses": "Responses",
+    "sessions": "SessionHints chat_session session_hints",
+    "store": "Store StoreSettings",
+    "turn": "ENDINGS Finished Session Started Turn is_probe",
+    "valkey_buffer": "ValkeyBuffer",
+    "writer": "Report",
 }
-_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
+"""The names of each module."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
-    """Imports a module when one of its names is first used. SQLAlchemy takes 0.3 s of CPU, and parts of the store do not need
-    it."""
+    """Imports a module when one of its names is first used: programs that store nothing use parts of the store."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_MODULES[name]}", __name__), name)

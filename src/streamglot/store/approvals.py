@@ -12,15 +12,36 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, and_, delete, select, update
 
-from . import schema
 from .database import Database, Watch
+from .database.sql import Connection, DatabaseRow, Insert, SqlValues
 from .processes import Process, is_alive
-from .sql_types import DatabaseRow, Query, SqlRow, at_most
 
 KEEP_SECONDS: Final = 60.0
 """Seconds that an expired row stays. A late decision then learns what became of the question."""
+_INSERT: Final = Insert("approvals", ("id", "process", "caller", "expires", "body", "suspended"))
+_DECISIONS: Final = (
+    "SELECT id, decision FROM approvals WHERE process = :process AND suspended = false AND decision IS NOT NULL AND body <> ''"
+)
+_OTHERS: Final = """
+    SELECT approvals.body, approvals.expires, processes.* FROM approvals JOIN processes ON processes.id = approvals.process
+    WHERE approvals.suspended = false AND approvals.decision IS NULL AND processes.recovered IS NULL AND approvals.process <> :process
+    ORDER BY approvals.expires
+"""
+_FIND: Final = """
+    SELECT approvals.caller, approvals.body, approvals.decision, approvals.expires, processes.*
+    FROM approvals LEFT JOIN processes ON processes.id = approvals.process AND processes.recovered IS NULL
+    WHERE approvals.id = :id AND approvals.suspended = false
+"""
+_DECIDE: Final = (
+    "UPDATE approvals SET decision = :decision WHERE id = :id AND suspended = false AND decision IS NULL AND expires > :now"
+)
+_SETTLE: Final = "UPDATE approvals SET body = '', decision = :decision WHERE id = :id"
+_REMOVE: Final = "DELETE FROM approvals WHERE id = :id"
+_SUSPENDED: Final = "SELECT id, body FROM approvals WHERE id IN :ids AND suspended = true AND expires > :now"
+_TAKE: Final = "DELETE FROM approvals WHERE id IN :ids AND suspended = true"
+_EXPIRED: Final = "suspended IN (false, true) AND expires <= :until"
+_OF_DEAD: Final = "suspended = false AND decision IS NULL AND (SELECT recovered FROM processes WHERE processes.id = approvals.process) IS NOT NULL"
 
 
 class OpenedApproval(Struct):
@@ -56,15 +77,8 @@ class StoredApprovals:
     def __init__(self, database: Database, process: Process) -> None:
         self._database = database
         self._process = process
-        table = schema.approvals
-        mine = table.c.process == process.id
-        self._decisions = Watch(
-            database,
-            select(table.c.id, table.c.decision).where(
-                mine, ~table.c.suspended, table.c.decision.is_not(None), table.c.body != ""
-            ),
-        )
-        self._others = Watch(database, _open_questions().where(table.c.process != process.id))
+        self._decisions = Watch(database, _DECISIONS, process=process.id)
+        self._others = Watch(database, _OTHERS, process=process.id)
         self._rows: Sequence[DatabaseRow] = ()
 
     @property
@@ -81,18 +95,16 @@ class StoredApprovals:
 
     async def write(self, opened: Sequence[OpenedApproval], closed: Sequence[ClosedApproval]) -> None:
         """Adds the rows of new questions, and removes or settles those that are no longer open."""
-        table = schema.approvals
 
-        def write(connection: Connection) -> None:
+        async def write(connection: Connection) -> None:
             if opened:
-                self._process.sign_in(connection)
-                connection.execute(self._database.insert_new(table), [self._row(one, suspended=False) for one in opened])
+                await self._process.sign_in(connection)
+                await connection.insert(_INSERT, [self._row(one, suspended=False) for one in opened])
             for one in closed:
-                row = table.c.id == one.id
                 if one.decision is None:
-                    connection.execute(delete(table).where(row))
+                    await connection.execute(_REMOVE, id=one.id)
                 else:
-                    connection.execute(update(table).where(row).values(body="", decision=one.decision))
+                    await connection.execute(_SETTLE, id=one.id, decision=one.decision)
 
         await self._database.write(write)
         self._decisions.forget()
@@ -113,11 +125,7 @@ class StoredApprovals:
 
     async def find(self, id: str) -> FoundApproval | None:
         """The question with this id, if it is open in a living process or was decided."""
-        table, processes = schema.approvals, schema.processes
-        question = select(table.c.caller, table.c.body, table.c.decision, table.c.expires, processes).outerjoin(
-            processes, and_(processes.c.id == table.c.process, processes.c.recovered.is_(None))
-        )
-        for row in await self._database.fetch(question.where(table.c.id == id, ~table.c.suspended)):
+        for row in await self._database.fetch(_FIND, id=id):
             now = time.time()
             alive = row.id is not None and is_alive(row, now)
             if row.decision is not None or (alive and row.expires > now):
@@ -126,30 +134,25 @@ class StoredApprovals:
 
     async def decide(self, id: str, decision: str) -> bool:
         """Writes the decision. Returns False if there is one already, or the question is gone."""
-        table = schema.approvals
-        row = (table.c.id == id, ~table.c.suspended, table.c.decision.is_(None), table.c.expires > time.time())
-        written = await self._database.execute(update(table).where(*row).values(decision=decision))
+        written = await self._database.execute(_DECIDE, id=id, decision=decision, now=time.time())
         self._others.forget()
         return written == 1
 
     # --- suspended calls
 
     async def suspend(self, call: OpenedApproval) -> None:
-        table = schema.approvals
-        await self._database.execute(self._database.insert_new(table), [self._row(call, suspended=True)])
+        await self._database.write(lambda connection: connection.insert(_INSERT, [self._row(call, suspended=True)]))
 
     async def suspended(self, ids: Collection[str]) -> dict[str, str]:
         """The bodies of those suspended calls that have not expired, by id."""
-        table = schema.approvals
-        question = select(table.c.id, table.c.body).where(table.c.id.in_(ids), table.c.suspended, table.c.expires > time.time())
-        return {row.id: row.body for row in await self._database.fetch(question)}
+        rows = await self._database.fetch(_SUSPENDED, ids=list(ids), now=time.time())
+        return {row.id: row.body for row in rows}
 
     async def take(self, ids: Collection[str]) -> bool:
         """Deletes the rows of suspended calls, all or none. Only the process that gets True resumes them."""
-        table = schema.approvals
 
-        def take(connection: Connection) -> None:
-            if connection.execute(delete(table).where(table.c.id.in_(ids), table.c.suspended)).rowcount != len(ids):
+        async def take(connection: Connection) -> None:
+            if await connection.execute(_TAKE, ids=list(ids)) != len(ids):
                 raise _NotAll
 
         try:
@@ -162,29 +165,18 @@ class StoredApprovals:
 
     async def expire(self) -> None:
         """Deletes the rows that have expired, and the open questions of dead processes."""
-        table, processes = schema.approvals, schema.processes
-        old = (table.c.suspended.in_((False, True)), table.c.expires <= time.time() - KEEP_SECONDS)
-        dead = select(processes.c.recovered).where(processes.c.id == table.c.process).scalar_subquery().is_not(None)
-        for those in (old, (~table.c.suspended, table.c.decision.is_(None), dead)):
-            if await self._database.fetch(at_most(select(table.c.id).where(*those), 1)):
-                await self._database.execute(delete(table).where(*those))
+        until = time.time() - KEEP_SECONDS
+        if await self._database.fetch(f"SELECT id FROM approvals WHERE {_EXPIRED} LIMIT 1", until=until):
+            await self._database.execute(f"DELETE FROM approvals WHERE {_EXPIRED}", until=until)
+        if await self._database.fetch(f"SELECT id FROM approvals WHERE {_OF_DEAD} LIMIT 1"):
+            await self._database.execute(f"DELETE FROM approvals WHERE {_OF_DEAD}")
 
-    def _row(self, one: OpenedApproval, suspended: bool) -> SqlRow:
-        fields = {"id": one.id, "process": self._process.id, "caller": one.caller, "expires": one.expires, "body": one.body}
-        return {**fields, "suspended": suspended}
+    def _row(self, one: OpenedApproval, suspended: bool) -> SqlValues:
+        return (one.id, self._process.id, one.caller, one.expires, one.body, suspended)
 
 
 class _NotAll(Exception):
     """Rolls the transaction of ``take`` back."""
-
-
-def _open_questions() -> Query:
-    """The open questions, each with the row of its process."""
-    table, processes = schema.approvals, schema.processes
-    question = select(table.c.body, table.c.expires, processes).join(processes, processes.c.id == table.c.process)
-    return question.where(~table.c.suspended, table.c.decision.is_(None), processes.c.recovered.is_(None)).order_by(
-        table.c.expires
-    )
 
 
 def _living(rows: Sequence[DatabaseRow]) -> list[str]:

@@ -14,11 +14,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
 from ..errors import RequestError
 from ..tasks import TaskSupervisor, WriteLine, within
-from . import schema
 from .buffer import (
     HEARTBEAT_SECONDS,
     IDLE_SECONDS,
@@ -38,15 +36,32 @@ from .buffer import (
     unknown,
 )
 from .database import Database, StoreUnavailable, Watch
+from .database.sql import Connection, DatabaseRow, assignments, insert_row
 from .packing import unpacked
 from .processes import is_alive
 from .rows import ChunkEntry, StreamEntry, TrimEntry
-from .sql_types import DatabaseRow
 from .writer import Writer
 
 T = TypeVar("T")
 
 PAGE: Final = 64
+_NEW: Final = ("caller", "started", "seen", "last", "stopped", "head", "wanted")
+_INSERT: Final = insert_row("streams", ("id", *_NEW), "ON CONFLICT DO NOTHING")
+_TAKE_OVER: Final = f"""
+    UPDATE streams SET {assignments(_NEW)} WHERE id = :id AND (streams.last = 0 OR streams.last IS NULL AND streams.seen <= :lost)
+"""
+_REMOVE_CHUNKS: Final = "DELETE FROM chunks WHERE stream_id = :id"
+_ASKED_FOR: Final = "SELECT id, stopped, wanted FROM streams WHERE last IS NULL AND wanted > 0"
+_CHUNKS: Final = f"SELECT * FROM chunks WHERE stream_id = :id AND last > :after ORDER BY number LIMIT {PAGE}"
+_PRODUCER: Final = "SELECT processes.* FROM processes JOIN turns ON turns.process = processes.id WHERE turns.id = :id"
+_WANTED: Final = "UPDATE streams SET wanted = :at WHERE id = :id"
+_STOP: Final = "UPDATE streams SET stopped = true, wanted = :at WHERE id = :id"
+_ENDED: Final = "SELECT turn_id FROM endings WHERE turn_id = :id"
+_STATUS: Final = """
+    SELECT streams.*, endings.ending FROM streams LEFT JOIN endings ON endings.turn_id = streams.id WHERE streams.id = :id
+"""
+_OLDEST: Final = "SELECT min(seen) AS seen FROM streams"
+_EXPIRED: Final = "SELECT id FROM streams WHERE seen <= :until"
 _chunks = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
 
 
@@ -83,16 +98,15 @@ class DatabaseBuffer:
 
     async def claim(self, stream_id: str, caller: str, head: str) -> bool:
         """Inserts the row of the stream, or takes over the row of a stream that ended without events or whose producer is lost."""
-        streams, chunks, now = schema.streams, schema.chunks, time.time()
+        now = time.time()
         new = {"caller": caller, "started": now, "seen": now, "last": None, "stopped": False, "head": head, "wanted": 0.0}
-        over = or_(streams.c.last == 0, and_(streams.c.last.is_(None), streams.c.seen <= now - self._lost))
 
-        def work(connection: Connection) -> bool:
-            if connection.execute(self._database.insert_new(streams).values(id=stream_id, **new)).rowcount:
+        async def work(connection: Connection) -> bool:
+            if await connection.execute(_INSERT, id=stream_id, **new):
                 return True
-            if not connection.execute(update(streams).where(streams.c.id == stream_id, over).values(new)).rowcount:
+            if not await connection.execute(_TAKE_OVER, id=stream_id, lost=now - self._lost, **new):
                 return False
-            connection.execute(delete(chunks).where(chunks.c.stream_id == stream_id))
+            await connection.execute(_REMOVE_CHUNKS, id=stream_id)
             return True
 
         return await self._database.write(work)
@@ -133,8 +147,7 @@ class DatabaseBuffer:
 
     async def _watch_requests(self) -> None:
         """Looks for stop requests and readers of other processes while there is a stream."""
-        table = schema.streams
-        asked_for = Watch(self._database, select(table.c.id, table.c.stopped, table.c.wanted).where(schema.ASKED_FOR))
+        asked_for = Watch(self._database, _ASKED_FOR)
         heartbeat = time.monotonic()
         while self._live and not await within(self._closing, WATCH_SECONDS):
             try:
@@ -167,12 +180,10 @@ class DatabaseBuffer:
     # --- readers
 
     async def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:
-        table = schema.chunks
-        question = select(table).where(table.c.stream_id == stream_id).order_by(table.c.number).limit(PAGE)
         status = await self._opened(stream_id, caller)
         last_sign, seen, noticed, pause = time.monotonic(), status.seen, 0.0, POLL_SECONDS
         while True:
-            rows = await self._with_retries(partial(self._database.fetch, question.where(table.c.last > after)))
+            rows = await self._with_retries(partial(self._database.fetch, _CHUNKS, id=stream_id, after=after))
             for row in rows:
                 first = row.number
                 for last, data in _chunks.decode(unpacked(row.body)):
@@ -232,9 +243,7 @@ class DatabaseBuffer:
 
     async def _produced(self, stream_id: str) -> bool:
         """Whether the process that runs this turn is alive."""
-        table, turns = schema.processes, schema.turns
-        question = select(table).join(turns, turns.c.process == table.c.id).where(turns.c.id == stream_id)
-        return any(is_alive(row, time.time()) for row in await self._database.fetch(question))
+        return any(is_alive(row, time.time()) for row in await self._database.fetch(_PRODUCER, id=stream_id))
 
     async def _reader_seen(self, stream_id: str, wanted: float) -> None:
         """Notifies the producer that a reader waits, unless another reader just did. If the notice fails, chunks only come
@@ -244,9 +253,8 @@ class DatabaseBuffer:
             return
         if abs(time.time() - wanted) < WANTED_SECONDS:
             return
-        table = schema.streams
         with suppress(StoreUnavailable):
-            await self._database.execute(update(table).where(table.c.id == stream_id).values(wanted=time.time()))
+            await self._database.execute(_WANTED, id=stream_id, at=time.time())
 
     async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:
         if self._produces(stream_id, caller):
@@ -264,8 +272,7 @@ class DatabaseBuffer:
             await self._opened(stream_id, caller)
         except RequestError:
             return False
-        table = schema.streams
-        await self._database.execute(update(table).where(table.c.id == stream_id).values(stopped=True, wanted=time.time()))
+        await self._database.execute(_STOP, id=stream_id, at=time.time())
         return True
 
     async def _opened(self, stream_id: str, caller: str | None) -> DatabaseRow:
@@ -285,7 +292,7 @@ class DatabaseBuffer:
 
     async def _has_ended(self, turn_id: str) -> bool:
         """Returns whether a turn has ended. If it has a stream, the stream was written before."""
-        return bool(await self._database.fetch(select(schema.endings.c.turn_id).where(schema.endings.c.turn_id == turn_id)))
+        return bool(await self._database.fetch(_ENDED, id=turn_id))
 
     def _produces(self, stream_id: str, caller: str | None) -> bool:
         """Returns whether this process produces the stream. Its row then appears, however busy the database is."""
@@ -295,29 +302,25 @@ class DatabaseBuffer:
     async def _status(self, stream_id: str, caller: str | None) -> DatabaseRow | None:
         """The row of the stream and the ending of its turn, which has the same id. One query reads both, so they are
         consistent."""
-        table, endings = schema.streams, schema.endings
-        question = select(table, endings.c.ending).outerjoin(endings, endings.c.turn_id == table.c.id)
-        question = question.where(table.c.id == stream_id)
-        if caller is not None:
-            question = question.where(table.c.caller == caller)
-        rows = await self._database.fetch(question)
+        ours = "" if caller is None else "AND streams.caller = :caller"
+        rows = await self._database.fetch(f"{_STATUS} {ours}", id=stream_id, caller=caller)
         return rows[0] if rows else None
 
     # --- life
 
     async def expire(self) -> None:
-        streams, chunks, now = schema.streams, schema.chunks, time.time()
+        now = time.time()
         if now < self._expiry:
             return
-        oldest = (await self._database.fetch(select(func.min(streams.c.seen))))[0][0]
+        oldest = (await self._database.fetch(_OLDEST))[0].seen
         self._expiry = self._keep + (now if oldest is None else oldest)
         if now < self._expiry:
             return
-        old = select(streams.c.id).where(streams.c.seen <= now - self._keep)
+        until = now - self._keep
 
-        def forget(connection: Connection) -> None:
-            connection.execute(delete(chunks).where(chunks.c.stream_id.in_(old)))
-            connection.execute(delete(streams).where(streams.c.id.in_(old)))
+        async def forget(connection: Connection) -> None:
+            await connection.execute(f"DELETE FROM chunks WHERE stream_id IN ({_EXPIRED})", until=until)
+            await connection.execute("DELETE FROM streams WHERE seen <= :until", until=until)
 
         await self._database.write(forget)
 

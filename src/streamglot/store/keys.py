@@ -12,15 +12,12 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
-from sqlalchemy import BigInteger, ColumnElement, Connection, and_, cast, func, insert, literal, or_, select, update
-from sqlalchemy.exc import IntegrityError
 
 from ..callers import MAX_LIMIT, fault_of_key_name
 from ..errors import RequestError, excerpt
-from . import schema
 from .database import Database, Watch
+from .database.sql import Connection, DatabaseRow, NotUnique, SqlRow, SqlValue, insert_row
 from .key_marker import KeyMarker
-from .sql_types import DatabaseRow, Query, SqlRow, SqlValue
 from .turn import TURN, first_id
 
 PREFIX: Final = "sg-"
@@ -29,6 +26,41 @@ TOTAL: Final = 0
 MINUTE: Final = 60
 DAY: Final = 86_400
 """The periods of ``spending``, in seconds."""
+
+TOKENS: Final = "(CAST(coalesce(endings.input_tokens, 0) AS BIGINT) + coalesce(endings.output_tokens, 0))"
+"""The sum is a BIGINT, because two values of the column may exceed its type."""
+COST: Final = "coalesce(endings.cost, 0.0)"
+_SUMS: Final = f"count(*) AS turns, coalesce(sum({TOKENS}), 0) AS tokens, coalesce(sum({COST}), 0.0) AS cost"
+_ALL: Final = "SELECT * FROM keys ORDER BY created"
+_VALID: Final = "SELECT * FROM keys WHERE revoked IS NULL ORDER BY created"
+_FIND: Final = "SELECT * FROM keys WHERE hash = :hash AND revoked IS NULL"
+_REVOKE: Final = "UPDATE keys SET revoked = :at WHERE name = :name AND revoked IS NULL"
+_EARLIER: Final = f"""
+    INSERT INTO spending (caller, size, at, turns, tokens, cost)
+    SELECT turns.caller, {{size}}, {{at}}, {_SUMS} FROM turns JOIN endings ON endings.turn_id = turns.id
+    WHERE turns.caller = :name GROUP BY turns.caller, 3
+"""
+_CHARGED: Final = f"""
+    SELECT DISTINCT keys.name FROM keys
+    JOIN turns ON turns.caller = keys.name
+        AND turns.started >= CAST(:now AS DOUBLE PRECISION) - coalesce(keys.budget_seconds, CAST(:now AS DOUBLE PRECISION))
+    JOIN endings ON endings.turn_id = turns.id
+    WHERE keys.revoked IS NULL
+        AND (keys.budget_cost IS NOT NULL AND {COST} > 0 OR keys.budget_tokens IS NOT NULL AND {TOKENS} > 0)
+"""
+"""The valid keys for whose budgets turns count."""
+_SPENT: Final = """
+    SELECT caller, sum(turns) AS turns, sum(tokens) AS tokens, sum(cost) AS cost FROM spending
+    WHERE caller IN :names AND {which} GROUP BY caller
+"""
+_SPENT_BETWEEN: Final = f"""
+    SELECT turns.caller, {_SUMS} FROM turns JOIN endings ON endings.turn_id = turns.id
+    WHERE turns.id >= :first AND turns.id < :end AND turns.caller IN :names GROUP BY turns.caller
+"""
+_BETWEEN: Final = """
+    SELECT turns.started AS start, {amount} AS amount FROM turns JOIN endings ON endings.turn_id = turns.id
+    WHERE turns.id >= :first AND turns.id < :end AND turns.caller = :caller ORDER BY turns.id
+"""
 
 
 class StoredKey(Struct, kw_only=True):
@@ -69,7 +101,7 @@ class BudgetExceeded(Struct, kw_only=True):
 class StoredKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._watch = Watch(database, select(schema.keys).order_by(schema.keys.c.created))
+        self._watch = Watch(database, _ALL)
         self._marker = KeyMarker(database.file, database.shown)
 
     def had_keys(self) -> bool:
@@ -95,30 +127,22 @@ class StoredKeys:
         row["tools"] = None if key.tools is None else _text(key.tools)
         try:
             await self._database.write(lambda connection: self._add(connection, row), alone=True)
-        except IntegrityError:
+        except NotUnique:
             raise RequestError(f"a key named {name!r} exists or existed; choose another name") from None
         self._watch.forget()
         self._marker.set()
         return key, secret
 
-    def _add(self, connection: Connection, row: SqlRow) -> None:
+    async def _add(self, connection: Connection, row: SqlRow) -> None:
         """Adds the key, and what earlier turns of its caller used. From then on a trigger adds to it; other writers are excluded, so
         that no turn is left out."""
-        connection.execute(insert(schema.keys), row)
-        turns, endings, spending = schema.turns, schema.endings, schema.spending
+        await connection.execute(insert_row("keys", row), **row)
         for size in (TOTAL, MINUTE, DAY):
-            at = period_of(turns.c.started, size)
-            used = select(turns.c.caller, literal(size), at, *_SUMS).join(endings, endings.c.turn_id == turns.c.id)
-            used = used.where(turns.c.caller == row["name"]).group_by(turns.c.caller, at)
-            connection.execute(insert(spending).from_select(list(spending.c), used))
+            await connection.execute(_EARLIER.format(size=size, at=period_of(size, connection.is_sqlite)), name=row["name"])
 
     async def all(self, *, revoked: bool = False) -> list[StoredKey]:
         """All valid keys, and with ``revoked`` also those that were revoked."""
-        table = schema.keys
-        question = select(table).order_by(table.c.created)
-        return [
-            _key(row) for row in await self._database.fetch(question if revoked else question.where(table.c.revoked.is_(None)))
-        ]
+        return [_key(row) for row in await self._database.fetch(_ALL if revoked else _VALID)]
 
     async def changes(self) -> list[StoredKey] | None:
         """All keys, valid or revoked; None if nothing changed since the last call."""
@@ -129,16 +153,13 @@ class StoredKeys:
 
     async def find(self, secret: str) -> StoredKey | None:
         """The valid key with this secret."""
-        table = schema.keys
         mark = hashlib.sha256(secret.encode()).hexdigest()
-        rows = await self._database.fetch(select(table).where(table.c.hash == mark, table.c.revoked.is_(None)))
+        rows = await self._database.fetch(_FIND, hash=mark)
         return _key(rows[0]) if rows else None
 
     async def revoke(self, name: str) -> bool:
         """Makes the key invalid. Its turns stay."""
-        table = schema.keys
-        valid = update(table).where(table.c.name == name, table.c.revoked.is_(None))
-        found = await self._database.execute(valid.values(revoked=time.time()))
+        found = await self._database.execute(_REVOKE, name=name, at=time.time())
         self._watch.forget()
         return found > 0
 
@@ -146,12 +167,10 @@ class StoredKeys:
         """The used part of the key's budget."""
         return (await self._spent_by([key], now or time.time()))[key.name]
 
-    async def charged(self, which: ColumnElement[bool]) -> list[str]:
-        """The names of the valid keys whose budgets these turns count for."""
-        keys = schema.keys
-        counts = or_(and_(keys.c.budget_cost.is_not(None), COST > 0), and_(keys.c.budget_tokens.is_not(None), TOKENS > 0))
-        question = _used(keys.c.name).where(keys.c.revoked.is_(None), counts, which).distinct()
-        return [row.name for row in await self._database.fetch(question.order_by(keys.c.name))]
+    async def charged(self, which: str, **values: SqlValue) -> list[str]:
+        """The names of the valid keys whose budgets these turns count for. ``which`` is a condition for turns."""
+        rows = await self._database.fetch(f"{_CHARGED} AND {which} ORDER BY keys.name", now=time.time(), **values)
+        return [row.name for row in rows]
 
     async def balances(self, now: float | None = None) -> list[tuple[StoredKey, Spent]]:
         """The valid keys that have a budget, with what was used of it."""
@@ -164,25 +183,24 @@ class StoredKeys:
     async def _spent_by(self, keys: Sequence[StoredKey], now: float) -> dict[str, Spent]:
         """What these keys used of their budgets, which have the same period. It adds up whole days, the minutes before the first of
         them, and the turns before the first whole minute."""
-        names, seconds, spending = [key.name for key in keys], keys[0].budget_seconds, schema.spending
+        names, seconds = [key.name for key in keys], keys[0].budget_seconds
+        parts: list[tuple[str, SqlRow]]
         if seconds is None:
-            parts = [_sums(spending.c.caller.in_(names), spending.c.size == TOTAL, spending.c.at == 0)]
+            parts = [(_SPENT.format(which=f"size = {TOTAL} AND at = 0"), {})]
         else:
             begin = max(0.0, now - seconds)
             minute, day = _next(begin, MINUTE), _next(begin, DAY)
             parts = [
-                _sums(spending.c.caller.in_(names), spending.c.size == DAY, spending.c.at >= day),
-                _sums(spending.c.caller.in_(names), spending.c.size == MINUTE, spending.c.at >= minute, spending.c.at < day),
-                _turns_between(begin, minute, schema.turns.c.caller, *_SUMS)
-                .where(schema.turns.c.caller.in_(names))
-                .group_by(schema.turns.c.caller),
+                (_SPENT.format(which=f"size = {DAY} AND at >= {day}"), {}),
+                (_SPENT.format(which=f"size = {MINUTE} AND at >= {minute} AND at < {day}"), {}),
+                (_SPENT_BETWEEN, {"first": first_id(TURN, begin), "end": first_id(TURN, minute)}),
             ]
         found = {name: Spent(turns=0, tokens=0, cost=0.0) for name in names}
-        for part in parts:
-            for row in await self._database.fetch(part):
+        for question, values in parts:
+            for row in await self._database.fetch(question, names=names, **values):
                 spent = found[row.caller]
                 spent.turns, spent.tokens, spent.cost = (
-                    spent.turns + row.turns,
+                    spent.turns + int(row.turns),
                     spent.tokens + int(row.tokens),
                     spent.cost + row.cost,
                 )
@@ -218,7 +236,8 @@ class StoredKeys:
         periods: list[tuple[int, float, float]] = [(0, begin, minute), (MINUTE, minute, day), (DAY, day, math.inf)]
         while periods:
             size, first, end = periods.pop(0)
-            for row in await self._database.fetch(_amounts(key.name, name, size, first, end)):
+            question, values = _amounts(name, size, first, end)
+            for row in await self._database.fetch(question, caller=key.name, **values):
                 excess -= row.amount
                 if excess < 0:
                     if not size:
@@ -229,59 +248,21 @@ class StoredKeys:
         return None
 
 
-TOKENS: Final = func.coalesce(cast(schema.endings.c.input_tokens, BigInteger), 0) + func.coalesce(
-    schema.endings.c.output_tokens, 0
-)
-"""The sum is a BigInteger, because two values of the column may exceed its type."""
-COST: Final = func.coalesce(schema.endings.c.cost, 0.0)
-_SUMS: Final = (
-    func.count(schema.endings.c.turn_id).label("turns"),
-    func.coalesce(func.sum(TOKENS), 0).label("tokens"),
-    func.coalesce(func.sum(COST), 0.0).label("cost"),
-)
-
-
-def _used(*columns: ColumnElement[SqlValue]) -> Query:
-    """Selects these columns of the turns that count for the budget of their key."""
-    keys, turns, endings = schema.keys, schema.turns, schema.endings
-    at = time.time()
-    counted = and_(turns.c.caller == keys.c.name, turns.c.started >= at - func.coalesce(keys.c.budget_seconds, at))
-    return select(*columns).select_from(keys).join(turns, counted).join(endings, endings.c.turn_id == turns.c.id)
-
-
-def _sums(*conditions: ColumnElement[bool]) -> Query:
-    spending = schema.spending
-    sums = (func.sum(spending.c[name]).label(name) for name in ("turns", "tokens", "cost"))
-    return select(spending.c.caller, *sums).where(*conditions).group_by(spending.c.caller)
-
-
-def _turns_between(begin: float, end: float, *columns: ColumnElement[SqlValue]) -> Query:
-    """These columns of the turns that started in this time and have ended."""
-    turns, endings = schema.turns, schema.endings
-    question = select(*columns).join_from(turns, endings, endings.c.turn_id == turns.c.id)
-    return question.where(turns.c.id >= first_id(TURN, begin), turns.c.id < first_id(TURN, end))
-
-
-def _amounts(caller: str, name: str, size: int, first: float, end: float) -> Query:
+def _amounts(name: str, size: int, first: float, end: float) -> tuple[str, SqlRow]:
     """When the turns of a caller started and what each used, or the same of periods of this size; the oldest first."""
-    turns, spending = schema.turns, schema.spending
     if not size:
-        amount = {"cost": COST, "tokens": TOKENS}[name].label("amount")
-        return (
-            _turns_between(first, end, turns.c.started.label("start"), amount)
-            .where(turns.c.caller == caller)
-            .order_by(turns.c.id)
-        )
-    question = select(spending.c.at.label("start"), spending.c[name].label("amount")).where(
-        spending.c.caller == caller, spending.c.size == size
-    )
-    question = question.where(spending.c.at >= first)
-    return (question if end == math.inf else question.where(spending.c.at < end)).order_by(spending.c.at)
+        amount = {"cost": COST, "tokens": TOKENS}[name]
+        return _BETWEEN.format(amount=amount), {"first": first_id(TURN, first), "end": first_id(TURN, end)}
+    until = "" if end == math.inf else f"AND at < {int(end)}"
+    question = f"SELECT at AS start, {name} AS amount FROM spending WHERE caller = :caller AND size = {size}"
+    return f"{question} AND at >= {int(first)} {until} ORDER BY at", {}
 
 
-def period_of(started: ColumnElement[float], size: int) -> ColumnElement[int]:
+def period_of(size: int, is_sqlite: bool) -> str:
     """The beginning of the period of ``spending`` in which a turn started."""
-    return (cast(func.floor(started / size), BigInteger) * size if size else cast(literal(0), BigInteger)).label("at")
+    if not size:
+        return "CAST(0 AS BIGINT)"
+    return f"CAST({'' if is_sqlite else 'floor'}(turns.started / {size}) AS BIGINT) * {size}"
 
 
 def _next(at: float, size: int) -> int:
@@ -312,7 +293,7 @@ def _check_limits(key: StoredKey) -> None:
 
 
 def _key(row: DatabaseRow) -> StoredKey:
-    known = {name: row._mapping[name] for name in StoredKey.__struct_fields__}
+    known = {name: getattr(row, name) for name in StoredKey.__struct_fields__}
     tools = None if row.tools is None else msgspec.json.decode(row.tools)
     return StoredKey(**{**known, "models": msgspec.json.decode(row.models), "tools": tools})
 

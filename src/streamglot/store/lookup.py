@@ -8,16 +8,21 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Table, func, or_, select
 
 from ..messages import Message
-from . import schema
 from .conversation import HASH_BYTES
 from .database import Database
-from .sql_types import Query
+from .database.sql import SqlRow, prefix_pattern
 
 _EMPTY_ANSWER: Final = hashlib.blake2b(msgspec.json.encode(Message("assistant", [])), digest_size=HASH_BYTES).digest()
 """The hash of an empty answer."""
+_IN_DIRECTORY: Final = "SELECT id FROM sessions WHERE directory = :directory AND updated > 0 ORDER BY updated DESC, id DESC"
+_ANSWERED: Final = """
+    SELECT turns.id, turns.session_id, turns.caller FROM turns
+    JOIN sessions ON sessions.id = turns.session_id JOIN answers ON answers.turn_id = turns.id
+    WHERE NOT turns.probe AND answers.choice = 0 AND answers.message <> :empty {more}
+    ORDER BY turns.started DESC, turns.id DESC LIMIT 1
+"""
 
 
 class Answered(Struct):
@@ -35,20 +40,18 @@ class Lookup:
         self._database = database
 
     async def turns_like(self, beginning: str, limit: int = 2) -> list[str]:
-        return await self._like(schema.turns, beginning, limit)
+        return await self._like("turns", beginning, limit)
 
     async def sessions_like(self, beginning: str, limit: int = 2) -> list[str]:
-        return await self._like(schema.sessions, beginning, limit)
+        return await self._like("sessions", beginning, limit)
 
-    async def _like(self, table: Table, beginning: str, limit: int) -> list[str]:
-        question = select(table.c.id).where(table.c.id.startswith(beginning, autoescape=True)).order_by(table.c.id).limit(limit)
-        return [row.id for row in await self._database.fetch(question)]
+    async def _like(self, table: str, beginning: str, limit: int) -> list[str]:
+        question = f"SELECT id FROM {table} WHERE id LIKE :pattern ESCAPE '/' ORDER BY id LIMIT {int(limit)}"
+        return [row.id for row in await self._database.fetch(question, pattern=prefix_pattern(beginning))]
 
     async def sessions_in(self, directory: str, limit: int) -> list[str]:
         """The sessions of a directory, the one with the newest turn first."""
-        sessions = schema.sessions
-        question = select(sessions.c.id).where(sessions.c.directory == directory, sessions.c.updated > 0)
-        rows = await self._database.fetch(question.order_by(sessions.c.updated.desc(), sessions.c.id.desc()).limit(limit))
+        rows = await self._database.fetch(f"{_IN_DIRECTORY} LIMIT {int(limit)}", directory=directory)
         return [row.id for row in rows]
 
     async def last_answered(
@@ -56,25 +59,19 @@ class Lookup:
     ) -> Answered | None:
         """The newest turn whose answer was stored: of a session, of a directory, of these ``callers``, or of callers whose names
         begin with ``beginning``."""
-        sessions, turns, answers = schema.sessions, schema.turns, schema.answers
-        question: Query = (
-            select(turns.c.id, turns.c.session_id, turns.c.caller)
-            .join(sessions, sessions.c.id == turns.c.session_id)
-            .join(answers, answers.c.turn_id == turns.c.id)
-            .where(~turns.c.probe, answers.c.choice == 0, answers.c.message != _EMPTY_ANSWER)
-            .order_by(turns.c.started.desc(), turns.c.id.desc())
-            .limit(1)
-        )
+        conditions, values = list[str](), SqlRow(empty=_EMPTY_ANSWER)
         if session_id:
-            question = question.where(turns.c.session_id == session_id)
+            conditions.append("turns.session_id = :session_id")
+            values["session_id"] = session_id
         if directory is not None:
-            question = question.where(sessions.c.directory == directory)
+            conditions.append("sessions.directory = :directory")
+            values["directory"] = directory
         if callers:
-            alike = [turns.c.caller.startswith(beginning, autoescape=True)] if beginning else []
-            question = question.where(or_(turns.c.caller.in_(callers), *alike))
-        rows = await self._database.fetch(question)
+            alike = "OR turns.caller LIKE :pattern ESCAPE '/'" if beginning else ""
+            conditions.append(f"(turns.caller IN :callers {alike})")
+            values |= {"callers": list(callers), "pattern": prefix_pattern(beginning)}
+        rows = await self._database.fetch(_ANSWERED.format(more="".join(f" AND {one}" for one in conditions)), **values)
         return Answered(rows[0].id, rows[0].session_id, rows[0].caller) if rows else None
 
     async def count_turns(self) -> int:
-        rows = await self._database.fetch(select(func.count()).select_from(schema.turns))
-        return int(rows[0][0])
+        return int((await self._database.fetch("SELECT count(*) AS turns FROM turns"))[0].turns)

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, LargeBinary, and_, cast, literal, select, update
 
 from ..events import StreamError
 from ..messages import Message
-from . import schema
 from .database import Database, StoreLocked, Watch
+from .database.sql import Connection, DatabaseRow, Insert, insert_row
 from .rows import words
-from .sql_types import DatabaseRow, Query, UpsertStatement
 from .tokenizer import scope_of
-from .whole_bodies import piece_queries, with_pieces
+from .whole_bodies import whole_bodies
 
 SEEN_SECONDS: Final = 10.0
 """Seconds between two heartbeats of a process. Each also looks for dead processes."""
@@ -41,6 +39,31 @@ _message: Final = msgspec.json.Decoder(Message)
 _ERROR: Final = msgspec.json.encode(
     StreamError(INTERRUPTED, "the process that ran this turn ended before the turn did", "gateway", True, 500)
 ).decode()
+_OTHERS: Final = "SELECT * FROM processes WHERE recovered IS NULL AND id <> :id"
+_RETURN: Final = "UPDATE processes SET recovered = NULL WHERE id = :id AND recovered IS NOT NULL"
+_SIGN_IN: Final = insert_row(
+    "processes",
+    ("id", "place", "pid", "born", "started", "seen"),
+    "ON CONFLICT (id) DO UPDATE SET seen = excluded.seen",
+)
+_RECOVERED: Final = "UPDATE processes SET recovered = :at WHERE id = :id"
+_INTERRUPT: Final = f"""
+    INSERT INTO endings (turn_id, ended, ending, error_code, error, verdicts, more, session_id, caller, named)
+    SELECT turns.id, CAST(:at AS DOUBLE PRECISION), '{INTERRUPTED}', '{INTERRUPTED}', CAST(:error AS TEXT), '[]', '{{}}',
+        turns.session_id, turns.caller, turns.named
+    FROM turns JOIN running ON running.turn_id = turns.id WHERE running.process = :process
+    ON CONFLICT DO NOTHING
+"""
+"""A trigger removes the turns from ``running``."""
+_PROMPTS: Final = """
+    SELECT turns.id, turns.caller, messages.hash, {body} AS body
+    FROM turns JOIN running ON running.turn_id = turns.id JOIN nodes ON nodes.hash = turns.node
+    JOIN messages ON messages.hash = nodes.message WHERE running.process = :process
+"""
+"""The last user message of the running turns, for the search index; other turns add it when they end."""
+_BODY: Final = {True: "CAST(messages.body AS BLOB)", False: "messages.body"}
+"""SQLite returns it as bytes, because it may not be valid text and would make the whole query fail."""
+_TEXTS: Final = Insert("texts", ("turn_id", "body", "scope"))
 
 
 class Process:
@@ -51,8 +74,7 @@ class Process:
         self.id = uuid.uuid4().hex
         self.returns = 0
         self._database = database
-        table = schema.processes
-        self._watch = Watch(database, select(table).where(table.c.recovered.is_(None), table.c.id != self.id))
+        self._watch = Watch(database, _OTHERS, id=self.id)
         self._others: list[DatabaseRow] = []
 
     async def begin(self) -> int:
@@ -66,21 +88,12 @@ class Process:
     async def seen(self) -> None:
         await self._database.write(self.sign_in)
 
-    def sign_in(self, connection: Connection) -> None:
+    async def sign_in(self, connection: Connection) -> None:
         """Registers the process in the database that is there now, and as alive if another process declared it dead. If the
         database did not know the process, its turns would stay open."""
-        dead = and_(schema.processes.c.id == self.id, schema.processes.c.recovered.is_not(None))
-        self.returns += connection.execute(update(schema.processes).where(dead).values(recovered=None)).rowcount
-        now, table = time.time(), self._database.insert(schema.processes)
-        row = {
-            "id": self.id,
-            "place": pid_scope(),
-            "pid": os.getpid(),
-            "born": start_time(os.getpid()),
-            "started": now,
-            "seen": now,
-        }
-        connection.execute(table.on_conflict_do_update(index_elements=["id"], set_={"seen": now}), row)
+        self.returns += await connection.execute(_RETURN, id=self.id)
+        now, pid = time.time(), os.getpid()
+        await connection.execute(_SIGN_IN, id=self.id, place=pid_scope(), pid=pid, born=start_time(pid), started=now, seen=now)
 
     async def end(self) -> None:
         """Removes the row. All turns of this process have ended."""
@@ -120,24 +133,16 @@ class Process:
             lambda connection: self._end_turns(connection, row.id, row.seen, done=alone), alone, seconds
         )
 
-    def _end_turns(self, connection: Connection, process: str, at: float, done: bool = True) -> int:
+    async def _end_turns(self, connection: Connection, process: str, at: float, done: bool = True) -> int:
         """Ends the open turns of a process and returns their number. ``done``: no look is needed after this one."""
-        rows = connection.execute(_asked(self._database, process)).all()
-        bodies = {row.hash: _decoded(row.body) for row in rows}
-        found = [piece for question in piece_queries(bodies) for piece in connection.execute(question)]
-        bodies = with_pieces(bodies, found)
-        asked = [
-            {"turn_id": row.id, "body": words(text), "scope": scope_of(row.caller)}
-            for row in rows
-            if (text := _text(bodies.get(row.hash, "")))
-        ]
-        count = connection.execute(_interrupt(self._database, process, at)).rowcount
-        if asked:
-            connection.execute(self._database.insert_new(schema.texts), asked)
+        rows = await connection.fetch(_PROMPTS.format(body=_BODY[connection.is_sqlite]), process=process)
+        bodies = await whole_bodies(connection, {row.hash: _decoded(row.body) for row in rows})
+        texts = [(row.id, words(text), scope_of(row.caller)) for row in rows if (text := _text(bodies.get(row.hash, "")))]
+        count = await connection.execute(_INTERRUPT, process=process, at=at, error=_ERROR)
+        await connection.insert(_TEXTS, texts)
         if done:
-            table = schema.processes
-            connection.execute(update(table).where(table.c.id == process).values(recovered=time.time()))
-        return max(0, count)
+            await connection.execute(_RECOVERED, id=process, at=time.time())
+        return count
 
 
 def _decoded(body: str | bytes) -> str:
@@ -154,33 +159,6 @@ def _text(body: str) -> str:
         return _message.decode(body).text
     except msgspec.MsgspecError:
         return ""
-
-
-def _interrupt(database: Database, process: str, at: float) -> UpsertStatement:
-    """A trigger removes the turns from ``running``."""
-    turns, endings, running = schema.turns, schema.endings, schema.running
-    fixed = [literal(value) for value in (at, INTERRUPTED, INTERRUPTED, _ERROR, "[]", "{}")]
-    open_turns = (
-        select(turns.c.id, *fixed, turns.c.session_id, turns.c.caller, turns.c.named)
-        .join(running, running.c.turn_id == turns.c.id)
-        .where(running.c.process == process)
-    )
-    columns = ["turn_id", "ended", "ending", "error_code", "error", "verdicts", "more", "session_id", "caller", "named"]
-    return database.insert(endings).from_select(columns, open_turns).on_conflict_do_nothing()
-
-
-def _asked(database: Database, process: str) -> Query:
-    """The last user message of the running turns, for the search index; other turns add it when they end. SQLite returns it as
-    bytes, because it may not be valid text and would make the whole query fail."""
-    turns, nodes, messages, running = schema.turns, schema.nodes, schema.messages, schema.running
-    body = cast(messages.c.body, LargeBinary).label("body") if database.is_sqlite else messages.c.body
-    return (
-        select(turns.c.id, turns.c.caller, messages.c.hash, body)
-        .join(running, running.c.turn_id == turns.c.id)
-        .join(nodes, nodes.c.hash == turns.c.node)
-        .join(messages, messages.c.hash == nodes.c.message)
-        .where(running.c.process == process)
-    )
 
 
 def pid_scope() -> str:

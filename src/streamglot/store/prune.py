@@ -11,42 +11,94 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, text, update
 
 from ..errors import RequestError
-from . import schema
 from .database import Database, StoreUnavailable
+from .database.sql import Connection, SqlValue
 from .export import archive_line
 from .keys import COST, DAY, MINUTE, TOKENS, TOTAL, StoredKeys, period_of
 from .queries import Queries
-from .sql_types import SqlRow
 
 TURNS_PER_TRANSACTION: Final = 500
 """Turns per transaction, so that others can write in between."""
-_UNUSED_NODES: Final = text(
+_UNUSED_NODES: Final = (
     "DELETE FROM nodes WHERE hash NOT IN (WITH RECURSIVE used(hash) AS ("
     "SELECT node FROM turns WHERE node IS NOT NULL "
     "UNION SELECT upstream_node FROM endings WHERE upstream_node IS NOT NULL "
     "UNION SELECT nodes.parent FROM nodes JOIN used ON nodes.hash = used.hash WHERE nodes.parent IS NOT NULL"
     ") SELECT hash FROM used)"
 )
-_UNUSED_MESSAGES: Final = text(
+_UNUSED_MESSAGES: Final = (
     "DELETE FROM messages WHERE hash NOT IN (SELECT message FROM nodes) AND hash NOT IN (SELECT message FROM answers)"
 )
-_UNUSED_PIECES: Final = text(
+_UNUSED_PIECES: Final = (
     "DELETE FROM pieces WHERE owner NOT IN (SELECT hash FROM messages) "
     "AND owner NOT IN (SELECT settings FROM turns WHERE settings IS NOT NULL) "
     "AND owner NOT IN (SELECT upstream_settings FROM endings WHERE upstream_settings IS NOT NULL)"
 )
-_UNUSED_CONTENTS: Final = text(
+_UNUSED_CONTENTS: Final = (
     "DELETE FROM contents WHERE hash NOT IN (SELECT content FROM pieces) "
     "AND hash NOT IN (SELECT settings FROM turns WHERE settings IS NOT NULL) "
     "AND hash NOT IN (SELECT upstream_settings FROM endings WHERE upstream_settings IS NOT NULL)"
 )
-_UNUSED_SESSIONS: Final = text("DELETE FROM sessions WHERE id NOT IN (SELECT session_id FROM turns)")
-_UNUSED_STATES: Final = text("DELETE FROM states WHERE session_id NOT IN (SELECT id FROM sessions)")
+_UNUSED_SESSIONS: Final = "DELETE FROM sessions WHERE id NOT IN (SELECT session_id FROM turns)"
+_UNUSED_STATES: Final = "DELETE FROM states WHERE session_id NOT IN (SELECT id FROM sessions)"
 _UNUSED: Final = (_UNUSED_NODES, _UNUSED_MESSAGES, _UNUSED_PIECES, _UNUSED_CONTENTS, _UNUSED_SESSIONS, _UNUSED_STATES)
 """In this order: each looks at what the ones before it left."""
+_SIZES: Final = {
+    "messages": ("body",),
+    "contents": ("body",),
+    "pieces": (),
+    "turns": (),
+    "endings": ("response", "verdicts", "more"),
+    "texts": ("body",),
+    "frames": ("body",),
+    "steps": ("body",),
+}
+"""The tables that grow with turns, with their columns of contents."""
+ROW_BYTES: Final = 200
+"""Bytes of a row without its contents, approximately."""
+_OF_TURNS: Final = {
+    "chunks": "stream_id",
+    "streams": "id",
+    "frames": "turn_id",
+    "steps": "turn_id",
+    "texts": "turn_id",
+    "answers": "turn_id",
+    "withdrawals": "turn_id",
+    "endings": "turn_id",
+    "turns": "id",
+}
+"""The tables that have rows of turns, and the column that names the turn."""
+_OLDEST: Final = (
+    "SELECT turns.id FROM turns JOIN endings ON endings.turn_id = turns.id {which} ORDER BY turns.started LIMIT {limit}"
+)
+_OF_SESSION: Final = """
+    SELECT turns.id, endings.ending FROM turns LEFT JOIN endings ON endings.turn_id = turns.id WHERE turns.session_id = :session_id
+"""
+_TOTALS: Final = """
+    SELECT turns.session_id, count(*) AS turns, sum(endings.input_tokens) AS input_tokens, sum(endings.output_tokens) AS output_tokens,
+        sum(endings.cost) AS cost
+    FROM turns LEFT JOIN endings ON endings.turn_id = turns.id WHERE turns.id IN :turns AND NOT turns.probe
+    GROUP BY turns.session_id ORDER BY turns.session_id
+"""
+_LEFT: Final = """
+    UPDATE sessions SET turns = turns - :less_turns, input_tokens = input_tokens - :less_input, output_tokens = output_tokens - :less_output,
+        cost = cost - :less_cost,
+        updated = coalesce((SELECT started FROM turns WHERE {stay} ORDER BY turns.id DESC LIMIT 1), 0.0),
+        title = coalesce((SELECT title FROM turns WHERE {stay} AND turns.title <> '' ORDER BY turns.id LIMIT 1), '')
+    WHERE id = :session_id
+""".format(stay="turns.session_id = :session_id AND NOT turns.probe AND turns.id NOT IN :turns")
+_SPENT: Final = f"""
+    SELECT turns.caller, {{at}} AS at, count(*) AS turns, sum({TOKENS}) AS tokens, sum({COST}) AS cost
+    FROM turns JOIN endings ON endings.turn_id = turns.id
+    WHERE turns.id IN :turns AND turns.caller IN (SELECT name FROM keys) GROUP BY turns.caller, 2 ORDER BY turns.caller, 2
+"""
+_NOT_SPENT: Final = """
+    UPDATE spending SET turns = turns - :turns, tokens = tokens - :tokens, cost = cost - :cost
+    WHERE caller = :caller AND size = :size AND at = :at
+"""
+_EPOCH: Final = "INSERT INTO epochs (number, at) VALUES (:number, :at)"
 
 
 class Pruned(Struct, kw_only=True):
@@ -72,19 +124,19 @@ async def prune_turns(
     if older_than is not None:
         before = time.time() - older_than
         if not forget_spending:
-            await _check_budgets(database, schema.turns.c.started < before, done)
+            await _check_budgets(database, done, "turns.started < :before", before=before)
         while turns := await _oldest(database, TURNS_PER_TRANSACTION, before):
             await _remove(database, turns, archive, done)
         await _sweep(database)
         done.bytes_after = await size(database)
     while max_bytes is not None and done.bytes_after > max_bytes:
-        count = (await database.fetch(select(func.count()).select_from(schema.turns)))[0][0]
+        count = (await database.fetch("SELECT count(*) AS turns FROM turns"))[0].turns
         share = 1 - max_bytes / done.bytes_after
         turns = await _oldest(database, min(TURNS_PER_TRANSACTION, max(1, int(count * share / 2))))
         if not turns:
             break
         if not forget_spending:
-            await _check_budgets(database, schema.turns.c.id.in_(turns), done)
+            await _check_budgets(database, done, "turns.id IN :turns", turns=turns)
         await _remove(database, turns, archive, done)
         await _sweep(database)
         done.bytes_after = await size(database)
@@ -96,9 +148,7 @@ async def prune_turns(
 async def delete_session(database: Database, session_id: str) -> int:
     """Removes all turns of the session with their messages, and returns their number. Refuses if a turn is still running: stop
     it first."""
-    turns, endings = schema.turns, schema.endings
-    question = select(turns.c.id, endings.c.ending).outerjoin(endings, endings.c.turn_id == turns.c.id)
-    rows = await database.fetch(question.where(turns.c.session_id == session_id))
+    rows = await database.fetch(_OF_SESSION, session_id=session_id)
     if any(row.ending is None for row in rows):
         raise RequestError("the session is still being answered; stop it, or wait for its end", code="session_busy", status=409)
     return await _remove_all(database, [row.id for row in rows])
@@ -110,7 +160,7 @@ async def _remove_all(database: Database, turns: Sequence[str]) -> int:
     done = Pruned()
     for start in range(0, len(turns), TURNS_PER_TRANSACTION):
         some = turns[start : start + TURNS_PER_TRANSACTION]
-        await _check_budgets(database, schema.turns.c.id.in_(some), done)
+        await _check_budgets(database, done, "turns.id IN :turns", turns=some)
         await _remove(database, some, None, done)
     await _sweep(database)
     return done.turns
@@ -119,23 +169,14 @@ async def _remove_all(database: Database, turns: Sequence[str]) -> int:
 async def size(database: Database) -> int:
     """Bytes of the contents that depend on turns."""
     total = 0
-    for table, columns in (
-        (schema.messages, ("body",)),
-        (schema.contents, ("body",)),
-        (schema.pieces, ()),
-        (schema.turns, ()),
-        (schema.endings, ("response", "verdicts", "more")),
-        (schema.texts, ("body",)),
-        (schema.frames, ("body",)),
-        (schema.steps, ("body",)),
-    ):
-        lengths = sum((func.coalesce(func.sum(func.length(table.c[name])), 0) for name in columns), start=func.count() * 200)
-        total += int((await database.fetch(select(lengths).select_from(table)))[0][0])
+    for table, columns in _SIZES.items():
+        lengths = "".join(f" + coalesce(sum(length({name})), 0)" for name in columns)
+        total += int((await database.fetch(f"SELECT count(*) * {ROW_BYTES}{lengths} AS bytes FROM {table}"))[0].bytes)
     return total
 
 
-async def _check_budgets(database: Database, which: ColumnElement[bool], done: Pruned) -> None:
-    keys = await StoredKeys(database).charged(which)
+async def _check_budgets(database: Database, done: Pruned, which: str, **values: SqlValue) -> None:
+    keys = await StoredKeys(database).charged(which, **values)
     if keys:
         names = ", ".join(map(repr, keys))
         first = f"{done.turns} turns were removed, then pruning stopped" if done.turns else "nothing was removed"
@@ -146,62 +187,41 @@ async def _check_budgets(database: Database, which: ColumnElement[bool], done: P
 
 
 async def _oldest(database: Database, limit: int, before: float | None = None) -> list[str]:
-    turns, endings = schema.turns, schema.endings
-    question = select(turns.c.id).join(endings, endings.c.turn_id == turns.c.id).order_by(turns.c.started).limit(limit)
-    if before is not None:
-        question = question.where(turns.c.started < before)
-    return [row.id for row in await database.fetch(question)]
+    question = _OLDEST.format(which="WHERE turns.started < :before" if before is not None else "", limit=int(limit))
+    return [row.id for row in await database.fetch(question, before=before)]
 
 
 async def _remove(database: Database, turns: Sequence[str], archive: Path | None, done: Pruned) -> None:
     if archive is not None:
         done.archived += await _archive(database, turns, archive)
 
-    def remove(connection: Connection) -> None:
-        _subtract(connection, turns)
-        for table, column in (
-            (schema.chunks, "stream_id"),
-            (schema.streams, "id"),
-            (schema.frames, "turn_id"),
-            (schema.steps, "turn_id"),
-            (schema.texts, "turn_id"),
-            (schema.answers, "turn_id"),
-            (schema.withdrawals, "turn_id"),
-            (schema.endings, "turn_id"),
-            (schema.turns, "id"),
-        ):
-            connection.execute(delete(table).where(table.c[column].in_(turns)))
+    async def remove(connection: Connection) -> None:
+        await _subtract(connection, list(turns))
+        for table, column in _OF_TURNS.items():
+            await connection.execute(f"DELETE FROM {table} WHERE {column} IN :turns", turns=list(turns))
 
     await database.write(remove)
     done.turns += len(turns)
 
 
-def _subtract(connection: Connection, turns: Sequence[str]) -> None:
+async def _subtract(connection: Connection, turns: list[str]) -> None:
     """Takes the turns out of the totals of their sessions, and out of what their keys spent. The rows are changed in the order of their
     keys, as writers lock them."""
-    table, endings, sessions, spending = schema.turns, schema.endings, schema.sessions, schema.spending
-    gone = table.c.id.in_(turns)
-    sums = {name: func.sum(endings.c[name]) for name in ("input_tokens", "output_tokens", "cost")}
-    counts = select(table.c.session_id, func.count().label("turns"), *(total.label(name) for name, total in sums.items()))
-    counts = counts.outerjoin_from(table, endings, endings.c.turn_id == table.c.id).where(gone, ~table.c.probe)
-    for row in connection.execute(counts.group_by(table.c.session_id).order_by(table.c.session_id)).all():
-        stays = (table.c.session_id == row.session_id, ~table.c.probe, ~gone)
-        newest = select(table.c.started).where(*stays).order_by(table.c.id.desc()).limit(1).scalar_subquery()
-        titled = select(table.c.title).where(*stays, table.c.title != "").order_by(table.c.id).limit(1).scalar_subquery()
-        left: SqlRow = {
-            name: sessions.c[name] - (getattr(row, name) or 0) for name in ("turns", "input_tokens", "output_tokens", "cost")
-        }
-        left |= {"updated": func.coalesce(newest, 0.0), "title": func.coalesce(titled, "")}
-        connection.execute(update(sessions).where(sessions.c.id == row.session_id).values(left))
-    spent = [func.count().label("turns"), func.sum(TOKENS).label("tokens"), func.sum(COST).label("cost")]
+    for row in await connection.fetch(_TOTALS, turns=turns):
+        await connection.execute(
+            _LEFT,
+            session_id=row.session_id,
+            turns=turns,
+            less_turns=row.turns,
+            less_input=row.input_tokens or 0,
+            less_output=row.output_tokens or 0,
+            less_cost=row.cost or 0.0,
+        )
     for size in (TOTAL, MINUTE, DAY):
-        at = period_of(table.c.started, size)
-        used = select(table.c.caller, at, *spent).join(endings, endings.c.turn_id == table.c.id).where(gone)
-        used = used.where(table.c.caller.in_(select(schema.keys.c.name))).group_by(table.c.caller, at)
-        for row in connection.execute(used.order_by(table.c.caller, at)).all():
-            place = (spending.c.caller == row.caller, spending.c.size == size, spending.c.at == row.at)
-            less = {name: spending.c[name] - getattr(row, name) for name in ("turns", "tokens", "cost")}
-            connection.execute(update(spending).where(*place).values(less))
+        for row in await connection.fetch(_SPENT.format(at=period_of(size, connection.is_sqlite)), turns=turns):
+            await connection.execute(
+                _NOT_SPENT, caller=row.caller, size=size, at=row.at, turns=row.turns, tokens=int(row.tokens), cost=row.cost
+            )
 
 
 async def _archive(database: Database, turns: Sequence[str], archive: Path) -> int:
@@ -220,13 +240,12 @@ async def _archive(database: Database, turns: Sequence[str], archive: Path) -> i
 
 async def _sweep(database: Database) -> None:
     """Deletes messages and contents that no turn uses. It excludes other writers, and a new epoch makes them discard what they remember."""
-    epochs = schema.epochs
 
-    def sweep(connection: Connection) -> None:
+    async def sweep(connection: Connection) -> None:
         for statement in _UNUSED:
-            connection.execute(statement)
-        number = connection.execute(select(func.coalesce(func.max(epochs.c.number), 0))).scalar_one()
-        connection.execute(delete(epochs))
-        connection.execute(insert(epochs), {"number": number + 1, "at": time.time()})
+            await connection.execute(statement)
+        [row] = await connection.fetch("SELECT coalesce(max(number), 0) AS number FROM epochs")
+        await connection.execute("DELETE FROM epochs")
+        await connection.execute(_EPOCH, number=row.number + 1, at=time.time())
 
     await database.write(sweep, alone=True)

@@ -7,18 +7,16 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, FromClause, false, func, or_, select, text, union_all
 
 from ..dialects import DIALECTS, dialect
 from ..errors import RequestError, excerpt
 from ..events import StreamError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response, TokenCounts
-from . import schema
 from .database import Database
+from .database.sql import DatabaseRow, SqlRow
 from .query_results import Filter, RawFrame, RawFrames, SessionSummary, TurnDetail, TurnSummary
 from .search import Indexing, Search
-from .sql_types import DatabaseRow, Query, SqlValue, at_most
 from .titles import given_titles
 from .turn import BROKEN, TURN, first_id
 from .whole_bodies import whole_bodies
@@ -33,6 +31,47 @@ RUNNING: Final = ""
 """The ending of a turn that still runs."""
 CURSOR_SEPARATOR: Final = "@"
 """Separates the id and the time in the cursor that ``cursor_of`` returns."""
+_BEGUN: Final = "SELECT started FROM turns WHERE id = :id"
+_UPDATED: Final = "SELECT updated FROM sessions WHERE id = :id AND updated > 0"
+_OF_CALLER: Final = " AND caller = :caller"
+_OWNED: Final = "SELECT id FROM sessions WHERE id = :id AND caller = :caller"
+_PLAIN: Final = """
+    turns.id, turns.session_id, turns.caller, turns.request_id, turns.started, turns.dialect, turns.model, turns.stream, turns.title,
+    turns.probe, turns.response_id AS given_id, endings.ended, endings.ending, endings.error, endings.response_id, endings.upstream,
+    endings.upstream_dialect, endings.upstream_model, endings.usage, endings.cost
+"""
+"""The columns of a ``TurnSummary``."""
+_WITH_ENDINGS: Final = "FROM turns LEFT JOIN endings ON endings.turn_id = turns.id"
+_WHOLE: Final = f"""
+    SELECT {_PLAIN}, turns.settings, turns.client_options, turns.node, endings.response, endings.upstream_settings,
+        endings.upstream_node, endings.timings, endings.verdicts, endings.more
+    {_WITH_ENDINGS} WHERE
+"""
+_FRAMES: Final = """
+    SELECT frames.number, frames.body FROM frames JOIN turns ON turns.id = frames.turn_id
+    WHERE frames.turn_id = :turn_id AND frames.number >= :number
+"""
+_LAST: Final = f"""
+    SELECT turns.id, turns.probe, turns.caller, endings.ending,
+        (SELECT answers.choice FROM answers WHERE answers.turn_id = turns.id LIMIT 1) AS answer
+    {_WITH_ENDINGS} WHERE turns.session_id = :session_id {{before}} ORDER BY turns.id DESC LIMIT {LOOKED_AT}
+"""
+"""Not EXISTS, for which PostgreSQL may read the whole table once."""
+_CONTENT: Final = "SELECT hash, body FROM contents WHERE hash = :hash"
+_HISTORY: Final = """
+    WITH RECURSIVE history(hash, parent, message, depth) AS (
+        SELECT hash, parent, message, depth FROM nodes WHERE hash = :node
+        UNION ALL
+        SELECT nodes.hash, nodes.parent, nodes.message, nodes.depth FROM nodes JOIN history ON nodes.hash = history.parent
+    )
+    SELECT messages.hash AS hash, messages.body AS body FROM history JOIN messages ON messages.hash = history.message
+    ORDER BY history.depth
+"""
+_STEPS: Final = "SELECT body FROM steps WHERE turn_id = :turn_id ORDER BY number"
+_ANSWERS: Final = """
+    SELECT answers.choice, messages.hash, messages.body FROM answers JOIN messages ON messages.hash = answers.message
+    WHERE answers.turn_id = :turn_id
+"""
 _messages = msgspec.json.Decoder(Message)
 _requests = msgspec.json.Decoder(Request)
 _responses = msgspec.json.Decoder(Response)
@@ -53,7 +92,7 @@ class Queries:
         which = which or Filter()
         limit = min(which.limit, MAX_ROWS)
         if which.before:
-            await self._place(which.before, self._begun(which), "turn")
+            await self._place(which.before, _BEGUN, which.caller, "turn")
         if which.session_id and which.caller is not None and not await self._owned(which.session_id, which.caller):
             return []
         if which.search:
@@ -63,16 +102,19 @@ class Queries:
             return await self._first_of(self.search.pages(which, _cursor(which.before)[0]), which)
         if which.ending == RUNNING:
             return await self._first_of(self._running(_cursor(which.before)[0]), which)
-        chosen = _chosen(which, limit).subquery("chosen")
-        question = _turn_columns().join(chosen, chosen.c.id == schema.turns.c.id).order_by(chosen.c.id.desc())
-        return [TurnSummary(**_summary(row)) for row in await self._database.fetch(question)]
+        chosen, values = _chosen(which, limit)
+        question = f"SELECT {_PLAIN} FROM turns JOIN ({chosen}) AS chosen ON chosen.id = turns.id "
+        question += "LEFT JOIN endings ON endings.turn_id = turns.id ORDER BY chosen.id DESC"
+        return [TurnSummary(**_summary(row)) for row in await self._database.fetch(question, **values)]
 
     async def _first_of(self, pages: AsyncIterator[Sequence[str]], which: Filter) -> list[TurnSummary]:
         """The turns with these ids that match the rest of the filter, in the order of the ids. It asks for the next page only if the
         others leave too few."""
         found: list[TurnSummary] = []
         async for ids in pages:
-            rows = await self._database.fetch(_turn_columns().where(schema.turns.c.id.in_(ids), *_conditions(which)))
+            conditions, values = _conditions(which)
+            question = f"SELECT {_PLAIN} {_WITH_ENDINGS} WHERE turns.id IN :ids {conditions}"
+            rows = await self._database.fetch(question, ids=list(ids), **values)
             chosen = {row.id: row for row in rows}
             found += [TurnSummary(**_summary(chosen[id])) for id in ids if id in chosen]
             if len(found) >= which.limit:
@@ -81,31 +123,26 @@ class Queries:
 
     async def _running(self, before: str) -> AsyncIterator[Sequence[str]]:
         """The turns without an ending, the newest first."""
-        id = schema.running.c.turn_id
-        question = at_most(select(id).order_by(id.desc()), MAX_ROWS)
-        rows = await self._database.fetch(question.where(id < before) if before else question)
+        where = "WHERE turn_id < :before" if before else ""
+        rows = await self._database.fetch(
+            f"SELECT turn_id FROM running {where} ORDER BY turn_id DESC LIMIT {MAX_ROWS}", before=before
+        )
         while rows:
             yield [row.turn_id for row in rows]
-            rows = await self._database.fetch(question.where(id < rows[-1].turn_id)) if len(rows) == MAX_ROWS else ()
-
-    def _begun(self, which: Filter) -> Query:
-        turns = schema.turns
-        question = select(turns.c.started).where(turns.c.id == which.before)
-        return question if which.caller is None else question.where(turns.c.caller == which.caller)
+            if len(rows) < MAX_ROWS:
+                return
+            older = f"SELECT turn_id FROM running WHERE turn_id < :before ORDER BY turn_id DESC LIMIT {MAX_ROWS}"
+            rows = await self._database.fetch(older, before=rows[-1].turn_id)
 
     async def _owned(self, session_id: str, caller: str) -> bool:
-        sessions = schema.sessions
-        question = select(sessions.c.id).where(sessions.c.id == session_id, sessions.c.caller == caller)
-        return bool(await self._database.fetch(question))
+        return bool(await self._database.fetch(_OWNED, id=session_id, caller=caller))
 
     async def turn(self, turn_id: str, caller: str | None = None) -> TurnDetail | None:
         """A turn by its id, or by the id of the response that the client received."""
-        turns, endings = schema.turns, schema.endings
-        question = _turn_columns(turns.c.settings, turns.c.wish, turns.c.node, endings)
-        if caller is not None:
-            question = question.where(turns.c.caller == caller)
-        rows = await self._database.fetch(question.where(turns.c.id == turn_id))
-        rows = rows or await self._database.fetch(question.where(has_response_id(turn_id, caller)))
+        ours = " AND turns.caller = :caller" if caller is not None else ""
+        rows = await self._database.fetch(f"{_WHOLE} turns.id = :id {ours}", id=turn_id, caller=caller)
+        by_response = f"{_WHOLE} {has_response_id(caller)} {ours}"
+        rows = rows or await self._database.fetch(by_response, response_id=turn_id, caller=caller)
         if not rows:
             return None
         row = rows[0]
@@ -118,7 +155,7 @@ class Queries:
         return TurnDetail(
             **_summary(row),
             request=request,
-            client_options=_json(row.wish, {}),
+            client_options=_json(row.client_options, {}),
             upstream_request=upstream_request,
             response=response,
             timings=_json(row.timings, {}),
@@ -147,12 +184,9 @@ class Queries:
 
     async def raw_after(self, turn_id: str, caller: str | None, number: int, rows: int = ALL_ROWS) -> RawFrames:
         """The frames from this number on: of a turn that is still recorded, or a part of many."""
-        frames, turns = schema.frames, schema.turns
-        question = select(frames.c.number, frames.c.body).join(turns, turns.c.id == frames.c.turn_id)
-        question = question.where(frames.c.turn_id == turn_id, frames.c.number >= number)
-        if caller is not None:
-            question = question.where(turns.c.caller == caller)
-        read = await self._database.fetch(question.order_by(frames.c.number).limit(rows))
+        ours = "AND turns.caller = :caller" if caller is not None else ""
+        question = f"{_FRAMES} {ours} ORDER BY frames.number LIMIT {int(rows)}"
+        read = await self._database.fetch(question, turn_id=turn_id, number=number, caller=caller)
         found: list[RawFrame] = []
         for row in read:
             some = msgspec.msgpack.decode(row.body, type=list[RawFrame])
@@ -166,27 +200,22 @@ class Queries:
         if turn is None or turn.request is None:
             return []
         answer = turn.response.choices[0].parts if turn.response is not None and turn.response.choices else []
-        instructed = turn.client_options.get("instructions") or turn.more.get(
-            "instructions"
-        )  # older versions stored it in ``more``
+        instructed = turn.client_options.get("instructions")
         asked = turn.request.messages[1:] if instructed else turn.request.messages
         return [*asked, *([Message("assistant", answer)] if answer else [])]
 
     async def last_turn(self, session_id: str, caller: str | None = None) -> tuple[str, bool]:
         """The turn that the next request of a session continues, and whether it has ended. A turn that ended without an answer
         does not count, because its client will repeat the request."""
-        turns, endings, answers = schema.turns, schema.endings, schema.answers
-        # not EXISTS, for which PostgreSQL may read the whole table once
-        has_answer = at_most(select(answers.c.choice).where(answers.c.turn_id == turns.c.id), 1).scalar_subquery().label("answer")
-        question = select(turns.c.id, turns.c.probe, turns.c.caller, endings.c.ending, has_answer)
-        question = question.outerjoin(endings, endings.c.turn_id == turns.c.id).where(turns.c.session_id == session_id)
-        question = at_most(question.order_by(turns.c.id.desc()), LOOKED_AT)
-        rows = await self._database.fetch(question)
+        rows = await self._database.fetch(_LAST.format(before=""), session_id=session_id)
         while rows:
             for row in rows:
                 if not row.probe and caller in (None, row.caller) and (row.answer is not None or row.ending not in BROKEN):
                     return row.id, row.ending is not None
-            rows = await self._database.fetch(question.where(turns.c.id < rows[-1].id)) if len(rows) == LOOKED_AT else ()
+            if len(rows) < LOOKED_AT:
+                break
+            older = _LAST.format(before="AND turns.id < :before")
+            rows = await self._database.fetch(older, session_id=session_id, before=rows[-1].id)
         return "", True
 
     # --- sessions
@@ -196,22 +225,19 @@ class Queries:
     ) -> list[SessionSummary]:
         """The sessions with the most recent turn first. Probes are not counted, and a session of probes only is not listed.
         ``before`` is the last session of the previous page: its ``cursor_of``, or its id, which stands for its current place."""
-        sessions = schema.sessions
-        updated = sessions.c.updated
-        question = select(sessions).where(updated > 0).order_by(updated.desc(), sessions.c.id.desc())
+        conditions, values = ["updated > 0"], SqlRow(caller=caller, session_id=session_id)
         if caller is not None:
-            question = question.where(sessions.c.caller == caller)
+            conditions.append("caller = :caller")
         if session_id:
-            question = question.where(sessions.c.id == session_id)
+            conditions.append("id = :session_id")
         if before:
-            last = select(updated).where(sessions.c.id == before, updated > 0)
-            if caller is not None:
-                last = last.where(sessions.c.caller == caller)
-            question = question.where(*_after(updated, sessions.c.id, *await self._place(before, last, "session")))
-        rows = await self._database.fetch(at_most(question, min(limit, MAX_ROWS)))
-        given = await self._database.fetch(given_titles([row.id for row in rows])) if rows else ()
-        titles = {row.session_id: msgspec.json.decode(row.value) for row in given}
-        return [SessionSummary(**{**row._mapping, "title": titles.get(row.id, row.title)}) for row in rows]
+            values["at"], values["last"] = await self._place(before, _UPDATED, caller, "session")
+            # the first condition says where the index is entered; the second one is for rows of the same time
+            conditions += ["updated <= :at", "(updated < :at OR id < :last)"]
+        question = f"SELECT * FROM sessions WHERE {' AND '.join(conditions)} ORDER BY updated DESC, id DESC"
+        rows = await self._database.fetch(f"{question} LIMIT {min(limit, MAX_ROWS)}", **values)
+        titles = await given_titles(self._database, [row.id for row in rows])
+        return [SessionSummary(**{**row._asdict(), "title": titles.get(row.id, row.title)}) for row in rows]
 
     async def session(self, session_id: str, caller: str | None = None) -> SessionSummary | None:
         found = await self.sessions(caller, 1, session_id)
@@ -219,20 +245,21 @@ class Queries:
 
     async def last_session(self, caller: str | None = None, directory: str | None = None) -> str | None:
         """The session of the newest turn, optionally of one directory."""
-        sessions = schema.sessions
-        question = select(sessions.c.id).where(sessions.c.updated > 0)
+        conditions = ["updated > 0"]
         if caller is not None:
-            question = question.where(sessions.c.caller == caller)
+            conditions.append("caller = :caller")
         if directory is not None:
-            question = question.where(sessions.c.directory == directory)
-        rows = await self._database.fetch(at_most(question.order_by(sessions.c.updated.desc(), sessions.c.id.desc()), 1))
+            conditions.append("directory = :directory")
+        question = f"SELECT id FROM sessions WHERE {' AND '.join(conditions)} ORDER BY updated DESC, id DESC LIMIT 1"
+        rows = await self._database.fetch(question, caller=caller, directory=directory)
         return rows[0].id if rows else None
 
-    async def _place(self, before: str, when: Query, what: str) -> tuple[float, str]:
+    async def _place(self, before: str, when: str, caller: str | None, what: str) -> tuple[float, str]:
         """Where a page begins: from a cursor, or from the row of an id."""
         id, time = _cursor(before)
+        when = when if caller is None else when + _OF_CALLER
         try:
-            at = float(time) if time else (await self._database.fetch(when))[0][0]
+            at = float(time) if time else (await self._database.fetch(when, id=before, caller=caller))[0][0]
         except (ValueError, IndexError):
             at = None
         if at is None or not math.isfinite(at):
@@ -247,19 +274,17 @@ class Queries:
         """A request with its messages. Raises KeyError if a part of it is pruned meanwhile."""
         if settings is None:
             return None
-        contents = schema.contents
-        rows = await self._database.fetch(select(contents).where(contents.c.hash == settings))
+        rows = await self._database.fetch(_CONTENT, hash=settings)
         bodies = await whole_bodies(self._database, {row.hash: row.body.decode() for row in rows})
         request = _requests.decode(bodies[settings])
         if node is not None:
-            rows = await self._database.fetch(_HISTORY, {"node": node})
+            rows = await self._database.fetch(_HISTORY, node=node)
             bodies = await whole_bodies(self._database, {row.hash: row.body for row in rows})
             request.messages = [_messages.decode(bodies[row.hash]) for row in rows]
         return request
 
     async def _steps(self, turn_id: str) -> list[JsonObject]:
-        steps = schema.steps
-        rows = await self._database.fetch(select(steps.c.body).where(steps.c.turn_id == turn_id).order_by(steps.c.number))
+        rows = await self._database.fetch(_STEPS, turn_id=turn_id)
         return [msgspec.json.decode(row.body) for row in rows]
 
     async def _response(self, row: DatabaseRow) -> Response | None:
@@ -269,23 +294,13 @@ class Queries:
         if row.usage is not None:
             response.usage = _usages.decode(row.usage)
         response.error = _errors.decode(row.error) if row.error else None
-        answers, messages = schema.answers, schema.messages
-        question = select(answers.c.choice, messages).join(messages, messages.c.hash == answers.c.message)
-        rows = await self._database.fetch(question.where(answers.c.turn_id == row.id))
+        rows = await self._database.fetch(_ANSWERS, turn_id=row.id)
         bodies = await whole_bodies(self._database, {answer.hash: answer.body for answer in rows})
         found = {answer.choice: bodies[answer.hash] for answer in rows}
         for choice in response.choices:
             if choice.index in found:
                 choice.parts = _messages.decode(found[choice.index]).parts
         return response
-
-
-_HISTORY: Final = text(
-    "WITH RECURSIVE history(hash, parent, message, depth) AS ("
-    "SELECT hash, parent, message, depth FROM nodes WHERE hash = :node "
-    "UNION ALL SELECT nodes.hash, nodes.parent, nodes.message, nodes.depth FROM nodes JOIN history ON nodes.hash = history.parent"
-    ") SELECT messages.hash AS hash, messages.body AS body FROM history JOIN messages ON messages.hash = history.message ORDER BY history.depth"
-)
 
 
 def cursor_of(found: TurnSummary | SessionSummary) -> str:
@@ -299,78 +314,63 @@ def _cursor(before: str) -> tuple[str, str]:
     return id, time
 
 
-def _after(time: ColumnElement[float], id: ColumnElement[str], at: float, last: str) -> tuple[ColumnElement[bool], ...]:
-    """The rows behind this one. The first condition says where the index is entered; the second one is for rows of the same time."""
-    return time <= at, or_(time < at, id < last)
-
-
-def _chosen(which: Filter, limit: int) -> Query:
+def _chosen(which: Filter, limit: int) -> tuple[str, SqlRow]:
     """The ids of the turns that match, from the table whose index begins with what is compared. The owner of a session was checked
     before, so that the turns of another caller's session are not read one after another."""
-    turns, endings = schema.turns, schema.endings
-    ended = [endings.c[name] == value for name, value in (("upstream", which.upstream), ("ending", which.ending)) if value]
-    table, id = (endings, endings.c.turn_id) if ended and not which.session_id else (turns, turns.c.id)
-    question = select(id.label("id")).where(*ended)
+    ended = [f"endings.{name} = :{name}" for name in ("upstream", "ending") if getattr(which, name)]
+    by_ending = bool(ended) and not which.session_id
+    table, id = ("endings", "endings.turn_id") if by_ending else ("turns", "turns.id")
+    conditions, join = [*ended], ""
     if which.session_id:
-        question = question.where(table.c.session_id == which.session_id)
+        conditions.append(f"{table}.session_id = :session_id")
     elif which.caller is not None:
-        question = question.where(table.c.caller == which.caller)
+        conditions.append(f"{table}.caller = :caller")
     if which.model:
-        question = question.where(turns.c.model == which.model)
-    if table is endings and which.model:
-        question = question.join(turns, turns.c.id == id)
-    elif table is turns and ended:
-        question = question.join(endings, endings.c.turn_id == id)
+        conditions.append("turns.model = :model")
+    if by_ending and which.model:
+        join = "JOIN turns ON turns.id = endings.turn_id"
+    elif not by_ending and ended:
+        join = "JOIN endings ON endings.turn_id = turns.id"
     if which.before:
-        question = question.where(id < _cursor(which.before)[0])
-    return at_most(question.where(*_within(id, which)).order_by(id.desc()), limit)
+        conditions.append(f"{id} < :before")
+    conditions += _within(id, which)
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT {id} AS id FROM {table} {join} {where} ORDER BY {id} DESC LIMIT {int(limit)}", _values(which)
 
 
-def _conditions(which: Filter) -> list[ColumnElement[bool]]:
+def _conditions(which: Filter) -> tuple[str, SqlRow]:
     """The conditions except the search words and the page, for turns that were found already. The columns are concatenated with an empty
     text, so that the database does not look for the turns by the index of a column instead."""
-    turns, endings = schema.turns, schema.endings
-    values = [
-        (turns.c.caller, which.caller),
-        (turns.c.session_id, which.session_id or None),
-        (turns.c.model, which.model or None),
-    ]
-    values += [(endings.c.upstream, which.upstream or None), (endings.c.ending, which.ending or None)]
-    found = [column + "" == value for column, value in values if value is not None]
+    names = ("turns.caller", which.caller), ("turns.session_id", which.session_id or None), ("turns.model", which.model or None)
+    ended = ("endings.upstream", which.upstream or None), ("endings.ending", which.ending or None)
+    found = [f"{column} || '' = :{column.partition('.')[2]}" for column, value in (*names, *ended) if value is not None]
     if which.ending == RUNNING:
-        found.append(endings.c.turn_id.is_(None))
-    return found + _within(turns.c.id, which)
+        found.append("endings.turn_id IS NULL")
+    return "".join(f" AND {condition}" for condition in [*found, *_within("turns.id", which)]), _values(which)
 
 
-def _within(id: ColumnElement[str], which: Filter) -> list[ColumnElement[bool]]:
+def _values(which: Filter) -> SqlRow:
+    """The parameters of a filter."""
+    values = {name: getattr(which, name) for name in ("caller", "session_id", "model", "upstream", "ending")}
+    since, until = first_id(TURN, which.since or 0.0), first_id(TURN, which.until or 0.0)
+    return values | {"before": _cursor(which.before)[0], "since": since, "until": until}
+
+
+def _within(id: str, which: Filter) -> list[str]:
     """The conditions for the time, as those for the id of a turn."""
-    found = [id >= first_id(TURN, which.since)] if which.since else []
-    return [*found, id < first_id(TURN, which.until)] if which.until else found
+    return [*([f"{id} >= :since"] if which.since else []), *([f"{id} < :until"] if which.until else [])]
 
 
-def has_response_id(response_id: str, caller: str | None) -> ColumnElement[bool]:
-    """The newest turn whose response has this id. The id is stored at the start or at the end of a turn. An upstream may give the
-    same id to all of its responses."""
-    if not response_id:
-        return false()
-    newest: list[Query] = []
-    for table, id in ((schema.turns, schema.turns.c.id), (schema.endings, schema.endings.c.turn_id)):
-        found = select(id.label("id")).where(table.c.response_id == response_id, schema.IDENTIFIED)
-        if caller is not None:
-            found = found.where(table.c.caller == caller)
-        found = at_most(found.order_by(table.c.caller.desc(), id.desc()), LOOKED_AT)
-        newest.append(select(found.subquery().c.id))
-    return schema.turns.c.id == select(func.max(union_all(*newest).subquery().c.id)).scalar_subquery()
-
-
-def _turn_columns(*more: FromClause | ColumnElement[SqlValue]) -> Query:
-    turns, endings = schema.turns, schema.endings
-    plain = ("id", "session_id", "caller", "request_id", "started", "dialect", "model", "stream", "title", "probe")
-    columns = [*(turns.c[name] for name in plain), turns.c.response_id.label("given_id")]
-    ended = ("ended", "ending", "error", "response_id", "upstream", "upstream_dialect", "upstream_model", "usage", "cost")
-    if all(item is not endings for item in more):
-        columns += [endings.c[name] for name in ended]
-    return select(*columns, *more).outerjoin_from(turns, endings, endings.c.turn_id == turns.c.id)
+def has_response_id(caller: str | None) -> str:
+    """The condition for the newest turn whose response has the id ``:response_id``. The id is stored at the start or at the end of a
+    turn. An upstream may give the same id to all of its responses."""
+    ours = _OF_CALLER if caller is not None else ""
+    newest = (
+        f"SELECT id FROM (SELECT {id} AS id FROM {table} WHERE response_id = :response_id AND response_id <> '' {ours} "
+        f"ORDER BY caller DESC, {id} DESC LIMIT {LOOKED_AT}) AS of_{table}"
+        for table, id in (("turns", "id"), ("endings", "turn_id"))
+    )
+    return f"turns.id = (SELECT max(id) FROM ({' UNION ALL '.join(newest)}) AS newest)"
 
 
 def _summary(row: DatabaseRow) -> JsonObject:
@@ -384,7 +384,7 @@ def _summary(row: DatabaseRow) -> JsonObject:
         "upstream": row.upstream or "",
         "upstream_model": row.upstream_model or "",
         "dialects": {"client": row.dialect, "upstream": row.upstream_dialect or ""},
-        "stream": row.stream,
+        "stream": bool(row.stream),
         "ending": row.ending or RUNNING,
         "error": _errors.decode(row.error) if row.error else None,
         "usage": _usages.decode(row.usage) if row.usage else None,
@@ -392,7 +392,7 @@ def _summary(row: DatabaseRow) -> JsonObject:
         "started": row.started,
         "duration": None if row.ended is None else max(0.0, row.ended - row.started),
         "title": row.title,
-        "probe": row.probe,
+        "probe": bool(row.probe),
     }
 
 

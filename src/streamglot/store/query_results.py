@@ -39,7 +39,7 @@ class TurnDetail(TurnSummary, kw_only=True):
     ``steps`` are those of a tool loop: model turns and calls."""
 
     request: Request | None
-    client_options: JsonObject = field(name="wish")  # its first name, which earlier exports and archives have
+    client_options: JsonObject
     upstream_request: Request | None
     response: Response | None
     timings: JsonObject

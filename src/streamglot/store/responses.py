@@ -7,24 +7,21 @@ import asyncio
 import time
 from typing import Final
 
-from sqlalchemy import and_, select
-
-from . import schema
 from .database import Database, StoreUnavailable
+from .database.sql import DatabaseRow, insert_row
 from .queries import Queries, has_response_id
 from .query_results import TurnDetail
 from .recent import Recent
-from .sql_types import DatabaseRow
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
 
 OTHER_PROCESS_SECONDS: Final = COMMIT_SECONDS + 0.1
 """Seconds to wait for a turn of another process. After the commit interval it must be in the database."""
 POLL_SECONDS: Final = 0.05
-RETRIEVABLE: Final = and_(
-    schema.turns.c.retrievable,
-    select(schema.withdrawals.c.at).where(schema.withdrawals.c.turn_id == schema.turns.c.id).scalar_subquery().is_(None),
+RETRIEVABLE: Final = (
+    "(turns.retrievable AND (SELECT withdrawals.at FROM withdrawals WHERE withdrawals.turn_id = turns.id) IS NULL)"
 )
 """Not with EXISTS, for which PostgreSQL may read all withdrawals once."""
+_WITHDRAW: Final = insert_row("withdrawals", ("turn_id", "at"), "ON CONFLICT DO NOTHING")
 
 
 class Responses:
@@ -52,21 +49,21 @@ class Responses:
         row = await self._row(response_id, caller)
         if row is None:
             return False
-        await self._database.execute(self._database.insert_new(schema.withdrawals), {"turn_id": row.id, "at": time.time()})
+        await self._database.execute(_WITHDRAW, turn_id=row.id, at=time.time())
         self._recent.withdraw(row.id)
         return True
 
     async def _row(self, response_id: str, caller: str | None) -> DatabaseRow | None:
         """The row of the turn. It may still be on its way to the database, from this process or from another."""
-        turns = schema.turns
-        question = select(turns.c.id, RETRIEVABLE.label("retrievable")).where(has_response_id(response_id, caller))
+        question = f"SELECT turns.id, {RETRIEVABLE} AS retrievable FROM turns WHERE {has_response_id(caller)}"
+        values = {"response_id": response_id, "caller": caller}
         ours = self._recent.knows(response_id)
         if ours:
             await settled(self._writer)
-        rows = await self._database.fetch(question)
+        rows = await self._database.fetch(question, **values)
         if not rows and not ours:
             await asyncio.sleep(OTHER_PROCESS_SECONDS)
-            rows = await self._database.fetch(question)
+            rows = await self._database.fetch(question, **values)
         return rows[0] if rows and rows[0].retrievable else None
 
 

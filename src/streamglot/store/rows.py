@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from ..json_types import JsonObject
 from ..messages import Message, Part, Request, TextPart
 from .contents import Cut, Hashes, cut, cut_request, hashed, piece_row
+from .database.sql import SqlRow
 from .echoes import carries_echo
 from .packing import packed
 from .shorten import bare_response, short_request, short_response
-from .sql_types import SqlRow
 from .tokenizer import scope_of, wording
-from .turn import BARE_BYTES, Finished, Turn, answer_weight, weight
-from .turn_rows import MAX_TOKENS, UNFIT_ERRORS, EndingRow, TurnRow, as_json, clean, ending_row, turn_row
+from .turn import BARE_BYTES, EndingRow, Finished, Turn, TurnRow, answer_weight, weight
+from .turn_rows import MAX_TOKENS, UNFIT_ERRORS, as_json, clean, ending_row, turn_row
 
 TEXT_CHARS: Final = 65_536
 """Characters of a turn that the search index contains."""

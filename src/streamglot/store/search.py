@@ -12,26 +12,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from sqlalchemy import (
-    ARRAY,
-    ColumnElement,
-    Connection,
-    Subquery,
-    Text,
-    column,
-    func,
-    literal,
-    literal_column,
-    select,
-    table,
-    text,
-)
-
 from ..errors import RequestError, excerpt
-from . import schema
 from .database import Database
+from .database.sql import Connection, DatabaseRow, SqlRow
 from .query_results import Filter
-from .sql_types import DatabaseRow, Query, SqlValue, at_most
 from .tokenizer import scope_of, wording
 from .turn import TURN, first_id
 
@@ -53,18 +37,26 @@ MAX_PAGE: Final = 2_000
 """Texts per page, which are parameters of a query."""
 MOST_OLDER: Final = 2_000
 """Texts of all older blocks together that are read at once. Words that more texts have are frequent."""
-_WORDS: Final[ColumnElement[SqlValue]] = literal_column(
-    "(string_to_array(body, ' ') || ARRAY['#' || (number / 1024), '@' || scope])"
-)
-"""The expression of the index, as the migrations write it: the words of a text, its block, and the word for its caller."""
+_WORDS: Final = "(string_to_array(body, ' ') || ARRAY['#' || (number / 1024), '@' || scope])"
+"""The expression of the index, as the schema has it: the words of a text, its block, and the word for its caller."""
 RULE: Final = 'two words "an exact phrase" -not'
-_BEHIND: Final = text("SELECT (SELECT coalesce(max(number), 0) FROM texts) - number AS texts FROM indexed")
-_NEXT: Final = text(
-    "SELECT max(number) FROM (SELECT number FROM texts WHERE number > (SELECT number FROM indexed) ORDER BY number LIMIT :most)"
-)
-_INDEX: Final = text(
-    "INSERT INTO search(rowid, body, scope) SELECT number, body, scope FROM texts WHERE number > (SELECT number FROM indexed) AND number <= :last"
-)
+_BEHIND: Final = "SELECT (SELECT coalesce(max(number), 0) FROM texts) - number AS texts FROM indexed"
+_NEXT: Final = f"""
+    SELECT max(number) AS last FROM (
+        SELECT number FROM texts WHERE number > (SELECT number FROM indexed) ORDER BY number LIMIT {TEXTS_PER_TRANSACTION}
+    )
+"""
+_INDEX: Final = """
+    INSERT INTO search(rowid, body, scope)
+    SELECT number, body, scope FROM texts WHERE number > (SELECT number FROM indexed) AND number <= :last
+"""
+_INDEXED: Final = "UPDATE indexed SET number = :last"
+_NEWEST: Final = "SELECT coalesce(max(number), 0) + 1 AS number FROM texts"
+_NUMBER: Final = "SELECT number FROM texts WHERE turn_id = :turn_id"
+_OLDER: Final = """
+    SELECT texts.number + 1 AS number FROM texts JOIN turns ON turns.id = texts.turn_id
+    WHERE turns.id < :turn_id ORDER BY turns.id DESC LIMIT 1
+"""
 _TERM: Final = re.compile(r'(-?)(?:"([^"]*)"|(\S+))')
 
 
@@ -88,11 +80,11 @@ class Indexing:
             await self._database.write(_index_some)
 
 
-def _index_some(connection: Connection) -> None:
-    last = connection.execute(_NEXT, {"most": TEXTS_PER_TRANSACTION}).scalar()
+async def _index_some(connection: Connection) -> None:
+    last = (await connection.fetch(_NEXT))[0].last
     if last is not None:  # otherwise another process indexed them first
-        connection.execute(_INDEX, {"last": last})
-        connection.execute(text("UPDATE indexed SET number = :last"), {"last": last})
+        await connection.execute(_INDEX, last=last)
+        await connection.execute(_INDEXED, last=last)
 
 
 class Search:
@@ -109,10 +101,14 @@ class Search:
         await self._indexing.catch_up()
         last, rows = await self._number(before), min(which.limit, MAX_PAGE)
         if not self._database.is_sqlite:
-            async for page in self._newest(_gin(wanted, unwanted, which), last, rows):
+            async for page in self._newest(*_gin(wanted, unwanted, which), last, rows):
                 yield [row.turn_id for row in page]
             return
-        while found := await self._database.fetch(_fts(wanted, unwanted, which, last, rows)):
+        while True:
+            question, values = _fts(wanted, unwanted, which, last, rows)
+            found = await self._database.fetch(question, **values)
+            if not found:
+                return
             yield [row.turn_id for row in found]
             if len(found) < rows:
                 break
@@ -120,16 +116,13 @@ class Search:
 
     async def _number(self, before: str) -> int:
         """The number of a turn's text, or of the next older text if the turn is gone."""
-        texts, turns = schema.texts, schema.turns
         if not before:
-            rows = await self._database.fetch(select((func.coalesce(func.max(texts.c.number), 0) + 1).label("number")))
+            rows = await self._database.fetch(_NEWEST)
         else:
-            rows = await self._database.fetch(select(texts.c.number).where(texts.c.turn_id == before))
-            older = select((texts.c.number + 1).label("number")).join(turns, turns.c.id == texts.c.turn_id)
-            rows = rows or await self._database.fetch(at_most(older.where(turns.c.id < before).order_by(turns.c.id.desc()), 1))
+            rows = await self._database.fetch(_NUMBER, turn_id=before) or await self._database.fetch(_OLDER, turn_id=before)
         return int(rows[0].number) if rows else 0
 
-    async def _newest(self, question: Query, last: int, rows: int) -> AsyncIterator[Sequence[DatabaseRow]]:
+    async def _newest(self, question: str, values: SqlRow, last: int, rows: int) -> AsyncIterator[Sequence[DatabaseRow]]:
         """Asks PostgreSQL for some blocks at a time, because its index has no order: first for the newest, and
         with each query for more. Rare words are asked for in all other blocks together."""
         blocks, is_frequent = BLOCKS, False
@@ -137,17 +130,17 @@ class Search:
             block = (last - 1) // TEXTS_PER_BLOCK
             first = max(0, block + 1 - blocks)
             names = [f"#{one}" for one in range(first, block + 1)]
-            inside = _unordered(question.where(_WORDS.op("&&")(literal(names, ARRAY(Text)))))
-            some = select(inside).where(inside.c.number < last).order_by(inside.c.number.desc())
-            if found := await self._database.fetch(at_most(some, rows)):
+            inside = _unordered(f"{question} AND {_WORDS} && CAST(:blocks AS TEXT[])")
+            some = f"SELECT * FROM {inside} WHERE number < :last ORDER BY number DESC LIMIT {rows}"
+            if found := await self._database.fetch(some, **values, blocks=names, last=last):
                 yield found
             is_full = len(found) == rows
             rows = min(MAX_PAGE, rows * PAGE_GROWTH)
             last = found[-1].number if is_full else first * TEXTS_PER_BLOCK
             per_block = len(found) / blocks
             if not is_full and last > 0 and not is_frequent and per_block * first < MOST_OLDER:
-                all_texts = _unordered(question)
-                older = await self._database.fetch(at_most(select(all_texts).where(all_texts.c.number < last), MOST_OLDER + 1))
+                some = f"SELECT * FROM {_unordered(question)} WHERE number < :last LIMIT {MOST_OLDER + 1}"
+                older = await self._database.fetch(some, **values, last=last)
                 is_frequent = len(older) > MOST_OLDER
                 if not is_frequent:
                     yield sorted(older, key=lambda row: row.number, reverse=True)
@@ -155,29 +148,37 @@ class Search:
             blocks = min(2 * blocks, MOST_BLOCKS)
 
 
-def _unordered(question: Query) -> Subquery:
+def _unordered(question: str) -> str:
     """The texts as the index of words finds them. The offset keeps PostgreSQL from reading the texts in their order instead, which
     would be all of them for a word that does not occur."""
-    return question.offset(literal_column("0")).subquery("found")
+    return f"({question} OFFSET 0) AS found"
 
 
-def _fts(wanted: list[str], unwanted: list[str], which: Filter, last: int, rows: int) -> Query:
+def _fts(wanted: list[str], unwanted: list[str], which: Filter, last: int, rows: int) -> tuple[str, SqlRow]:
     """The index of SQLite has the order of the texts, and stops after these rows. Without its limit, the part about the index could
     be run once for each text."""
-    search, texts = table("search", column("rowid")), schema.texts
     query = " AND ".join(f'body:"{term}"' for term in wanted) + "".join(f' NOT body:"{term}"' for term in unwanted)
     query = f'({query}) AND scope:"{scope_of(which.caller)}"' if which.caller is not None else query
-    found = select(search.c.rowid).where(text("search MATCH :query").bindparams(query=query), search.c.rowid < last)
-    newest = at_most(found.order_by(search.c.rowid.desc()), -1 if which.since or which.until else rows).subquery("found")
-    question = select(texts.c.number, texts.c.turn_id).join_from(newest, texts, newest.c.rowid == texts.c.number)
-    return at_most(question.where(*_within(which)).order_by(newest.c.rowid.desc()), rows)
+    conditions, values = _within(which)
+    newest = (
+        "SELECT search.rowid AS number FROM search WHERE search MATCH :query AND search.rowid < :last "
+        f"ORDER BY search.rowid DESC LIMIT {-1 if conditions else rows}"
+    )
+    question = f"SELECT texts.number, texts.turn_id FROM ({newest}) AS found JOIN texts ON texts.number = found.number"
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"{question} {where} ORDER BY found.number DESC LIMIT {rows}", {**values, "query": query, "last": last}
 
 
-def _within(which: Filter) -> list[ColumnElement[bool]]:
+def _within(which: Filter) -> tuple[list[str], SqlRow]:
     """The conditions for the time. The id of a turn begins with it; as a part of a text it uses no index."""
-    id = schema.texts.c.turn_id + ""
-    found = [id >= first_id(TURN, which.since)] if which.since else []
-    return [*found, id < first_id(TURN, which.until)] if which.until else found
+    found, values = list[str](), SqlRow()
+    if which.since:
+        found.append("texts.turn_id || '' >= :since")
+        values["since"] = first_id(TURN, which.since)
+    if which.until:
+        found.append("texts.turn_id || '' < :until")
+        values["until"] = first_id(TURN, which.until)
+    return found, values
 
 
 def terms(words: str) -> tuple[list[str], list[str]]:
@@ -194,17 +195,17 @@ def terms(words: str) -> tuple[list[str], list[str]]:
     return wanted, unwanted
 
 
-def _gin(wanted: list[str], unwanted: list[str], which: Filter) -> Query:
+def _gin(wanted: list[str], unwanted: list[str], which: Filter) -> tuple[str, SqlRow]:
     """The condition for PostgreSQL. Its index finds the texts that contain all words; phrases are then searched in those."""
-    texts = schema.texts
     # all single words are used; of a long phrase, some words are enough
     single_first = sorted(wanted, key=lambda term: " " in term)
     words = list(dict.fromkeys(" ".join(single_first).split()))[:MAX_TERMS]
     words += [] if which.caller is None else [f"@{scope_of(which.caller)}"]
-    found = select(texts.c.number, texts.c.turn_id).where(*_within(which)).where(_WORDS.op("@>")(literal(words, ARRAY(Text))))
-    for named, is_wanted in ((wanted, True), (unwanted, False)):
-        for term in named:
-            if not is_wanted or " " in term:
-                place = func.strpos(literal(" ") + texts.c.body + " ", f" {term} ")
-                found = found.where(place > 0 if is_wanted else place == 0)
-    return found
+    conditions, values = _within(which)
+    conditions.append(f"{_WORDS} @> CAST(:words AS TEXT[])")
+    values["words"] = words
+    phrases = [(term, ">") for term in wanted if " " in term] + [(term, "=") for term in unwanted]
+    for number, (term, relation) in enumerate(phrases):
+        conditions.append(f"strpos(' ' || texts.body || ' ', :phrase_{number}) {relation} 0")
+        values[f"phrase_{number}"] = f" {term} "
+    return f"SELECT texts.number, texts.turn_id FROM texts WHERE {' AND '.join(conditions)}", values

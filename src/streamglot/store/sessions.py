@@ -19,17 +19,14 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Table, literal_column, select, union_all
 
 from ..json_types import JsonValue
 from ..messages import Message, Request
 from ..tasks import WriteLine, patient_timeout
-from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import EDITED_DEPTH, Match, Recent, Seen
 from .responses import OTHER_PROCESS_SECONDS, POLL_SECONDS, RETRIEVABLE
-from .sql_types import Query, at_most
 from .turn import Session, messages_weight, mint_id
 from .turn_rows import ID_CHARS, clean
 from .whole_bodies import whole_bodies
@@ -64,6 +61,30 @@ CANDIDATES: Final = 20
 """Turns with the same hash, or with the same response id, that are looked at: the newest. A program that always asks the same and
 receives the same has any number of them."""
 _IN_USER: Final = re.compile(r"session(?:_id)?[_\":\s]+([0-9a-f]{8}-[0-9a-f-]{27})")
+_PREVIOUS: Final = f"""
+    SELECT turns.id, turns.session_id FROM turns JOIN (
+        SELECT turn_id FROM endings WHERE response_id = :response_id AND response_id <> '' AND caller = :caller
+        ORDER BY turn_id DESC LIMIT {CANDIDATES}
+    ) AS newest ON newest.turn_id = turns.id WHERE {RETRIEVABLE} ORDER BY newest.turn_id DESC LIMIT 1
+"""
+_WITHDRAWN: Final = "SELECT at FROM withdrawals WHERE turn_id = :turn_id"
+_SIGNED: Final = f"""
+    SELECT signed.turn_id AS id, messages.hash, messages.body FROM (
+        SELECT turn_id, message FROM answers WHERE echo_session = :session_id ORDER BY turn_id DESC LIMIT {MAX_ANSWERS}
+    ) AS signed JOIN messages ON messages.hash = signed.message
+"""
+_NAME: Final = "SELECT name FROM sessions WHERE id = :id AND caller = :caller"
+_ANSWER: Final = """
+    SELECT messages.hash, messages.body FROM messages JOIN answers ON answers.message = messages.hash
+    WHERE answers.turn_id = :turn_id AND answers.choice = 0
+"""
+_EXACT: Final = f"""
+    SELECT found.id, found.session_id, found.depth FROM (
+        SELECT * FROM ({{ends}}) AS ends ORDER BY ends.depth LIMIT {CANDIDATES}
+    ) AS found JOIN turns ON turns.id = found.id JOIN sessions ON sessions.id = found.session_id
+    WHERE turns.caller = :caller ORDER BY found.depth, sessions.updated > turns.started, found.id DESC LIMIT 1
+"""
+"""The best of these turns, each with how much newer the conversation is than its answer."""
 _decoder = msgspec.json.Decoder(Message)
 
 
@@ -180,33 +201,22 @@ class Sessions:
 
     async def previous(self, caller: str, response_id: str) -> tuple[str, str] | None:
         """The turn and the session of a response of this caller that can be continued."""
-        turns, endings, withdrawals = schema.turns, schema.endings, schema.withdrawals
         seen = self._recent.by_response(caller, response_id)
         if seen is not None:
-            gone = await self._database.fetch(select(withdrawals.c.at).where(withdrawals.c.turn_id == seen.turn_id))
+            gone = await self._database.fetch(_WITHDRAWN, turn_id=seen.turn_id)
             return None if gone else (seen.turn_id, seen.session_id)
-        ended = select(endings.c.turn_id).where(
-            endings.c.response_id == response_id, schema.IDENTIFIED, endings.c.caller == caller
-        )
-        newest = at_most(ended.order_by(endings.c.turn_id.desc()), CANDIDATES).subquery()
-        question = select(turns.c.id, turns.c.session_id).join(newest, newest.c.turn_id == turns.c.id).where(RETRIEVABLE)
-        question = at_most(question.order_by(newest.c.turn_id.desc()), 1)
-        rows = await self._database.fetch(question)
+        rows = await self._database.fetch(_PREVIOUS, response_id=response_id, caller=caller)
         if not rows and not self._recent.knows(response_id):
             await asyncio.sleep(OTHER_PROCESS_SECONDS)  # another process may be about to write it
-            rows = await self._database.fetch(question)
+            rows = await self._database.fetch(_PREVIOUS, response_id=response_id, caller=caller)
         return (rows[0].id, rows[0].session_id) if rows else None
 
     async def answers(self, session: Session) -> list[Message]:
         """The answers of a session that carry provider state, oldest first, for ``restore_echoes``."""
-        answers, messages = schema.answers, schema.messages
-        newest = select(answers.c.turn_id, answers.c.message).where(answers.c.echo_session == session.id)
-        signed = at_most(newest.order_by(answers.c.turn_id.desc()), MAX_ANSWERS).subquery()
-        question = select(signed.c.turn_id.label("id"), messages).join(messages, messages.c.hash == signed.c.message)
         found: dict[str, Message] = {}
         try:
             async with patient_timeout(FIND_SECONDS):
-                rows = await self._database.fetch(question)
+                rows = await self._database.fetch(_SIGNED, session_id=session.id)
                 bodies = await whole_bodies(self._database, {row.hash: row.body for row in rows})
                 found = {row.id: _decoder.decode(bodies[row.hash]) for row in rows if row.hash in bodies}
         except (StoreUnavailable, TimeoutError):
@@ -229,50 +239,40 @@ class Sessions:
         last = self._recent.last(session_id)
         if last is not None and last.caller == caller:
             return session_id if last.named else ""
-        table = schema.sessions
-        rows = await self._database.fetch(select(table.c.name).where(table.c.id == session_id, table.c.caller == caller))
+        rows = await self._database.fetch(_NAME, id=session_id, caller=caller)
         return str(rows[0].name) if rows else None
 
     async def _by_conversation(self, session: Session, conversation: Conversation) -> Match | None:
         """The database query that corresponds to ``Recent.by_conversation``. Of many equal histories it looks at the newest."""
-        turns, endings, sessions = schema.turns, schema.endings, schema.sessions
-        ends = [(endings, endings.c.turn_id, endings.c.tip == prefix.tip) for prefix in conversation.prefixes]
-        each = [
-            select(_candidates(session, *end).subquery("ended"), literal_column(str(depth)).label("depth"))
-            for depth, end in enumerate(ends)
+        ends = [
+            f"SELECT ended.id, ended.session_id, {depth} AS depth FROM ({_candidates('endings', 'turn_id', f'tip = :tip_{depth}', session)}) AS ended"
+            for depth in range(len(conversation.prefixes))
         ]
-        ends_found = union_all(*each).subquery()
-        found = at_most(select(ends_found).order_by(ends_found.c.depth), CANDIDATES).subquery("found")
-        exact = (
-            select(found.c.id, found.c.session_id, found.c.depth)
-            .join(turns, turns.c.id == found.c.id)
-            .join(sessions, sessions.c.id == found.c.session_id)
-            .where(turns.c.caller == session.caller)
-            .order_by(found.c.depth, sessions.c.updated > turns.c.started, found.c.id.desc())
-        )
-        rows = await self._database.fetch(at_most(exact, 1))
+        values = {"caller": session.caller, "session_id": session.id, "named": bool(session.name)}
+        tips = {f"tip_{depth}": prefix.tip for depth, prefix in enumerate(conversation.prefixes)}
+        rows = await self._database.fetch(_EXACT.format(ends=" UNION ALL ".join(ends)), **values, **tips)
         if not rows or rows[0].depth > 0:
             newest = conversation.prefixes[0]
-            for row in await self._database.fetch(_candidates(session, turns, turns.c.id, turns.c.asked == newest.asked)):
+            edited = _candidates("turns", "id", "prompt_hash = :prompt_hash", session)
+            for row in await self._database.fetch(edited, prompt_hash=newest.asked, **values):
                 if alike(await self._answer(row.id), newest.answer):
                     return Match(EDITED_DEPTH, row.id, row.session_id)
         return Match(rows[0].depth, rows[0].id, rows[0].session_id) if rows else None
 
     async def _answer(self, turn_id: str) -> bytes:
-        answers, messages = schema.answers, schema.messages
-        question = select(messages).join(answers, answers.c.message == messages.c.hash)
-        rows = await self._database.fetch(question.where(answers.c.turn_id == turn_id, answers.c.choice == 0))
+        rows = await self._database.fetch(_ANSWER, turn_id=turn_id)
         bodies = await whole_bodies(self._database, {row.hash: row.body for row in rows})
         return b"".join(normal(_decoder.decode(body).parts)[:ANSWER_BYTES] for body in bodies.values())
 
 
-def _candidates(session: Session, table: Table, id: ColumnElement[str], same: ColumnElement[bool]) -> Query:
+def _candidates(table: str, id: str, same: str, session: Session) -> str:
     """The newest turns with the same hash, in this session or in those without a name. Many turns can have the same hash: those of
     a program that always asks the same."""
-    question = select(id.label("id"), table.c.session_id).where(same, table.c.named == bool(session.name))
-    if session.id:
-        question = question.where(table.c.session_id == session.id)
-    return at_most(question.order_by(table.c.session_id.desc(), id.desc()), CANDIDATES)
+    inside = "AND session_id = :session_id" if session.id else ""
+    return (
+        f"SELECT {id} AS id, session_id FROM {table} WHERE {same} AND named = :named {inside} "
+        f"ORDER BY session_id DESC, {id} DESC LIMIT {CANDIDATES}"
+    )
 
 
 def chat_session(caller: str, chat: str) -> str:

@@ -31,8 +31,8 @@ from .responses import OTHER_PROCESS_SECONDS, POLL_SECONDS, Responses, settled
 from .rows import FrameEntry, StepEntry, TurnEntry
 from .sessions import SessionHints, Sessions
 from .shorten import bare_response, encoded_size
-from .turn import BARE_BYTES, TURN, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
-from .turn_rows import UNFIT_ERRORS, EndingRow, ending_row, turn_row
+from .turn import BARE_BYTES, TURN, EndingRow, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
+from .turn_rows import UNFIT_ERRORS, ending_row, turn_row
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, Report, Writer
 
 PROBE_SECONDS: Final = 2.0

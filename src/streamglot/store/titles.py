@@ -6,10 +6,9 @@ import time
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, Select, delete, insert, select
 
-from . import schema
 from .database import Database
+from .database.sql import Connection, insert_row
 
 OWN: Final = ""
 TITLE: Final = "title"
@@ -18,23 +17,26 @@ TITLE_CHARS: Final = 200
 """Characters of the longest title: it must fit on one line of a list."""
 
 
-def given_titles(sessions: list[str]) -> Select[tuple[str, str]]:
-    """The titles that were given to these sessions, as JSON."""
-    states = schema.states
-    question = select(states.c.session_id, states.c.value)
-    return question.where(states.c.session_id.in_(sessions), states.c.provider == OWN, states.c.name == TITLE)
+_GIVEN: Final = "SELECT session_id, value FROM states WHERE session_id IN :sessions AND provider = :provider AND name = :name"
+"""The titles that were given to these sessions, as JSON."""
+_REMOVE: Final = "DELETE FROM states WHERE session_id = :session_id AND provider = :provider AND name = :name"
+_ADD: Final = insert_row("states", ("session_id", "provider", "name", "value", "at"))
+
+
+async def given_titles(database: Database, sessions: list[str]) -> dict[str, str]:
+    """The titles that were given to these sessions."""
+    rows = await database.fetch(_GIVEN, sessions=sessions, provider=OWN, name=TITLE) if sessions else []
+    return {row.session_id: msgspec.json.decode(row.value, type=str) for row in rows}
 
 
 async def rename_session(database: Database, session_id: str, title: str) -> None:
     """Sets the title of the session. An empty title removes it."""
     title = " ".join(title.split())[:TITLE_CHARS]
-    states = schema.states
     place = {"session_id": session_id, "provider": OWN, "name": TITLE}
 
-    def rename(connection: Connection) -> None:
-        same = (states.c[name] == value for name, value in place.items())
-        connection.execute(delete(states).where(*same))
+    async def rename(connection: Connection) -> None:
+        await connection.execute(_REMOVE, **place)
         if title:
-            connection.execute(insert(states), {**place, "value": msgspec.json.encode(title).decode(), "at": time.time()})
+            await connection.execute(_ADD, **place, value=msgspec.json.encode(title).decode(), at=time.time())
 
     await database.write(rename)

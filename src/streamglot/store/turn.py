@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -16,9 +16,6 @@ from .contents import Hashes
 from .conversation import Conversation
 from .scaffolding import without_scaffolding
 from .shorten import encoded_size
-
-if TYPE_CHECKING:
-    from .turn_rows import TurnRow
 
 TITLE_CHARS: Final = 120
 TITLE_ASKS: Final = 3
@@ -44,6 +41,57 @@ ENDINGS: Final = (
 
 _NO_REQUEST: Final = Request(model="", messages=[])
 """Replaces the request of a turn whose row exists."""
+
+
+class TurnRow(Struct, gc=False):
+    """A row of ``turns``: what is known when a turn starts."""
+
+    id: str
+    session_id: str
+    caller: str
+    process: str
+    request_id: str
+    started: float
+    dialect: str
+    model: str
+    stream: bool
+    probe: bool
+    title: str
+    settings: bytes | None
+    node: bytes | None
+    prompt_hash: bytes | None
+    response_id: str
+    retrievable: bool
+    client_options: str | None
+    named: bool
+
+
+class EndingRow(Struct, gc=False):
+    """A row of ``endings``: what is known when a turn ends."""
+
+    turn_id: str
+    ended: float
+    ending: str
+    error_code: str
+    error: str | None
+    response_id: str
+    response: str | None
+    tip: bytes | None
+    upstream: str
+    upstream_dialect: str
+    upstream_model: str
+    upstream_settings: bytes | None
+    upstream_node: bytes | None
+    input_tokens: int | None
+    output_tokens: int | None
+    usage: str | None
+    cost: float | None
+    timings: str
+    verdicts: str
+    more: str
+    session_id: str
+    caller: str
+    named: bool
 
 
 class Session(Struct, kw_only=True):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..json_types import JsonObject
 from ..messages import Request, Response, ResponseChoice, TokenCounts
-from .turn import Finished, Turn, given_id, title_of
+from .turn import EndingRow, Finished, Turn, TurnRow, given_id, title_of
 
 T = TypeVar("T", bound=Struct)
 
@@ -27,57 +27,6 @@ NO_MESSAGE: Final = "the message is not stored (store.content is off)"
 UNFIT_ERRORS: Final = (ValueError, TypeError, OverflowError, RecursionError)
 """The exceptions that a value raises if it cannot become a row."""
 _encoder = msgspec.json.Encoder()
-
-
-class TurnRow(Struct, gc=False):
-    """A row of ``turns``: what is known when a turn starts."""
-
-    id: str
-    session_id: str
-    caller: str
-    process: str
-    request_id: str
-    started: float
-    dialect: str
-    model: str
-    stream: bool
-    probe: bool
-    title: str
-    settings: bytes | None
-    node: bytes | None
-    asked: bytes | None
-    response_id: str
-    retrievable: bool
-    wish: str | None
-    named: bool
-
-
-class EndingRow(Struct, gc=False):
-    """A row of ``endings``: what is known when a turn ends."""
-
-    turn_id: str
-    ended: float
-    ending: str
-    error_code: str
-    error: str | None
-    response_id: str
-    response: str | None
-    tip: bytes | None
-    upstream: str
-    upstream_dialect: str
-    upstream_model: str
-    upstream_settings: bytes | None
-    upstream_node: bytes | None
-    input_tokens: int | None
-    output_tokens: int | None
-    usage: str | None
-    cost: float | None
-    timings: str
-    verdicts: str
-    more: str
-    session_id: str
-    caller: str
-    named: bool
 
 
 def turn_row(turn: Turn, process: str, request: Request, content: bool) -> TurnRow:
@@ -97,10 +46,10 @@ def turn_row(turn: Turn, process: str, request: Request, content: bool) -> TurnR
         title=clean(title_of(request)) if content and not started.probe else "",
         settings=None,
         node=turn.node,
-        asked=session.conversation.asked if session.conversation is not None and not started.probe else None,
+        prompt_hash=session.conversation.asked if session.conversation is not None and not started.probe else None,
         response_id=_id(started.response_id),
         retrievable=started.retrievable,
-        wish=as_json(started.client_options) if started.client_options else None,
+        client_options=as_json(started.client_options) if started.client_options else None,
         named=bool(session.name),
     )
 

@@ -60,7 +60,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     - ``retry_seconds``: the longest time that one request waits between its attempts, all waits together. An upstream that asks to
       wait longer gets no second attempt; where a route has another upstream, no more than 8 s are waited.
     - ``merge``: kinds of small requests that are sent upstream as one if they arrive within ``merge_seconds`` of each other.
-    - ``breaker``: when the circuit breaker opens. ``rest`` is its former name and still accepted.
+    - ``breaker``: when the circuit breaker opens.
     - ``ca_file``: a file with certificate authorities to trust in addition to the system's.
     - ``options``: values for the dialect's request builder and endpoint (the name of the token limit, an API version).
     - ``abilities``: what this upstream accepts in addition to its dialect, or does not accept.
@@ -84,7 +84,6 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     ca_file: str = ""
     timeouts: Timeouts = Timeouts()
     breaker: BreakerSettings = BreakerSettings()
-    rest: BreakerSettings | None = None
     concurrent: int = 0
     attempts: int = 3
     pause: float = 0.25
@@ -97,12 +96,6 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     batches: Literal["own", "provider"] = "own"
     options: JsonObject = field(default_factory=dict)
     abilities: Abilities = UNSPECIFIED
-
-    def __post_init__(self) -> None:
-        if self.rest is not None:
-            if self.breaker != BreakerSettings():
-                raise ValueError("`rest` is the former name of `breaker`: set only `breaker`")
-            self.breaker, self.rest = self.rest, None
 
     def model_for(self, model: str) -> str | None:
         """This upstream's name for a model; None if it does not serve it."""

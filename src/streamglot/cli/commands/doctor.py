@@ -9,7 +9,6 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -157,26 +156,23 @@ async def _store(loaded: LoadedConfig) -> list[Finding]:
     nothing = authentication(loaded.config.server, stored=0, revoked=0, had_keys=False)
     if url == DISABLED:
         return [Finding("note", "store", f'nothing is stored: store.url is "{DISABLED}"'), _keys(nothing)]
+    from ...store.key_marker import KeyMarker
+    from ...store.paths import default_url, place_of
+
     try:
-        from ...store import default_url
-        from ...store.key_marker import KeyMarker
-        from ...store.migrations import HEAD
-        from ...store.paths import engine_url
+        place = place_of(url or default_url(os.environ))
+        if place.file is not None and not place.file.exists():
+            had_keys = KeyMarker(place.file, "").is_set()
+            state = authentication(loaded.config.server, stored=0, revoked=0, had_keys=had_keys)
+            return [Finding("note", "store", f"{place.file} does not exist yet: the first turn creates it"), _keys(state)]
+        from ...store.database import schema
         from ...store.prune import size
         from ..store_view import opened
         from .keys import state_of
-    except ModuleNotFoundError as error:
-        missing = f"nothing is stored: {error.name} is not installed"
-        return [Finding("note", "store", missing, "pip install 'streamglot[store]'"), _keys(nothing)]
-    try:
-        place = engine_url(url or default_url(os.environ))
-        if place.drivername.startswith("sqlite") and not Path(place.database or "").exists():
-            had_keys = KeyMarker(Path(place.database or ""), "").is_set()
-            state = authentication(loaded.config.server, stored=0, revoked=0, had_keys=had_keys)
-            return [Finding("note", "store", f"{place.database} does not exist yet: the first turn creates it"), _keys(state)]
+
         async with opened(loaded) as view:
             turns, taken = await view.lookup.count_turns(), shown_size(await size(view.database))
-            found = Finding("good", "store", f"{view.database.shown}, version {HEAD}, {turns} turns, {taken}")
+            found = Finding("good", "store", f"{view.database.shown}, version {schema.newest()}, {turns} turns, {taken}")
             return [found, _keys(await state_of(view, loaded))]
     except (StreamglotError, OSError) as error:
         message = error.message if isinstance(error, StreamglotError) else f"{error.strerror}: {error.filename}"

@@ -1,1 +1,0 @@
-"""One file per version, ordered by ``down_revision``. A released version never changes."""
