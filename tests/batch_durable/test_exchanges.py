@@ -17,7 +17,7 @@ from batch_durable.test_batch_clients import ended, lines_of, submitted
 from gateway.archived import with_store
 from gateway.running import Running, running
 from store.turns import asynchronous
-from streamglot.gateway import app
+from streamglot.gateway import requests
 from streamglot.gateway.auth.authenticator import digest_of
 from tools.chat_model import ChatModel
 from tools.test_gateway_tools import ANSWER, TOOLS
@@ -259,10 +259,10 @@ async def test_live_requests_are_seen_by_the_worker(
     upstream: RunningMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(configured(upstream, tmp_path)) as gateway:
-        assert not gateway.gateway.answers_live()
-        monkeypatch.setattr(app, "LIVE_SECONDS", WAIT_SECONDS)
+        assert not gateway.gateway.requests.answers_live()
+        monkeypatch.setattr(requests, "LIVE_SECONDS", WAIT_SECONDS)
         body = {"model": "m", "messages": [{"role": "user", "content": "live"}]}
         assert gateway.ask("/v1/chat/completions", body).status == 200
-        assert gateway.gateway.answers_live()
-        monkeypatch.setattr(app, "LIVE_SECONDS", 0.0)
-        await soon(lambda: not gateway.gateway.answers_live())
+        assert gateway.gateway.requests.answers_live()
+        monkeypatch.setattr(requests, "LIVE_SECONDS", 0.0)
+        await soon(lambda: not gateway.gateway.requests.answers_live())

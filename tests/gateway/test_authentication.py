@@ -263,12 +263,12 @@ def test_a_reload_succeeds_while_all_keys_are_revoked(tmp_path: Path) -> None:
 
     async def drive() -> None:
         async with gateway.running():
-            assert gateway.store is not None
-            await gateway.store.keys.revoke("me")
-            await gateway._stored.refresh(gateway.store)
-            gateway._apply(gateway.loaded, starting=False)
-            assert not gateway.authenticator.state.usable
-            assert gateway.authenticator.asks
+            assert gateway.recording.store is not None
+            await gateway.recording.store.keys.revoke("me")
+            await gateway.access.stored.refresh(gateway.recording.store)
+            gateway.lifecycle.apply(gateway.lifecycle.loaded, starting=False)
+            assert not gateway.access.authenticator.state.usable
+            assert gateway.access.authenticator.asks
 
     asyncio.run(drive())
 

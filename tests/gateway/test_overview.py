@@ -238,7 +238,7 @@ def test_watchers_are_limited_and_leave_no_trace(gateway: Running) -> None:
     assert (refused.status, refused.json()["error"]["code"]) == (503, "too_many_watchers")
     for watcher in open_now:
         watcher.close()
-    until(lambda: not gateway.gateway.live.watchers("overview"), lambda: "a watcher that is gone is still counted")
+    until(lambda: not gateway.gateway.recording.live.watchers("overview"), lambda: "a watcher that is gone is still counted")
 
 
 def test_the_models_with_what_is_known_of_them(gateway: Running) -> None:

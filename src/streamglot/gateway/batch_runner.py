@@ -6,8 +6,9 @@ It uses the same exchange as a live request, with policies, tools, budgets and r
 from __future__ import annotations
 
 import random
+import time
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -33,19 +34,19 @@ from ..upstream.providers import PROVIDER_PRICE_SHARE
 from ..upstream.secrets import hide
 from .api.forward import forward_json
 from .api.metered import Metered
+from .auth.access import Access
 from .auth.authenticator import Caller
 from .auth.budget_stage import budget_stage
 from .auth.budgets import Reservation, price_of
 from .endpoints import ENDPOINTS, Endpoint, dialect_of
 from .handler import context_of
 from .http.call import json_object
+from .observe.recording import Recording
 from .provider_pools import CapturingPool, ProvidedPool
 from .request_options import lift_options, output_options, wants_extensions
 from .retention import RetentionOptions
+from .services import GatewayServices
 from .tool_options import hosted_tools, take_tool_options, tools_for
-
-if TYPE_CHECKING:
-    from .app import Gateway
 
 SESSIONS: Final = 64
 """Batches whose session id is remembered: more than run at once."""
@@ -62,15 +63,16 @@ _session_id: Final = lru_cache(SESSIONS)(named)
 class BatchRunner:
     """Runs items for the worker of this gateway."""
 
-    def __init__(self, gateway: Gateway, traffic: BackgroundTraffic) -> None:
-        self._gateway = gateway
-        self._pool = BackgroundPool(gateway.pool, traffic)
+    def __init__(self, services: GatewayServices, access: Access, recording: Recording, traffic: BackgroundTraffic) -> None:
+        self._services = services
+        self._access = access
+        self._recording = recording
+        self._pool = BackgroundPool(services.pool, traffic)
 
     async def run(self, batch: Batch, item: Item, request_id: str) -> Answer:
-        gateway = self._gateway
         endpoint = ENDPOINTS.get(batch.endpoint)
         error_dialect = endpoint.dialect if endpoint is not None else dialect_of(batch.endpoint, {})
-        record = ExchangeRecord(request_id, error_dialect, gateway.clock())
+        record = ExchangeRecord(request_id, error_dialect, self._services.clock())
         try:
             caller, body = self._caller_and_body(batch, item, record)
             if caller is not None:
@@ -89,7 +91,7 @@ class BatchRunner:
         """Returns the caller who owns the batch; None if the batch was made without a key."""
         if not owner or owner.startswith(ANONYMOUS):
             return None
-        caller = self._gateway.authenticator.named(owner)
+        caller = self._access.authenticator.named(owner)
         if caller is None:
             raise RequestError(
                 "the key of this batch is no longer valid; create the batch again with a valid key",
@@ -101,23 +103,23 @@ class BatchRunner:
     # --- items of a provider's own batch
 
     def upstream(self, name: str) -> Upstream | None:
-        return self._gateway.pool.routes.upstreams.get(name)
+        return self._services.pool.routes.upstreams.get(name)
 
     async def prepare(self, batch: Batch, item: Item, upstream: str) -> JsonObject | Answer:
         """Returns the body for a provider, after the request hooks of the stages: the provider never sees what they remove."""
         endpoint = ENDPOINTS[batch.endpoint]
-        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
-        pool = CapturingPool(self._gateway.pool, upstream)
+        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._services.clock())
+        pool = CapturingPool(self._services.pool, upstream)
         try:
             caller, body = self._caller_and_body(batch, item, record)
             options, asked = take_tool_options(*_own_options(endpoint, body))
             asked.pop("extensions", None)
             request = self._parsed(endpoint, asked, record)
-            model = record.model = self._gateway.pool.routes.named(request.model)
+            model = record.model = self._services.pool.routes.named(request.model)
             if caller is not None:
-                caller.check(model, self._gateway.clock())
+                caller.check(model, self._services.clock())
             context = context_of(record, {}, self._tools(request, options.patterns, caller, model))
-            exchange = Exchange(request, pool, record=record, stages=self._gateway.pool.stages, context=context)
+            exchange = Exchange(request, pool, record=record, stages=self._services.pool.stages, context=context)
             try:
                 await exchange.start()
             finally:
@@ -134,8 +136,8 @@ class BatchRunner:
         No budget refuses it, because it is already paid for.
         """
         endpoint = ENDPOINTS[batch.endpoint]
-        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
-        pool = ProvidedPool(self._pool, self._gateway.pool, upstream, status, body)
+        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._services.clock())
+        pool = ProvidedPool(self._pool, self._services.pool, upstream, status, body)
         try:
             caller, asked = self._caller_and_body(batch, item, record)
             answer = await self._exchange(batch, endpoint, caller, asked, record, pool, paid=True)
@@ -152,12 +154,12 @@ class BatchRunner:
     def _parsed(self, endpoint: Endpoint, body: JsonObject, record: ExchangeRecord) -> Request:
         request = endpoint.parse(body, "")
         request.stream = False
-        if self._gateway.sealer is not None:
-            record.unopened = self._gateway.sealer.open_request(request, endpoint.dialect)
+        if self._recording.sealer is not None:
+            record.unopened = self._recording.sealer.open_request(request, endpoint.dialect)
         return request
 
     def _tools(self, request: Request, patterns: list[str] | None, caller: Caller | None, model: str) -> list[str]:
-        pool = self._gateway.pool
+        pool = self._services.pool
         of_key = caller.tools if caller is not None else None
         tools = tools_for(patterns, of_key, pool.routes.tools(model))
         return tools + hosted_tools(request, pool.tools.registry.config.hosted, of_key)
@@ -174,28 +176,28 @@ class BatchRunner:
         upstreams: Upstreams,
         paid: bool = False,
     ) -> Answer:
-        gateway, pool = self._gateway, self._gateway.pool
+        services, pool = self._services, self._services.pool
         body, headers = _own_options(endpoint, body)
-        extensions = wants_extensions(body, gateway.server)
+        extensions = wants_extensions(body, services.server)
         body.pop("extensions", None)
         options, asked = take_tool_options(body, headers)
-        written = output_options(gateway.server, endpoint.dialect, headers)
+        written = output_options(services.server, endpoint.dialect, headers)
         request = self._parsed(endpoint, asked, record)
         model = record.model = pool.routes.named(request.model)
         if caller is not None and not paid:
-            caller.check(model, gateway.clock())
+            caller.check(model, services.clock())
         reservation: Reservation | None = None
         if caller is not None and caller.metered:
             candidates = pool.routes.find(model, random.random)
             try:
-                reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
+                reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), services.clock())
             except RequestError:
                 if not paid:
                     raise
         exchange: Exchange | None = None
         try:
             tools = self._tools(request, options.patterns, caller, model)
-            response_id = f"{endpoint.id_prefix}{gateway.new_id()}"
+            response_id = f"{endpoint.id_prefix}{services.new_id()}"
             recorder = await self._recorder(batch, endpoint, request, body, record, response_id)
             stages = list(pool.stages)
             if reservation is not None and caller is not None and reservation.counts and not paid:
@@ -206,7 +208,7 @@ class BatchRunner:
                 upstreams,
                 record=record,
                 stages=stages,
-                observers=gateway.observers_for(recorder, reservation, None),
+                observers=self._recording.observers_for(recorder, reservation, None),
                 context=context_of(record, {}, tools),
                 conversation=recorder,
             )
@@ -225,7 +227,7 @@ class BatchRunner:
                 pool.unwatch(exchange)
                 exchange.close()
             elif reservation is not None:
-                reservation.settle(None, gateway.clock())
+                reservation.settle(None, services.clock())
 
     async def _recorder(
         self, batch: Batch, endpoint: Endpoint, request: Request, body: JsonObject, record: ExchangeRecord, response_id: str
@@ -234,12 +236,12 @@ class BatchRunner:
 
         The turns of a batch form one session named after the batch, except items that continue another turn.
         """
-        gateway, store = self._gateway, self._gateway.store
-        if store is None or gateway.recorders is None:
+        store, recorders = self._recording.store, self._recording.recorders
+        if store is None or recorders is None:
             return None
         if request.previous_response_id or body.get("conversation"):
             options = RetentionOptions(conversation=bool(body.get("conversation")))
-            return await gateway.recorders.begin(endpoint, None, request, body, record, options, response_id, batch.owner)
+            return await recorders.begin(endpoint, None, request, body, record, options, response_id, batch.owner)
         session = Session(id=_session_id(batch.owner, batch.id), caller=batch.owner, name=batch.id, started=batch.created)
         started = Started(
             caller=batch.owner,
@@ -263,10 +265,10 @@ class BatchRunner:
             collected,
             id=response_id if endpoint.retrievable else collected.id or response_id,
             model=collected.model or exchange.request.model,
-            created=collected.created or int(self._gateway.time()),
+            created=collected.created or int(time.time()),
         )
-        if self._gateway.sealer is not None:
-            collected = self._gateway.sealer.response(collected, endpoint.dialect)
+        if self._recording.sealer is not None:
+            collected = self._recording.sealer.response(collected, endpoint.dialect)
         data = msgspec.json.encode(dialect(endpoint.dialect).build_response(collected, **options))
         record, usage = exchange.record, collected.usage
         model = exchange.turn.model if exchange.turn is not None else record.model
@@ -283,12 +285,12 @@ class BatchRunner:
         )
 
     async def _forward(self, batch: Batch, caller: Caller | None, body: JsonObject, request_id: str) -> Answer:
-        gateway = self._gateway
+        services = self._services
         kind = FORWARDED[batch.endpoint]
         if caller is not None:
-            caller.check(gateway.pool.routes.named(str(body.get("model", ""))), gateway.clock())
-        async with Metered(gateway, caller, {}, body, request_id, kind) as metered:
-            metered.answer = await forward_json(gateway, body, kind, request_id, metered.asked)
+            caller.check(services.pool.routes.named(str(body.get("model", ""))), services.clock())
+        async with Metered(services, self._access, self._recording, caller, {}, body, request_id, kind) as metered:
+            metered.answer = await forward_json(services, body, kind, request_id, metered.asked)
         try:
             answer = msgspec.json.decode(metered.answer)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -305,7 +307,7 @@ class BatchRunner:
         self, name: str, record: ExchangeRecord, error: StreamError, retry_after: float | None, has_context: bool
     ) -> Answer:
         if not has_context:
-            error = msgspec.structs.replace(error, message=hide(error.message, self._gateway.pool.secrets()))
+            error = msgspec.structs.replace(error, message=hide(error.message, self._services.pool.secrets()))
         usage = record.usage
         return Answer(
             error.status,

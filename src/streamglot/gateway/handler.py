@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -32,19 +33,21 @@ from ..stages.stage import ExchangeContext, StageFactory
 from ..tools.activity import EXTENSIONS
 from ..upstream.routes import MODEL_NOT_FOUND, Candidate
 from ..upstream.secrets import hide
+from .auth.access import Access
 from .auth.authenticator import Caller, presented
 from .auth.budget_stage import budget_stage
 from .auth.budgets import Reservation, price_of
 from .endpoints import Endpoint
 from .http.call import Call, ClientDisconnected, json_object
+from .observe.recording import Recording
 from .request_options import lift_options, output_options, wants_extensions
 from .response_writer import ResponseWriter
 from .retention import RetentionOptions, retention_options
+from .services import GatewayServices
 from .suspended_calls import resumed_answer
 from .tool_options import hosted_tools, take_tool_options, tools_for
 
 if TYPE_CHECKING:
-    from .app import Gateway
     from .recording import TurnRecorders
 
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
@@ -65,19 +68,29 @@ class RequestHandler:
     _interruption: StreamglotError | None = None
     _task: asyncio.Task[object] | None = None
 
-    def __init__(self, gateway: Gateway, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
+    def __init__(
+        self,
+        services: GatewayServices,
+        access: Access,
+        recording: Recording,
+        endpoint: Endpoint,
+        call: Call,
+        model_in_path: str,
+    ) -> None:
         given = call.headers.get("x-request-id")
-        self.record = ExchangeRecord((clean_id(given) if given else "") or gateway.new_id(), endpoint.dialect, gateway.clock())
-        self._gateway = gateway
+        self.record = ExchangeRecord((clean_id(given) if given else "") or services.new_id(), endpoint.dialect, services.clock())
+        self._services = services
+        self._access = access
+        self._recording = recording
         self._endpoint = endpoint
         self._dialect = dialect(endpoint.dialect)
-        self.record.on_wait = lambda _: gateway.live.changed()
-        self._response = ResponseWriter(gateway, endpoint, call, self.record, self.stop)
+        self.record.on_wait = lambda _: recording.live.changed()
+        self._response = ResponseWriter(services, endpoint, call, self.record, self.stop)
         self._model_in_path = model_in_path
         self._body: JsonObject = {}
         self._options = RetentionOptions()
         self._tools: list[str] = []
-        tracing = gateway.tracing
+        tracing = recording.tracing
         self._span = None if tracing is None else tracing.request(call.method, self._route(call.path), call.headers)
 
     # --- called from outside
@@ -117,10 +130,10 @@ class RequestHandler:
         try:
             await self._answer()
         except FOREIGN_ERRORS as error:  # an internal error, possibly while reporting another: the client still gets an answer
-            self._gateway.log_fault(self.record.request_id, error)
+            self._services.log_fault(self.record.request_id, error)
             await self._report_fault()
         finally:
-            attempt = self._gateway.tasks.attempt  # a step that fails does not prevent the next one
+            attempt = self._services.tasks.attempt  # a step that fails does not prevent the next one
             self._response.call.unwatch()
             if self._exchange is None or not self._exchange.finished:
                 attempt("finish", self._finish)
@@ -155,7 +168,7 @@ class RequestHandler:
         try:
             await self._fail(StreamglotError("internal error of the gateway; its log has the details").as_event(), None)
         except FOREIGN_ERRORS as error:
-            self._gateway.log_fault(self.record.request_id, error)
+            self._services.log_fault(self.record.request_id, error)
             self._response.call.cut()
 
     def _cancelled_by_us(self) -> bool:
@@ -174,43 +187,44 @@ class RequestHandler:
     # --- request to answer
 
     async def _path(self) -> None:
-        gateway, response, call = self._gateway, self._response, self._response.call
-        caller = self._caller = response.caller = gateway.authenticator.admit(call.headers, call.query("key"))
-        body = json_object(await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds)))
+        services, access, recording = self._services, self._access, self._recording
+        response, call = self._response, self._response.call
+        caller = self._caller = response.caller = access.authenticator.admit(call.headers, call.query("key"))
+        body = json_object(await call.body(services.server.max_body_bytes, services.within(services.server.body_seconds)))
         body, call.headers = lift_options(self._endpoint, body, call.headers)
         self._body = body
-        self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
+        self._options, asked = retention_options(self._endpoint, call, body, recording.store)
         options, asked = take_tool_options(asked, call.headers)
         self._activity = options.activity
-        response.options = output_options(gateway.server, self._endpoint.dialect, call.headers)
+        response.options = output_options(services.server, self._endpoint.dialect, call.headers)
         answers: list[ApprovalAnswer] = []
         find_answers = self._dialect.approval_answers
         if find_answers is not None:
             answers, asked = await self._approval_answers(find_answers, asked)
         request = self._endpoint.parse(asked, self._model_in_path)
         request.include_usage = request.include_usage or self._always_usage
-        if gateway.sealer is not None:
-            self.record.unopened = gateway.sealer.open_request(request, self._endpoint.dialect)
-        model = self.record.model = gateway.pool.routes.named(request.model)
+        if recording.sealer is not None:
+            self.record.unopened = recording.sealer.open_request(request, self._endpoint.dialect)
+        model = self.record.model = services.pool.routes.named(request.model)
         self.record.stream = request.stream
         if model != request.model:
             response.model = model
         if caller is not None:
             self.record.key = caller.name
-            caller.check(model, gateway.clock())
+            caller.check(model, services.clock())
         candidates = self._candidates(model)  # an unknown model is refused before anything is recorded
         if caller is not None and caller.metered:
-            self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
+            self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), services.clock())
         of_key = caller.tools if caller is not None else None
-        self._tools = tools_for(options.patterns, of_key, gateway.pool.routes.tools(model))
-        self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted, of_key)
+        self._tools = tools_for(options.patterns, of_key, services.pool.routes.tools(model))
+        self._tools += hosted_tools(request, services.pool.tools.registry.config.hosted, of_key)
         call.watch(self._client_gone)
-        async with gateway.slot(caller):
-            response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"
-            if gateway.recorders is not None:
-                await self._record_turn(gateway.recorders, request, body, response_id)
+        async with access.slot(caller):
+            response_id = f"{self._endpoint.id_prefix}{services.new_id()}"
+            if recording.recorders is not None:
+                await self._record_turn(recording.recorders, request, body, response_id)
             if answers:  # last, because a call is resumed once
-                self._resumed = await resumed_answer(gateway.approvals, answers, self.record.key)
+                self._resumed = await resumed_answer(recording.approvals, answers, self.record.key)
             if self._reservation is not None:
                 self._reservation.expect(estimate(request))  # includes the history that the recorder put in front
             if request.stream:
@@ -226,7 +240,7 @@ class RequestHandler:
 
     def _candidates(self, model: str) -> list[Candidate]:
         try:
-            return self._gateway.pool.routes.find(model, random.random)
+            return self._services.pool.routes.find(model, random.random)
         except RequestError as error:
             if error.code == MODEL_NOT_FOUND:
                 error.status = self._endpoint.unknown_model_status
@@ -249,15 +263,15 @@ class RequestHandler:
             return False
 
         answers = find(body, collect)
-        return find(body, (await self._gateway.approvals.known(named)).__contains__) if named else answers
+        return find(body, (await self._recording.approvals.known(named)).__contains__) if named else answers
 
     def _make_exchange(self, request: Request) -> Exchange:
-        gateway, headers, recorder = self._gateway, self._response.call.headers, self._response.recorder
+        services, headers, recorder = self._services, self._response.call.headers, self._response.recorder
         context = context_of(self.record, headers if self._span is None else self._span.headers, self._tools, self._activity)
         context.can_ask = request.stream and self._dialect.approval_answers is not None
-        pool: Upstreams = gateway.pool
-        if gateway.caches:
-            pool = CachingPool(gateway.pool, gateway.cache, self.record.key or presented(headers))
+        pool: Upstreams = services.pool
+        if services.cache is not None:
+            pool = CachingPool(services.pool, services.cache, self.record.key or presented(headers))
         if self._resumed is not None:
             response, context.state["approved_calls"] = self._resumed
             pool = ResumedPool(pool, response)
@@ -266,11 +280,11 @@ class RequestHandler:
             pool,
             record=self.record,
             stages=self._stages(request),
-            observers=gateway.observers_for(recorder, self._reservation, self._span),
+            observers=self._recording.observers_for(recorder, self._reservation, self._span),
             context=context,
             conversation=recorder,
             passthrough=Passthrough(
-                gateway.authenticator.passed_key(self._caller, headers),
+                self._access.authenticator.passed_key(self._caller, headers),
                 {name: headers[name] for name in self._endpoint.passed if name in headers},
                 context.trace,
             ),
@@ -278,7 +292,7 @@ class RequestHandler:
 
     def _stages(self, request: Request) -> list[StageFactory]:
         """Returns the configured stages, preceded by the budget stage if the key has a budget."""
-        stages, reservation, caller = self._gateway.pool.stages, self._reservation, self._caller
+        stages, reservation, caller = self._services.pool.stages, self._reservation, self._caller
         if reservation is None or caller is None or not reservation.counts:
             return stages
         return [budget_stage(reservation, caller, whole=not request.stream), *stages]
@@ -290,7 +304,7 @@ class RequestHandler:
         return self._endpoint.retrievable and (response.recorder is not None or response.call.remembers)
 
     async def _stream(self, exchange: Exchange, response_id: str) -> None:
-        response, writer, sealer = self._response, self._response.writer, self._gateway.sealer
+        response, writer, sealer = self._response, self._response.writer, self._recording.sealer
         always_usage = self._always_usage
         events = await exchange.read()
         if events is not None and self._gives_id:
@@ -311,7 +325,7 @@ class RequestHandler:
 
     @property
     def _always_usage(self) -> bool:
-        return self._gateway.server.usage == "always"
+        return self._services.server.usage == "always"
 
     def _with_usage(self, exchange: Exchange, events: list[Event]) -> list[Event]:
         """Returns the last events of a stream, with an estimate of the usage before the end if no upstream reported it."""
@@ -324,7 +338,7 @@ class RequestHandler:
     async def _whole(self, exchange: Exchange, response_id: str) -> None:
         """Answers with one body instead of a stream."""
         collected = await exchange.collect(
-            extensions=self._activity == EXTENSIONS or wants_extensions(self._body, self._gateway.server)
+            extensions=self._activity == EXTENSIONS or wants_extensions(self._body, self._services.server)
         )
         error = collected.error
         if error is not None and error.code != ToolCallParseError.code:
@@ -336,9 +350,9 @@ class RequestHandler:
             collected,
             id=response_id if self._gives_id else collected.id or response_id,
             model=collected.model or exchange.request.model,
-            created=collected.created or int(self._gateway.time()),
+            created=collected.created or int(time.time()),
         )
-        endpoint, sealer = self._endpoint, self._gateway.sealer
+        endpoint, sealer = self._endpoint, self._recording.sealer
         if sealer is not None:
             collected = sealer.response(collected, endpoint.dialect)
         if endpoint.build is not None:
@@ -381,7 +395,7 @@ class RequestHandler:
         and the request id and contains no secrets.
         """
         if not has_context:
-            message = hide(error.message, self._gateway.pool.secrets())
+            message = hide(error.message, self._services.pool.secrets())
             error = msgspec.structs.replace(error, message=f"{message} (request id {self.record.request_id})")
         self.record.failed(error)
         self._error = error
@@ -406,14 +420,14 @@ class RequestHandler:
         overdue = self._exchange.overdue(now) if self._exchange is not None else None
         if overdue is not None:
             self.interrupt(overdue)
-        server = self._gateway.server
+        server = self._services.server
         stalled = now - server.stall_seconds
         if response.busy and response.last_write < stalled and self.record.last_event < stalled:
             call = response.call
             self._client_gone()
             call.cut()
         elif response.silent(now, server.keep_alive_seconds):
-            self._gateway.spawn("keep-alive", response.keep_alive())
+            self._services.tasks.spawn("keep-alive", response.keep_alive())
 
 
 def context_of(

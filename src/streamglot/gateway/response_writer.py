@@ -6,6 +6,7 @@ When the client has disconnected, or fetches its answer later, the rest goes onl
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -20,13 +21,14 @@ from ..events import KeepAlive, StreamError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from ..stages.stage import ExchangeContext
+from .auth.access import limits_told
 from .endpoints import Endpoint
 from .http.call import HALF_CLOSED_SECONDS, Call, ClientDisconnected, DetachedCall
 from .http.reply import retry_after as retry_after_value
+from .services import GatewayServices
 from .stream_recorder import DIALECT, RESPONSE_ID, StreamRecorder
 
 if TYPE_CHECKING:
-    from .app import Gateway
     from .auth.authenticator import Caller
     from .recording import ServedTurnRecorder
 
@@ -55,11 +57,11 @@ class ResponseWriter:
     _stream: StreamRecorder | None = None
 
     def __init__(
-        self, gateway: Gateway, endpoint: Endpoint, call: Call, record: ExchangeRecord, stop: Callable[[], None]
+        self, services: GatewayServices, endpoint: Endpoint, call: Call, record: ExchangeRecord, stop: Callable[[], None]
     ) -> None:
         self.call = call
         self.last_write = self._last_keep_alive = record.began
-        self._gateway = gateway
+        self._services = services
         self._endpoint = endpoint
         self._record = record
         self._stop = stop
@@ -73,7 +75,7 @@ class ResponseWriter:
         """Prepares to answer with a stream."""
         known = dialect(self._endpoint.dialect)
         options = {**known.writer_options(request), **self.options, **self._endpoint.writer(request, body)}
-        self.writer = known.writer(id=minted, created=int(self._gateway.time()), abort=self._aborts, **options)
+        self.writer = known.writer(id=minted, created=int(time.time()), abort=self._aborts, **options)
         if self.recorder is not None and self.recorder.options.keep:
             self._open(self._stream_headers())  # the client may reconnect before the first event
 
@@ -81,7 +83,7 @@ class ResponseWriter:
 
     @property
     def _aborts(self) -> bool:
-        return self._gateway.server.broken_stream == "abort"
+        return self._services.server.broken_stream == "abort"
 
     async def write(self, data: bytes, last: bool = False, broken: bool = False) -> None:
         """Writes a piece. ``broken``: the last one, and an error ends it."""
@@ -110,7 +112,7 @@ class ResponseWriter:
                 await call.write(data)
         finally:
             self.busy -= 1
-            self.last_write = self._gateway.clock()
+            self.last_write = self._services.clock()
 
     def _open(self, headers: dict[str, str]) -> None:
         if self.recorder is not None:
@@ -125,7 +127,7 @@ class ResponseWriter:
     async def end(self, data: bytes, broken: bool = False) -> None:
         """Writes the end of the stream, and cuts the connection if the client does not read it in time."""
         try:
-            with self._gateway.within(LAST_WRITE_SECONDS):
+            with self._services.within(LAST_WRITE_SECONDS):
                 await self.write(data + self.writer.close(), last=True, broken=broken)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()
@@ -201,7 +203,7 @@ class ResponseWriter:
             return
         self._record_end(error)
         try:
-            with self._gateway.within(LAST_WRITE_SECONDS):
+            with self._services.within(LAST_WRITE_SECONDS):
                 await self._refuse(error, retry_after, partial)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()
@@ -226,7 +228,7 @@ class ResponseWriter:
 
     def _headers(self) -> dict[str, str]:
         record = self._record
-        headers = self._gateway.limits_told(self.caller, self._endpoint.dialect, record.limits)
+        headers = limits_told(self.caller, self._endpoint.dialect, record.limits, self._services.clock())
         headers["x-request-id"] = record.request_id
         if record.upstream:
             headers["x-streamglot-upstream"] = record.upstream

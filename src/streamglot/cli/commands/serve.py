@@ -77,7 +77,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
         started = f"upstreams.{NAME}" in overrides
         place = http_address(server.host, port), http_address(reachable_host(server.host), port)
         absent = [f"{found.provider.name}{NO_BREAK}({_looked_for(found)})" for found in others if not found.there]
-        _print_banner(rows, absent, *place, NAME if started else REPLAY, gateway.authenticator.state)
+        _print_banner(rows, absent, *place, NAME if started else REPLAY, gateway.access.authenticator.state)
         if alone and wanted and not started:
             print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
         return serve(loaded, listener)

@@ -124,7 +124,9 @@ def pages(gateway: Gateway) -> Starlette:
         counting.need_conversation(body)
         request = counting.parse_count(body)
         async with gateway.slot(caller):
-            answer = await while_there(http, count_tokens(gateway, body, request, request_id(http), upstream_limits(http)))
+            answer = await while_there(
+                http, count_tokens(gateway.services, body, request, request_id(http), upstream_limits(http))
+            )
         data = answer or msgspec.json.encode(counting.count_body(estimate(request)))
         return Response(data, headers=limits_told(http), media_type="application/json")
 
@@ -141,10 +143,12 @@ def pages(gateway: Gateway) -> Starlette:
 
     async def embeddings(http: HttpRequest) -> Response:
         caller, body = await asked(http)
-        async with Metered(gateway, caller, http.headers, body, request_id(http), "embeddings") as metered:
+        async with Metered(
+            gateway.services, gateway.access, gateway.recording, caller, http.headers, body, request_id(http), "embeddings"
+        ) as metered:
             owner = caller.name if caller is not None else anonymous(http.headers)
             limits = upstream_limits(http)
-            work = forward_json(gateway, body, EMBEDDINGS_PATH, request_id(http), metered.asked, owner, limits)
+            work = forward_json(gateway.services, body, EMBEDDINGS_PATH, request_id(http), metered.asked, owner, limits)
             metered.answer = await while_there(http, work)
         return Response(metered.answer, headers=limits_told(http), media_type="application/json")
 
