@@ -62,7 +62,7 @@ class Running:
     @property
     def handlers(self) -> list[RequestHandler]:
         """The requests that run."""
-        return [one for one in self.gateway.requests.running if isinstance(one, RequestHandler)]
+        return [one for one in list(self.gateway.requests.running) if isinstance(one, RequestHandler)]
 
     def log_line(self, what: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
         until(lambda: any(map(what, self.lines)), lambda: f"no such line: {self.lines}")

@@ -12,6 +12,7 @@ from ..config import LoadedConfig, ServerConfig, load
 from ..engine.pool import UpstreamPool
 from ..errors import ConfigError
 from ..tasks import WriteLine
+from .admission import Admission
 from .auth.access import Access, limits_told
 from .auth.authenticator import Authenticator, Caller
 from .endpoints import COMPATIBLE, Endpoint, compatible, endpoint_for
@@ -51,7 +52,8 @@ class Gateway:
         self.requests = RunningRequests(self.services, live)
         self.access = Access(self.requests, environment)
         self.recording = Recording(self.services, live, environment)
-        self.lifecycle = Lifecycle(loaded, environment, self.services, self.access, self.recording, self.requests)
+        self.admission = Admission(self.services, self.access, self.recording)
+        self.lifecycle = Lifecycle(loaded, environment, self.services, self.access, self.recording, self.requests, self.admission)
         self.stop, self.reload, self.log_fault = self.lifecycle.stop, self.lifecycle.reload, self.services.log_fault
         self._starlette: Application | None = None
 
@@ -139,7 +141,7 @@ class Gateway:
         return self.requests.serve(self.handler(endpoint, call, model_in_path))
 
     def handler(self, endpoint: Endpoint, call: Call, model_in_path: str = "") -> RequestHandler:
-        return RequestHandler(self.services, self.access, self.recording, endpoint, call, model_in_path)
+        return RequestHandler(self.services, self.admission, self.recording, endpoint, call, model_in_path)
 
     # --- for modules of ``api`` that take the whole gateway
 

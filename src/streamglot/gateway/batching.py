@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..batch.background import BackgroundTraffic
 from ..batch.checking import Route
 from ..batch.files import FileStorage
 from ..batch.model import PROVIDER, Batch, LineError
-from ..batch.service import BatchService
+from ..batch.service import BatchService, ItemRunner
 from ..callers import ANONYMOUS
 from ..config import BatchesConfig
 from ..dialects import dialect
@@ -20,9 +21,7 @@ from ..store import Database, Store
 from ..tasks import WriteLine
 from ..upstream.providers import BATCH_APIS
 from .auth.access import Access
-from .batch_runner import BatchRunner
 from .endpoints import COUNTED_BY, ENDPOINTS
-from .observe.recording import Recording
 from .services import GatewayServices
 
 if TYPE_CHECKING:
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
 async def open_batches(
     services: GatewayServices,
     access: Access,
-    recording: Recording,
     store: Store,
     environment: Mapping[str, str],
+    runner: Callable[[BackgroundTraffic], ItemRunner],
     answers_live: Callable[[], bool],
 ) -> BatchService:
     """Starts the batch service of this gateway.
@@ -70,9 +69,7 @@ async def open_batches(
         database=None if store.database.is_sqlite else await Database.open(store.settings.url),
         limits=_limits(services, store),
     )
-    service.start(
-        BatchRunner(services, access, recording, service.traffic) if config.worker else None, answers_live, services.log
-    )
+    service.start(runner(service.traffic) if config.worker else None, answers_live, services.log)
     return service
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..config import DISABLED, LoadedConfig
 from ..engine.cache import ResponseCache
 from ..errors import FOREIGN_ERRORS, ConfigError
+from .admission import Admission
 from .auth import ratelimit
 from .auth.access import Access
 from .observe.memory import Memory, set_allocator
@@ -43,6 +44,7 @@ class Lifecycle:
         access: Access,
         recording: Recording,
         requests: RunningRequests,
+        admission: Admission,
     ) -> None:
         self.batches: BatchService | None = None
         self._environment = environment
@@ -50,6 +52,7 @@ class Lifecycle:
         self._access = access
         self._recording = recording
         self._requests = requests
+        self._admission = admission
         self._cache = ResponseCache(0)
         self._memory = Memory()
         self.apply(loaded)
@@ -135,11 +138,11 @@ class Lifecycle:
         return store
 
     async def _open_batches(self, store: Store) -> BatchService:
+        from .batch_runner import BatchRunner
         from .batching import open_batches
 
-        return await open_batches(
-            self._services, self._access, self._recording, store, self._environment, self._requests.answers_live
-        )
+        runner = partial(BatchRunner, self._services, self._access, self._admission, self._recording)
+        return await open_batches(self._services, self._access, store, self._environment, runner, self._requests.answers_live)
 
     async def _load_stored_keys(self, store: Store) -> None:
         """Loads the keys of the store and checks authentication again: only now is it known whether any keys exist."""

@@ -33,7 +33,6 @@ from ..store import (
 from ..tasks import WriteLine
 from .auth.authenticator import anonymous
 from .endpoints import Endpoint
-from .http.call import Call
 from .retention import RetentionOptions
 from .stream_recorder import StreamRecorder
 
@@ -61,7 +60,7 @@ class TurnRecorders:
     async def begin(
         self,
         endpoint: Endpoint,
-        call: Call | None,
+        headers: Mapping[str, str],
         request: Request,
         body: JsonObject,
         record: ExchangeRecord,
@@ -71,10 +70,9 @@ class TurnRecorders:
     ) -> ServedTurnRecorder:
         """Finds the session, puts its history in front of a request that only names it, and starts the turn.
 
-        ``id`` is the response id that the client is given. An item of a batch has a ``caller`` and no call.
+        ``id`` is the response id that the client is given. An item of a batch has a ``caller`` and no headers.
         """
         store = self._store
-        headers = call.headers if call is not None else {}
         caller = (record.key or anonymous(headers)) if caller is None else caller
         session = await store.find_session(session_hints(caller, request, body, headers, endpoint.chat), request)
         record.session = session.id

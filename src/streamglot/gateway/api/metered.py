@@ -22,10 +22,9 @@ from ...json_types import JsonValue
 from ...messages import Request, Response, TokenCounts
 from ...upstream.prices import price
 from ...upstream.routes import Candidate
-from ..auth.access import Access
+from ..admission import Admission, context_of
 from ..auth.authenticator import Caller, anonymous
-from ..auth.budgets import Reservation, price_of
-from ..handler import context_of
+from ..auth.budgets import Reservation
 from ..http.call import ClientDisconnected
 from ..observe.recording import Recording
 from ..services import GatewayServices
@@ -56,7 +55,7 @@ class Metered:
     def __init__(
         self,
         services: GatewayServices,
-        access: Access,
+        admission: Admission,
         recording: Recording,
         caller: Caller | None,
         headers: Mapping[str, str],
@@ -66,6 +65,7 @@ class Metered:
     ) -> None:
         self.answer: bytes | None = None
         self._services = services
+        self._admission = admission
         self._recording = recording
         self._caller = caller
         self._headers = headers
@@ -82,7 +82,7 @@ class Metered:
         self._span = None if tracing is None else tracing.request("POST", f"/v1/{kind}", headers, kind)
         self._attempt: AttemptSpan | None = None
         self._context = context_of(self.record, headers if self._span is None else self._span.headers)
-        self._turn = access.slot(caller)
+        self._turn = admission.slot(caller)
 
     def asked(self, candidate: Candidate) -> Mapping[str, str]:
         """Notes the upstream that is about to be called. Returns the trace context that the request carries."""
@@ -96,10 +96,7 @@ class Metered:
         return self._attempt.headers
 
     async def __aenter__(self) -> Metered:
-        caller, services, record = self._caller, self._services, self.record
-        if caller is not None and caller.metered:
-            candidate = services.pool.routes.find(record.model, lambda: 0.0)[0]
-            self._reservation = caller.reserve(self._estimate, 1, price_of(candidate), services.clock())
+        self._reservation = self._admission.reserve(self._caller, self.record.model, self._estimate, 1)
         try:
             await self._turn.__aenter__()
         except BaseException as error:

@@ -114,8 +114,7 @@ def pages(gateway: Gateway) -> Starlette:
         body = json_object(
             await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
         )
-        if caller is not None:
-            caller.check(gateway.pool.routes.named(model or str(body.get("model") or body.get(field) or "")), gateway.clock())
+        gateway.admission.check(caller, model or str(body.get("model") or body.get(field) or ""))
         return caller, body
 
     async def counted(http: HttpRequest) -> Response:
@@ -144,7 +143,7 @@ def pages(gateway: Gateway) -> Starlette:
     async def embeddings(http: HttpRequest) -> Response:
         caller, body = await asked(http)
         async with Metered(
-            gateway.services, gateway.access, gateway.recording, caller, http.headers, body, request_id(http), "embeddings"
+            gateway.services, gateway.admission, gateway.recording, caller, http.headers, body, request_id(http), "embeddings"
         ) as metered:
             owner = caller.name if caller is not None else anonymous(http.headers)
             limits = upstream_limits(http)
