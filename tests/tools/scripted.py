@@ -30,7 +30,8 @@ from streamglot.grammar import check
 from streamglot.messages import Message, Request, TextPart, ToolResultPart, ToolSpec
 from streamglot.policies import Approvals, Policy
 from streamglot.stages.stage import ExchangeContext
-from streamglot.tools import ToolExecutor, ToolRegistry, ToolsConfig
+from streamglot.tools import ToolRegistry, ToolsConfig
+from streamglot.tools.execution import ToolExecutor
 from streamglot.tools.settings import ToolLimits
 from streamglot.upstream import Upstream
 

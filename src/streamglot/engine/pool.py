@@ -20,7 +20,8 @@ from ..json_types import JsonValue
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
 from ..tasks import WriteLine
-from ..tools import ToolExecutor, ToolRegistry, ToolsConfig
+from ..tools import ToolRegistry, ToolsConfig
+from ..tools.execution import ToolExecutor
 from ..upstream import Upstream
 from ..upstream.breaker import UNREACHABLE, Breaker, Breakers
 from ..upstream.connection_pool import ConnectionPool

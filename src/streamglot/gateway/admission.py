@@ -199,6 +199,23 @@ class Admission:
         answers = find(body, collect)
         return find(body, (await self._recording.approvals.known(named)).__contains__) if named else answers
 
+    def admit_tool_call(self, admitted: Admitted) -> None:
+        """Counts a call of one tool without a model."""
+        if admitted.caller is not None:
+            admitted.record.key = admitted.caller.name
+            admitted.caller.count(self._services.clock())
+
+    def allow_tools(self, admitted: Admitted, patterns: list[str]) -> list[str]:
+        """Returns these globs of tools if the key may use them."""
+        admitted.tools = tools_for(patterns, admitted.caller.tools if admitted.caller is not None else None, [])
+        return admitted.tools
+
+    async def record_tool_call(self, admitted: Admitted, request: Request) -> None:
+        """Begins to record the turn of a call without a model, if there is a store."""
+        if self._recording.recorders is not None:
+            recorder = admitted.recorder = await self._recording.recorders.begin_call(request, admitted.record, admitted.headers)
+            admitted.record.turn = recorder.turn_id
+
     async def record(self, admitted: Admitted, caller: str | None = None) -> ServedTurnRecorder | None:
         """Begins to record the turn, if there is a store. ``caller`` is the owner of a batch."""
         recorders, record, request = self._recording.recorders, admitted.record, admitted.request
@@ -223,11 +240,12 @@ class Admission:
         request: Request,
         *,
         upstreams: Upstreams | None = None,
+        stages: list[StageFactory] | None = None,
         span: RequestSpan | None = None,
         observed: bool = True,
     ) -> Exchange:
         """Returns the exchange of an admitted request. ``request`` is empty if there was none to send. ``upstreams`` answer it in
-        place of those of the configuration. ``observed``: the observers are told of it."""
+        place of those of the configuration, and ``stages`` take the place of its stages. ``observed``: the observers are told of it."""
         headers, recorder, reservation = admitted.headers, admitted.recorder, admitted.reservation
         record, endpoint = admitted.record, admitted.endpoint
         context = context_of(record, headers if span is None else span.headers, admitted.tools, admitted.activity)
@@ -238,7 +256,7 @@ class Admission:
             request,
             self._upstreams(admitted) if upstreams is None else upstreams,
             record=record,
-            stages=self._stages(admitted, request),
+            stages=self._stages(admitted, request) if stages is None else stages,
             observers=self._recording.observers_for(recorder, reservation, span) if observed else (),
             context=context,
             conversation=recorder,

@@ -22,6 +22,7 @@ from ..messages import Message, Request
 from ..store import (
     DatabaseBuffer,
     Session,
+    SessionHints,
     Started,
     Store,
     StoreSettings,
@@ -109,6 +110,16 @@ class TurnRecorders:
         answers = await store.answers(session)
         return ServedTurnRecorder(store, endpoint, session, answers, options, started, body, since(record.began))
 
+    async def begin_call(self, request: Request, record: ExchangeRecord, headers: Mapping[str, str]) -> RecordedCall:
+        """Starts the turn of a tool call that no model made."""
+        store, caller = self._store, record.key or anonymous(headers)
+        session = await store.find_session(SessionHints(caller=caller), request)
+        record.session = session.id
+        started = Started(
+            caller=caller, request_id=record.request_id, dialect=record.dialect, model=record.model, request=request
+        )
+        return RecordedCall(store, session, started)
+
     async def _last_of(self, session: Session) -> str:
         turn, ended = await self._store.last_turn(session)
         if not ended:
@@ -135,6 +146,15 @@ class TurnRecorders:
 def since(began: float) -> float:
     """Returns the seconds since this time of the gateway's clock."""
     return max(0.0, time.monotonic() - began)
+
+
+class RecordedCall(TurnRecorder):
+    """Records a tool call that no model made."""
+
+    def __init__(self, store: Store, session: Session, started: Started) -> None:
+        turn = store.start(session, started, remember=False)
+        super().__init__(turn, content=store.settings.content, raw=store.settings.raw)
+        self.turn_id = turn.id
 
 
 class ServedTurnRecorder(TurnRecorder):
