@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..errors import PolicyRefused, RequestError, StreamglotError, excerpt
+from ..errors import PolicyRefused, RequestError, StreamglotError, Unsupported, excerpt
 from ..json_types import JsonObject
 from ..messages import Request, Response, ResponseChoice, TokenCounts, ToolCallPart
 from ..stages.stage import ExchangeContext, StageFactory
@@ -67,7 +67,7 @@ class ToolCall:
     ) -> EventSource:
         answer, self._answer = self._answer, None
         if answer is None:  # a policy asks for another answer
-            raise StreamglotError("no model made this call, so it cannot be made again", code="no_model")
+            raise Unsupported("no model made this call, so it cannot be made again")
         return CachedAnswer(answer, NO_UPSTREAM)
 
     async def run(self, exchange: Exchange) -> ToolOutput:
