@@ -39,7 +39,7 @@ class Recording:
         services.pool.approval_sharing = self.approvals
 
     def prepare(self, loaded: LoadedConfig) -> Callable[[], None]:
-        """Refuses a bad configuration, and returns the step that applies a good one. Call it after that of the pool."""
+        """Refuses a bad configuration, and returns the step that applies a good one. The step takes the observers of the pool."""
         server, log, pool = loaded.config.server, self._services.log, self._services.pool
         tracing = (self.tracing or Tracing(self._environment, log)) if server.telemetry else None
         content_log = ContentLog(server.redact, pool.secrets) if server.log_content else None
