@@ -181,6 +181,18 @@ def test_an_item_calls_a_tool_of_ours(tmp_path: Path) -> None:
         assert (done.usage.input_tokens, done.usage.output_tokens) == (20, 10), "both turns of the model are counted"
 
 
+def test_the_options_of_an_item_are_those_of_a_request(upstream: RunningMock, tmp_path: Path) -> None:
+    """Also ``activity``, which asks for the extensions of a whole answer, and a wrong one refuses the item."""
+    with running(configured(upstream, tmp_path)) as gateway:
+        client = client_of(gateway, "any")
+        done = ended(client, submitted(client, asking("a question", streamglot={"activity": "extensions"})))
+        [entry] = lines_of(client, done.output_file_id)
+        assert "extensions" in entry["response"]["body"]
+        done = ended(client, submitted(client, asking("a question", streamglot={"activity": "loud"})))
+        [entry] = lines_of(client, done.error_file_id)
+    assert "activity" in entry["response"]["body"]["error"]["message"]
+
+
 def test_text_completions_run(upstream: RunningMock, tmp_path: Path) -> None:
     """The upstream speaks the chat API; the answer is in the dialect of the endpoint."""
     with running(configured(upstream, tmp_path)) as gateway:
