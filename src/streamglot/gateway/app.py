@@ -1,4 +1,4 @@
-"""The gateway: its four parts put together, and each call given to the endpoint or the page that answers it."""
+"""The gateway: its parts put together, and each call given to the endpoint or the page that answers it."""
 
 from __future__ import annotations
 
