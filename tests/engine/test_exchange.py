@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from streamglot.engine.ask import Passthrough
 from streamglot.engine.conversation import ConversationState
-from streamglot.engine.exchange import Exchange, Passthrough
+from streamglot.engine.exchange import Exchange
 from streamglot.engine.observer import ExchangeResult, Observer
 from streamglot.engine.record import ExchangeRecord
 from streamglot.engine.tokens import estimate

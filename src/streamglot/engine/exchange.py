@@ -16,14 +16,13 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
-from msgspec import Struct, field
-
 from ..errors import FOREIGN_ERRORS, StreamglotError, UpstreamTimeout
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
 from ..stages.stage import ExchangeContext, ExchangeEnded, Question, Reply, StageFactory
+from .ask import Ask, Passthrough
 from .conversation import ConversationState
 from .kept import KeptAnswer
 from .observer import ExchangeResult, Observer
@@ -39,28 +38,21 @@ COLLECT_LATER: Final = 100
 _wants_response: Final = attrgetter("wants_response")
 
 
-class Passthrough(Struct):
-    """What a client sends for the upstream: its key, headers that an upstream of the client's dialect understands, and its
-    W3C trace context, which every upstream gets unless tracing gives it another."""
-
-    key: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    trace: Mapping[str, str] = field(default_factory=dict)
-
-
 class Upstreams(Protocol):
     """The part of the upstream pool that an exchange needs."""
 
+    @property
+    def ask(self) -> Ask: ...
+
+    @property
+    def log(self) -> Callable[[Mapping[str, JsonValue]], None]: ...
+
     def clock(self) -> float: ...
     def services(self, context: ExchangeContext) -> Any: ...  # Any: each question knows what it needs of the services
-    def log(self, line: Mapping[str, JsonValue]) -> None: ...
-    async def ask(
-        self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
-    ) -> EventSource: ...
 
 
 class Exchange:
-    """``record`` has the figures, ``turn`` is the current model turn, ``reading`` says whether the caller waits. The same task
+    """``ask`` stands in front of the pool's own. ``record`` has the figures, ``turn`` is the current model turn, ``reading`` says whether the caller waits. The same task
     starts and reads an exchange; ``stop`` and ``interrupt`` may be called from any task of its loop."""
 
     turn: EventSource | None = None
@@ -81,6 +73,7 @@ class Exchange:
         pool: Upstreams,
         *,
         record: ExchangeRecord,
+        ask: Ask | None = None,
         stages: Sequence[StageFactory] = (),
         observers: Sequence[Observer] = (),
         context: ExchangeContext | None = None,
@@ -91,6 +84,7 @@ class Exchange:
         self.request, self.record = request, record
         self.context = context or ExchangeContext(record.request_id, record.dialect, record.key, record.model)
         self._pool = pool
+        self._ask = ask or pool.ask
         self._factories = stages
         self._observers = list(observers)
         self._conversation = conversation
@@ -126,8 +120,8 @@ class Exchange:
             raise
         finally:
             self.reading = False
-        if self.record.kept is not None:
-            self._observers.append(KeptAnswer(self.record.kept, self.record.key or self._passthrough.key))
+        if self.record.remember is not None:
+            self._observers.append(KeptAnswer(self.record.remember))
             self._collect = self._collect or Collect()
         if self._runner is not None:
             self._runner.begin(turn)
@@ -144,7 +138,7 @@ class Exchange:
         if self.turn is not None and self._runner is not None and not self._runner.turn_over and self.record.usage is None:
             self._unreported += estimate(self._asked or request)  # a stage abandoned that turn before its usage was reported
         self._asked = request
-        turn = self.turn = await self._pool.ask(request, self.record, self._conversation, self._passthrough)
+        turn = self.turn = await self._ask(request, self.record, self._conversation, self._passthrough)
         self.record.upstream, self.record.dropped = turn.name, [*self.record.unopened, *turn.dropped]
         self.context.upstream, self.context.upstream_model = turn.name, turn.model
         return turn

@@ -18,9 +18,9 @@ from ..stages.stage import ExchangeContext, StageFactory
 from ..tool_names import model_name
 from ..tools import Tool, ToolOutput
 from ..tools.questions import DIRECT, DirectCall
-from .cache import CachedAnswer
+from .ask import KnownAnswer, Passthrough
 from .conversation import ConversationState
-from .exchange import Exchange, Passthrough
+from .exchange import Exchange
 from .pool import UpstreamPool
 from .record import ExchangeRecord
 from .services import Services
@@ -60,15 +60,15 @@ class ToolCall:
 
     async def ask(
         self,
-        request: Request,  # noqa: ARG002  # a parameter of every pool
-        record: ExchangeRecord,  # noqa: ARG002  # a parameter of every pool
-        conversation: ConversationState | None,  # noqa: ARG002  # a parameter of every pool
-        passthrough: Passthrough,  # noqa: ARG002  # a parameter of every pool
+        request: Request,  # noqa: ARG002  # a parameter of every ``Ask``
+        record: ExchangeRecord,  # noqa: ARG002  # a parameter of every ``Ask``
+        conversation: ConversationState | None,  # noqa: ARG002  # a parameter of every ``Ask``
+        passthrough: Passthrough,  # noqa: ARG002  # a parameter of every ``Ask``
     ) -> EventSource:
         answer, self._answer = self._answer, None
         if answer is None:  # a policy asks for another answer
             raise Unsupported("no model made this call, so it cannot be made again")
-        return CachedAnswer(answer, NO_UPSTREAM)
+        return KnownAnswer(answer, NO_UPSTREAM)
 
     async def run(self, exchange: Exchange) -> ToolOutput:
         """Runs the call in its exchange. Returns the result as the policies let it pass, also that of a tool that failed. Raises

@@ -7,13 +7,16 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from ..errors import StreamglotError, UpstreamError, UpstreamRefused, UpstreamTruncated
+from ..dialects import faults
+from ..dialects.lenient import clean, loads
+from ..errors import StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamRefused, UpstreamTruncated
 from ..events import Event, Extra, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.escaped_secrets import BACKSLASH, ESCAPE
 from ..upstream.frame_mask import mask_for
+from ..upstream.rate_limits import retry_seconds
 from ..upstream.routes import Candidate
-from ..upstream.secrets import LINE_END, SecretMask, hide, hide_in
+from ..upstream.secrets import LINE_END, SecretMask, hide, hide_in, shown_url
 from .pipeline import Pipeline
 from .trace import AttemptTrace
 
@@ -34,6 +37,10 @@ NEXT_STEP: Final = {
     504: "try again, or give the upstream more time in its timeouts",
 }
 SERVER_STEP: Final = "try again, or add another upstream as a fallback"
+ERROR_BYTES: Final = 2**18
+"""Bytes of an error's body that are read."""
+LOCATION_CHARS: Final = 200
+"""Characters of a redirect's target that an error shows."""
 
 
 class EventSource(Protocol):
@@ -259,4 +266,25 @@ def _raised(event: StreamError) -> UpstreamError:
     error = kind(event.message, code=event.code, status=event.status, retryable=event.retryable, detail=event.detail)
     error.origin = event.origin
     error.has_context = True
+    return error
+
+
+async def refused(answer: UpstreamResponse) -> UpstreamError:
+    """Returns the upstream's error answer as an exception, with its status, message and Retry-After."""
+    if answer.status < 400:
+        place = shown_url(answer.headers.get("location", "nowhere"))[:LOCATION_CHARS]
+        return UpstreamProtocolError(f"it answers {answer.status} and redirects to {place}; correct its base_url")
+    pieces, size = [], 0
+    while size < ERROR_BYTES and (piece := await answer.read()):
+        pieces.append(piece)
+        size += len(piece)
+    body = b"".join(pieces)
+    try:
+        value, lone_surrogates = loads(body)
+        explanation: object = clean(value) if lone_surrogates else value
+    except UpstreamProtocolError:
+        explanation = body.decode("utf-8", "replace").strip()[:300]
+    status = answer.status if answer.status < 600 else 502  # clients and servers do not handle larger statuses
+    error = faults.refusal(explanation or f"status {answer.status} and no explanation", status)
+    error.retry_after = retry_seconds(answer.headers)
     return error

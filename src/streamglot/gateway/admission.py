@@ -18,10 +18,9 @@ from msgspec import Struct, field, structs
 from ..dialects import dialect
 from ..dialects.approval import Answers, ApprovalAnswer
 from ..dialects.interface import FindAnswers
-from ..engine.cache import CachingPool
-from ..engine.exchange import Exchange, Passthrough, Upstreams
+from ..engine.ask import Ask, Passthrough, cached, resumed
+from ..engine.exchange import Exchange, Upstreams
 from ..engine.record import ExchangeRecord
-from ..engine.resumed import ResumedPool
 from ..engine.tokens import estimate
 from ..errors import RequestError
 from ..json_types import JsonObject
@@ -240,12 +239,13 @@ class Admission:
         request: Request,
         *,
         upstreams: Upstreams | None = None,
+        ask: Ask | None = None,
         stages: list[StageFactory] | None = None,
         span: RequestSpan | None = None,
         observed: bool = True,
     ) -> Exchange:
         """Returns the exchange of an admitted request. ``request`` is empty if there was none to send. ``upstreams`` answer it in
-        place of those of the configuration, and ``stages`` take the place of its stages. ``observed``: the observers are told of it."""
+        place of those of the configuration, ``ask`` stands in front of them, and ``stages`` take the place of its stages. ``observed``: the observers are told of it."""
         headers, recorder, reservation = admitted.headers, admitted.recorder, admitted.reservation
         record, endpoint = admitted.record, admitted.endpoint
         context = context_of(record, headers if span is None else span.headers, admitted.tools, admitted.activity)
@@ -254,8 +254,9 @@ class Admission:
             context.state["approved_calls"] = admitted.resumed[1]
         return Exchange(
             request,
-            self._upstreams(admitted) if upstreams is None else upstreams,
+            upstreams or self._services.pool,
             record=record,
+            ask=self._ask(admitted) if ask is None and upstreams is None else ask,
             stages=self._stages(admitted, request) if stages is None else stages,
             observers=self._recording.observers_for(recorder, reservation, span) if observed else (),
             context=context,
@@ -267,12 +268,13 @@ class Admission:
             ),
         )
 
-    def _upstreams(self, admitted: Admitted) -> Upstreams:
+    def _ask(self, admitted: Admitted) -> Ask:
+        """Returns the upstreams' own, with the cache and a call that was resumed in front of it."""
         services = self._services
-        upstreams: Upstreams = services.pool
+        ask: Ask = services.pool.ask
         if services.cache is not None:
-            upstreams = CachingPool(services.pool, services.cache, admitted.record.key or presented(admitted.headers))
-        return upstreams if admitted.resumed is None else ResumedPool(upstreams, admitted.resumed[0])
+            ask = cached(ask, services.cache, admitted.record.key or presented(admitted.headers), services.pool)
+        return ask if admitted.resumed is None else resumed(ask, admitted.resumed[0])
 
     def _stages(self, admitted: Admitted, request: Request) -> list[StageFactory]:
         """Returns the configured stages, preceded by the budget stage if the key has a budget."""

@@ -5,17 +5,18 @@ It uses the same exchange as a live request, with policies, tools, budgets and r
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
 
-from ..batch.background import BackgroundPool, BackgroundTraffic
+from ..batch.background import BackgroundTraffic
 from ..batch.lines import request_name
 from ..batch.model import Answer, Batch, Item
 from ..callers import ANONYMOUS
 from ..dialects import dialect
-from ..engine.exchange import Exchange, Upstreams
+from ..engine.ask import Ask, Captured, captured, received
+from ..engine.exchange import Exchange
 from ..engine.record import ExchangeRecord
 from ..engine.recorder import TurnRecorder
 from ..engine.upstream_request import retry_after_of
@@ -37,7 +38,6 @@ from .auth.authenticator import Caller
 from .endpoints import ENDPOINTS, dialect_of
 from .http.call import json_object
 from .observe.recording import Recording
-from .provider_pools import CapturingPool, ProvidedPool
 from .services import GatewayServices
 
 SESSIONS: Final = 64
@@ -62,7 +62,7 @@ class BatchRunner:
         self._access = access
         self._admission = admission
         self._recording = recording
-        self._pool = BackgroundPool(services.pool, traffic)
+        self._ask: Ask = partial(services.pool.ask, traffic=traffic)
 
     async def run(self, batch: Batch, item: Item, request_id: str) -> Answer:
         endpoint = ENDPOINTS.get(batch.endpoint)
@@ -74,7 +74,7 @@ class BatchRunner:
                 if endpoint is None:
                     return await self._forward(batch, caller, json_object(item.body), request_id)
                 admitted = Admitted(endpoint, record, caller=caller)
-                return await self._exchange(batch, item, admitted, self._pool)
+                return await self._exchange(batch, item, admitted, self._ask)
         except StreamglotError as error:
             return self._failed(error_dialect, record, error.as_event(), retry_after_of(error), error.has_context)
 
@@ -100,20 +100,20 @@ class BatchRunner:
         """Returns the body for a provider, after the request hooks of the stages: the provider never sees what they remove."""
         endpoint = ENDPOINTS[batch.endpoint]
         record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._services.clock())
-        pool = CapturingPool(self._services.pool, upstream)
         try:
             admitted = Admitted(endpoint, record, caller=self._caller(batch.owner), charge="later")
             await self._admission.admit(admitted, json_object(item.body), batched=_STREAMING)
-            exchange = self._admission.exchange(admitted, admitted.request, upstreams=pool, observed=False)
+            ask = captured(self._services.pool, upstream)
+            exchange = self._admission.exchange(admitted, admitted.request, ask=ask, observed=False)
             try:
                 await exchange.start()
             finally:
                 exchange.close()
+        except Captured as for_provider:
+            return for_provider.body
         except StreamglotError as error:
-            if pool.body is not None:
-                return pool.body
             return self._failed(endpoint.dialect, record, error.as_event(), None, error.has_context)
-        raise AssertionError("a CapturingPool always ends the exchange with an error")
+        raise AssertionError("captured() ends the exchange with an error")
 
     async def complete(self, batch: Batch, item: Item, upstream: str, status: int, body: bytes) -> Answer:
         """Passes the provider's answer through an exchange, as for a call.
@@ -122,10 +122,10 @@ class BatchRunner:
         """
         endpoint = ENDPOINTS[batch.endpoint]
         record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._services.clock())
-        pool = ProvidedPool(self._pool, self._services.pool, upstream, status, body)
+        ask = received(self._ask, self._services.pool, upstream, status, body)
         try:
             admitted = Admitted(endpoint, record, caller=self._caller(batch.owner), charge="paid")
-            answer = await self._exchange(batch, item, admitted, pool)
+            answer = await self._exchange(batch, item, admitted, ask)
         except StreamglotError as error:
             answer = self._failed(endpoint.dialect, record, error.as_event(), None, error.has_context)
         answer.cost *= PROVIDER_PRICE_SHARE
@@ -133,13 +133,13 @@ class BatchRunner:
 
     # --- the exchange
 
-    async def _exchange(self, batch: Batch, item: Item, admitted: Admitted, upstreams: Upstreams) -> Answer:
+    async def _exchange(self, batch: Batch, item: Item, admitted: Admitted, ask: Ask) -> Answer:
         pool, endpoint = self._services.pool, admitted.endpoint
         exchange: Exchange | None = None
         try:
             await self._admission.admit(admitted, json_object(item.body), batched=_STREAMING)
             await self._record(batch, admitted)
-            exchange = self._admission.exchange(admitted, admitted.request, upstreams=upstreams)
+            exchange = self._admission.exchange(admitted, admitted.request, ask=ask)
             pool.watch(exchange)
             await exchange.start()
             collected = await exchange.collect(extensions=admitted.extensions)

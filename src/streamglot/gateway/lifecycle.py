@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..config import DISABLED, LoadedConfig
-from ..engine.cache import ResponseCache
+from ..engine.ask import ResponseCache
 from ..errors import FOREIGN_ERRORS, ConfigError
 from .admission import Admission
 from .auth import ratelimit

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..batch.merging import RequestMerger
 from ..config import LoadedConfig
-from ..engine.cache import ResponseCache
+from ..engine.ask import ResponseCache
 from ..engine.pool import UpstreamPool
 from ..tasks import TaskSupervisor, WriteLine
 from ..upstream.secrets import hide, hide_in

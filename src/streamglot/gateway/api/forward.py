@@ -11,8 +11,8 @@ from ...batch.merging import EMBEDDINGS, mergeable
 from ...dialects import dialect
 from ...dialects.endpoint import bearer, join
 from ...engine.record import clean_id
-from ...engine.upstream_request import check_headers, refused
-from ...engine.upstream_stream import ErrorContext
+from ...engine.upstream_request import check_headers
+from ...engine.upstream_stream import ErrorContext, refused
 from ...errors import RequestError, StreamglotError, Unsupported, UpstreamTimeout
 from ...json_types import JsonObject
 from ...messages import Request
