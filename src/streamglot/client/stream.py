@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
+from ..engine.answer import ENDS
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
 from ..engine.record import ExchangeRecord
-from ..engine.upstream_stream import ENDS
 from ..errors import ConfigError, StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..grammar import OpenBlocks

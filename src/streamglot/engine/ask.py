@@ -28,10 +28,11 @@ from ..tools.own_calls import with_own_calls
 from ..upstream import Upstream
 from ..upstream.providers import abilities_of, maker_of
 from ..upstream.routes import Candidate, Routes
+from .answer import Answer, ErrorContext
 from .conversation import ConversationState
 from .pipeline import Pipeline, with_tools_as_text
 from .record import ExchangeRecord
-from .upstream_stream import ErrorContext, EventSource, UpstreamStream, refused
+from .upstream_stream import EventSource, UpstreamStream, refused
 
 APPROVALS: Final = "approvals"
 """The upstream's name in the record of a turn that a person's decision resumed, because no upstream was called."""
@@ -273,7 +274,7 @@ def received(ask: Ask, pool: Routed, upstream: str, status: int, body: bytes) ->
             outgoing = conversation.prepare(outgoing, made)
         errors = ErrorContext(candidate, record.request_id)
         pipeline = Pipeline(made, candidate.model, outgoing, call_prefix(pool.new_id()))
-        source = UpstreamStream(candidate, response, pipeline, errors, [], _no_slot)
+        source = UpstreamStream(Answer(candidate, response.headers, pipeline, errors), response, _no_slot)
         try:
             if not response.succeeded:
                 raise await refused(response)

@@ -22,6 +22,7 @@ from ..json_types import JsonObject, JsonValue
 from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
 from ..stages.stage import ExchangeContext, ExchangeEnded, Question, Reply, StageFactory
+from .answer import ENDS
 from .ask import Ask, Passthrough
 from .conversation import ConversationState
 from .kept import KeptAnswer
@@ -29,7 +30,7 @@ from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
 from .stage_runner import StageRunner
 from .tokens import estimate, estimated_usage
-from .upstream_stream import ENDS, EventSource
+from .upstream_stream import EventSource
 
 COLLECT_AT_ONCE: Final = 10
 """Events. Reads with more than this are collected at once, because buffering them would save little."""

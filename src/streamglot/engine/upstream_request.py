@@ -38,6 +38,7 @@ from ..upstream.replay import SCHEME, open_replay
 from ..upstream.response import read_whole
 from ..upstream.routes import Candidate
 from ..upstream.secrets import HIDDEN, SecretMask, hide, shown_url
+from .answer import Answer, ErrorContext
 from .ask import Passthrough, call_prefix
 from .conversation import ConversationState, SentRequest
 from .deadlines import Deadline
@@ -46,7 +47,7 @@ from .limiter import ConcurrencyLimit
 from .pipeline import Pipeline, ThoughtMemory, with_tools_as_text
 from .record import ExchangeRecord, UpstreamWait
 from .trace import AttemptTrace, EngineTracer
-from .upstream_stream import ERROR_BYTES, ErrorContext, UpstreamStream, refused
+from .upstream_stream import ERROR_BYTES, UpstreamStream, refused
 
 FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
 """Statuses after which another upstream is tried, in addition to all server errors."""
@@ -198,15 +199,16 @@ class UpstreamRequest:
         trace = self._start_trace(candidate)
         try:
             with self._pool.within(upstream.timeouts.first_byte):
-                answer, pipeline, dropped = await self._post(candidate, key, trace)
+                response, pipeline = await self._post(candidate, key, trace)
                 received = self._conversation.received if self._conversation is not None else None
-                source = UpstreamStream(candidate, answer, pipeline, errors, dropped, limit.give_back, received, trace)
+                answer = Answer(candidate, response.headers, pipeline, errors, received, trace)
+                source = UpstreamStream(answer, response, limit.give_back)
                 try:
-                    if not 200 <= answer.status < 300:
-                        raise await refused(answer)
+                    if not 200 <= response.status < 300:
+                        raise await refused(response)
                     await source.prime()
                 except BaseException:
-                    answer.close()
+                    response.close()
                     raise
             return source
         except BaseException as error:
@@ -235,9 +237,7 @@ class UpstreamRequest:
         streams = request.stream if upstream.stream == "same" else upstream.stream == "always"
         return msgspec.structs.replace(request, model=candidate.model, stream=streams)
 
-    async def _post(
-        self, candidate: Candidate, key: str, trace: AttemptTrace | None
-    ) -> tuple[UpstreamResponse, Pipeline, list[str]]:
+    async def _post(self, candidate: Candidate, key: str, trace: AttemptTrace | None) -> tuple[UpstreamResponse, Pipeline]:
         upstream, request = candidate.upstream, self._request
         outgoing = self._for(candidate)
         options = upstream.options
@@ -249,7 +249,7 @@ class UpstreamRequest:
             if self._conversation is not None and self._conversation.sent is not None:
                 place_of_file = upstream.base_url or f"{SCHEME}scripted"
                 self._conversation.sent(sent_request(candidate, place_of_file, {}, b"null", [], (), pipeline.notation))
-            return open_replay(upstream, candidate.model, last_text), pipeline, []
+            return open_replay(upstream, candidate.model, last_text), pipeline
         wire = dialect(upstream.dialect)
         if wire.keeps_conversation:
             outgoing = self._continued(outgoing, upstream)
@@ -293,7 +293,7 @@ class UpstreamRequest:
             told = {name: hide(value, secrets) for name, value in told.items()}
         self._record.limits = told
         pipeline.dropped = built.dropped
-        return answer, pipeline, built.dropped
+        return answer, pipeline
 
     # --- upstreams that keep the conversation
 

@@ -16,7 +16,7 @@ from ..engine.exchange import Exchange
 from ..engine.record import ExchangeRecord, clean_id
 from ..engine.tokens import estimated_usage
 from ..engine.upstream_request import retry_after_of
-from ..engine.upstream_stream import ENDS
+from ..engine.answer import ENDS
 from ..errors import FOREIGN_ERRORS, StreamglotError, ToolCallParseError
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..json_types import JsonObject

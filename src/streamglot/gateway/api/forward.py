@@ -10,9 +10,10 @@ import msgspec
 from ...batch.merging import EMBEDDINGS, mergeable
 from ...dialects import dialect
 from ...dialects.endpoint import bearer, join
+from ...engine.answer import ErrorContext
 from ...engine.record import clean_id
 from ...engine.upstream_request import check_headers
-from ...engine.upstream_stream import ErrorContext, refused
+from ...engine.upstream_stream import refused
 from ...errors import RequestError, StreamglotError, Unsupported, UpstreamTimeout
 from ...json_types import JsonObject
 from ...messages import Request
