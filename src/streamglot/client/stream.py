@@ -77,7 +77,7 @@ class Stream:
     @property
     def caught_up(self) -> bool:
         """Whether the caller has taken all events so far and waits for more."""
-        return self._exchange.reading and not self._ready
+        return self._exchange.ending.reading and not self._ready
 
     # --- iteration, plain and asynchronous
 
@@ -198,7 +198,7 @@ class Stream:
         events += self._open.close()
         self._started = self._over = True
         self._ready.clear()
-        self._exchange.end_with(last)
+        self._exchange.finish(last)
         return [*events, last]
 
 

@@ -19,7 +19,7 @@ from ..dialects import dialect
 from ..dialects.approval import Answers, ApprovalAnswer
 from ..dialects.interface import FindAnswers
 from ..engine.ask import Ask, Passthrough, cached, resumed
-from ..engine.exchange import Exchange, Upstreams
+from ..engine.exchange import Ending, Exchange, Upstreams
 from ..engine.record import ExchangeRecord
 from ..engine.tokens import estimate
 from ..errors import RequestError
@@ -241,11 +241,12 @@ class Admission:
         upstreams: Upstreams | None = None,
         ask: Ask | None = None,
         stages: list[StageFactory] | None = None,
+        ending: Ending | None = None,
         span: RequestSpan | None = None,
         observed: bool = True,
     ) -> Exchange:
         """Returns the exchange of an admitted request. ``request`` is empty if there was none to send. ``upstreams`` answer it in
-        place of those of the configuration, ``ask`` stands in front of them, and ``stages`` take the place of its stages. ``observed``: the observers are told of it."""
+        place of those of the configuration, ``ask`` stands in front of them, and ``stages`` take the place of its stages. ``ending`` ends it early. ``observed``: the observers are told of it."""
         headers, recorder, reservation = admitted.headers, admitted.recorder, admitted.reservation
         record, endpoint = admitted.record, admitted.endpoint
         context = context_of(record, headers if span is None else span.headers, admitted.tools, admitted.activity)
@@ -261,6 +262,7 @@ class Admission:
             observers=self._recording.observers_for(recorder, reservation, span) if observed else (),
             context=context,
             conversation=recorder,
+            ending=ending,
             passthrough=Passthrough(
                 self._access.authenticator.passed_key(admitted.caller, headers),
                 {name: headers[name] for name in endpoint.passed if name in headers},

@@ -8,15 +8,14 @@ Until the first event, an error is an HTTP status in the error shape of the clie
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..engine.exchange import Exchange
+from ..engine.answer import ENDS
+from ..engine.exchange import Ending, Exchange
 from ..engine.record import ExchangeRecord, clean_id
 from ..engine.tokens import estimated_usage
 from ..engine.upstream_request import retry_after_of
-from ..engine.answer import ENDS
 from ..errors import FOREIGN_ERRORS, StreamglotError, ToolCallParseError
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..json_types import JsonObject
@@ -29,19 +28,12 @@ from .observe.recording import Recording
 from .response_writer import ResponseWriter
 from .services import GatewayServices
 
-if TYPE_CHECKING:
-    pass
-
 
 class RequestHandler:
     """Handles one request. ``stop`` and ``interrupt`` end the exchange from outside. The gateway's clock calls ``tick``."""
 
     _exchange: Exchange | None = None
     _error: StreamError | None = None
-    _gone = False
-    _stopped = False
-    _interruption: StreamglotError | None = None
-    _task: asyncio.Task[object] | None = None
 
     def __init__(
         self,
@@ -60,6 +52,7 @@ class RequestHandler:
         self._admitted = Admitted(endpoint, self.record, call.headers)
         self.record.on_wait = lambda _: recording.live.changed()
         self._response = ResponseWriter(services, self._admitted, call, self.stop)
+        self._ending = Ending()
         self._model_in_path = model_in_path
         tracing = recording.tracing
         self._span = None if tracing is None else tracing.request(call.method, self._route(call.path), call.headers)
@@ -73,29 +66,22 @@ class RequestHandler:
 
     def interrupt(self, error: StreamglotError) -> None:
         """Ends the exchange with this error, for example because the gateway stops or a budget is used up."""
-        if self._interruption is not None or self._response.call.ended:
-            return
-        self._interruption = error
-        if self._exchange is not None and self._exchange.reading:
-            self._exchange.interrupt(error)
-        elif self._task is not None:
-            self._task.cancel()
+        if not self._response.call.ended:
+            self._ending.interrupt(error)
 
     def stop(self) -> None:
-        """Ends the stream as cancelled, with a complete final event."""
-        if self._task is not None and not self._stopped and not self._response.call.ended:
-            self._stopped = True
-            self._task.cancel()
+        """Ends the answer as cancelled, with a complete final event."""
+        if not self._response.call.ended:
+            self._ending.stop()
 
     def _client_gone(self) -> None:
         if self._admitted.options.keep:
             self._response.leave()
-        elif self._task is not None and not self._response.call.ended and not self._gone:
-            self._gone = True
-            self._task.cancel()
+        elif not self._response.call.ended:
+            self._ending.leave()
 
     async def run(self) -> None:
-        self._task = self._response.call.task()
+        self._ending.own(self._response.call.task())
         if self._span is not None:
             self._span.attach()
         try:
@@ -124,10 +110,9 @@ class RequestHandler:
             try:
                 await self._path()
             except asyncio.CancelledError:
-                if not self._cancelled_by_us():
+                if not self._ending.caught():
                     raise
-                if self._stopped:
-                    await self._end_stopped()
+                await self._end_early()
         except ClientDisconnected:
             self._response.end_unsent()
             self.record.ending = "client_gone"
@@ -141,19 +126,6 @@ class RequestHandler:
         except FOREIGN_ERRORS as error:
             self._services.log_fault(self.record.request_id, error)
             self._response.call.cut()
-
-    def _cancelled_by_us(self) -> bool:
-        """Returns whether the gateway cancelled the request. If so, undoes the cancellation and raises the error that caused
-        it, if there is one."""
-        if not (self._gone or self._stopped or self._interruption is not None):
-            return False
-        if self._task is not None:
-            self._task.uncancel()
-        if self._gone:
-            raise ClientDisconnected from None
-        if self._interruption is not None and not self._stopped and not self._response.call.ended:
-            raise self._interruption from None
-        return True  # also if the cancellation came too late, and the client has the whole answer
 
     # --- request to answer
 
@@ -172,7 +144,7 @@ class RequestHandler:
                 response.begin()
             if admitted.options.background and not admitted.body.get("stream"):
                 await response.answer_later()
-            exchange = self._exchange = admission.exchange(admitted, request, span=self._span)
+            exchange = self._exchange = admission.exchange(admitted, request, ending=self._ending, span=self._span)
             response.context = exchange.context
             await exchange.start()
             await (self._stream(exchange) if request.stream else self._whole(exchange))
@@ -187,24 +159,32 @@ class RequestHandler:
 
     async def _stream(self, exchange: Exchange) -> None:
         response, writer, sealer = self._response, self._response.writer, self._recording.sealer
-        endpoint, response_id = self._admitted.endpoint, self._admitted.response_id
-        always_usage = self._always_usage
+        response_id = self._admitted.response_id
+        encode = writer.feed if sealer is None and not self._always_usage else self._encode
         events = await exchange.read()
         if events is not None and self._gives_id:
             events = [msgspec.structs.replace(event, id=response_id) if type(event) is StreamStart else event for event in events]
         while events is not None:
-            if always_usage and events and type(events[-1]) is StreamEnd:
-                events = self._with_usage(exchange, events)
-            if sealer is not None:
-                events = sealer.events(events, endpoint.dialect)
-            data = writer.feed(events)
+            data = encode(events)
             if events and type(events[-1]) in ENDS:
-                await response.write(data + writer.close(), last=True, broken=type(events[-1]) is StreamError)
+                broken = type(events[-1]) is StreamError
+                if self._ending.decided:  # the client may have stopped reading
+                    await response.end(data, broken)
+                else:
+                    await response.write(data + writer.close(), last=True, broken=broken)
                 return
             if data:
                 await response.write(data)
             events = await exchange.read()
         await response.write(writer.close(), last=True, broken=True)
+
+    def _encode(self, events: list[Event]) -> bytes:
+        """Returns the events in the client's dialect, with what the configuration adds to them."""
+        if self._always_usage and self._exchange is not None and events and type(events[-1]) is StreamEnd:
+            events = self._with_usage(self._exchange, events)
+        if self._recording.sealer is not None:
+            events = self._recording.sealer.events(events, self._admitted.endpoint.dialect)
+        return self._response.writer.feed(events)
 
     @property
     def _always_usage(self) -> bool:
@@ -221,6 +201,8 @@ class RequestHandler:
     async def _whole(self, exchange: Exchange) -> None:
         """Answers with one body instead of a stream."""
         collected = await exchange.collect(extensions=self._admitted.extensions)
+        if self._ending.stopped:
+            raise _stopped()
         error = collected.error
         if error is not None and error.code != ToolCallParseError.code:
             await self._fail(error, None, has_context=True)
@@ -242,17 +224,27 @@ class RequestHandler:
 
         The client may fetch its answer as soon as it has it, and the upstream may be slow to close its connection.
         """
-        if self._exchange is None:
-            self._exchange = self._admission.exchange(self._admitted, Request(), span=self._span)
-        if self._error is not None:
-            self._exchange.fail(self._error)
-        self._exchange.finish()
+        self._any_exchange().finish(self._error)
 
-    async def _end_stopped(self) -> None:
-        """Ends the answer after ``stop``."""
-        nothing: list[Event] = [StreamStart(), StreamEnd("cancelled")]
-        events = nothing if self._exchange is None else self._exchange.end_now()
-        await self._response.end(self._response.writer.feed(events))
+    def _any_exchange(self) -> Exchange:
+        """Returns the exchange; an empty one if the request ended before its own began."""
+        if self._exchange is None:
+            self._exchange = self._admission.exchange(self._admitted, Request(), ending=self._ending, span=self._span)
+        return self._exchange
+
+    async def _end_early(self) -> None:
+        """Ends the answer where no read of the exchange could do it: before the exchange, or while the client is written to."""
+        ending, response = self._ending, self._response
+        if ending.gone:
+            raise ClientDisconnected from None
+        if response.call.ended:  # it came too late: the client has the whole answer
+            return
+        if ending.error is not None:
+            raise ending.error from None
+        if response.writer is None:
+            raise _stopped() from None
+        events = await self._any_exchange().read()
+        await response.end(self._encode(events or []))
 
     async def _fail(
         self, error: StreamError, retry_after: float | None, has_context: bool = False, partial: JsonObject | None = None
@@ -281,7 +273,7 @@ class RequestHandler:
         """Keeps a silent stream alive and ends one that is over its time."""
         response = self._response
         response.tick()
-        if response.call.ended or self._interruption is not None:
+        if response.call.ended or self._ending.error is not None:
             return
         if self._budget_exceeded():
             return
@@ -296,6 +288,11 @@ class RequestHandler:
             call.cut()
         elif response.silent(now, server.keep_alive_seconds):
             self._services.tasks.spawn("keep-alive", response.keep_alive())
+
+
+def _stopped() -> StreamglotError:
+    """The error of a request without a stream that was stopped: its answer must not look complete."""
+    return StreamglotError("the request was stopped before its answer was complete", code="cancelled", status=499)
 
 
 def _without_calls(response: Response) -> Response:
