@@ -297,6 +297,6 @@ def test_the_rule_for_required_keys(
 ) -> None:
     stored, revoked, had_keys = store
     found = authentication(ServerConfig(**server), stored=stored, revoked=revoked, had_keys=had_keys)
-    assert (found.asked, found.usable) == (asked, usable)
+    assert (found.required, found.usable) == (asked, usable)
     assert says in found.summary
     assert bool(found.step) is not usable

@@ -134,7 +134,7 @@ class Client:
         The arguments are those of ``stream``. An error before the answer has begun is raised; later it is the ``error`` of the
         ``Response``, which ``raise_for_error()`` raises.
         """
-        asked = self.stream(
+        stream = self.stream(
             request,
             model=model,
             messages=messages,
@@ -144,7 +144,7 @@ class Client:
             run_tools=run_tools,
             **fields,
         ).whole()
-        return asked if self._worker is None else self._worker.run(asked)  # type: ignore[arg-type]  # PlainClient has the type
+        return stream if self._worker is None else self._worker.run(stream)  # type: ignore[arg-type]  # PlainClient has the type
 
     def exchange(
         self,

@@ -60,7 +60,7 @@ class KeptConversations:
 
     def restore(self, request: Request, caller: str, provider: str) -> Request:
         """Returns the request with the echo of the newest answer that this provider gave."""
-        return _restored(request, provider, lambda asked: self._questions.get((caller, provider, asked), ()))
+        return _restored(request, provider, lambda before: self._questions.get((caller, provider, before), ()))
 
 
 class _Answer:
@@ -87,7 +87,7 @@ def restore_stored(request: Request, answers: Sequence[Message], provider: str) 
         echo = message.echo
         if echo is not None and echo.provider == provider and isinstance(echo.data.get(ASKED), str):
             found.setdefault(str(echo.data[ASKED]), []).append(_Answer(normal(message.parts)[:ANSWER_BYTES], echo))
-    return _restored(request, provider, lambda asked: found.get(asked, ())) if found else request
+    return _restored(request, provider, lambda before: found.get(before, ())) if found else request
 
 
 def _restored(request: Request, provider: str, find: _Find) -> Request:

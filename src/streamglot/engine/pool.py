@@ -375,7 +375,7 @@ class UpstreamPool:
             from ..policies import Approvals
 
             self._approvals = Approvals(
-                self.new_id, lambda asked: self.log({"event": "approval_asked", "id": asked.id}), self.approval_sharing
+                self.new_id, lambda request: self.log({"event": "approval_asked", "id": request.id}), self.approval_sharing
             )
         return self._approvals
 

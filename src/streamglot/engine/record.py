@@ -54,19 +54,19 @@ def clean_id(given: str) -> str:
 
 class UpstreamWait(Struct, frozen=True):
     """A wait of ``seconds`` before ``attempt``, one of at most ``attempts``, at an upstream. ``status`` is that of the failure
-    before, ``asked`` whether the upstream asked for the wait."""
+    before, ``by_upstream`` whether the upstream asked for the wait."""
 
     upstream: str
     seconds: float
     attempt: int
     attempts: int
     status: int
-    asked: bool
+    by_upstream: bool
 
     def sentence(self) -> str:
         """Who asked to wait, for how long, and which attempt follows."""
         then = f"attempt {self.attempt} of {self.attempts} follows"
-        if self.asked:
+        if self.by_upstream:
             return f"upstream {self.upstream!r} asks to wait {self.seconds:.3g} s (status {self.status}); {then}"
         return f"upstream {self.upstream!r} failed (status {self.status}); {then} in {self.seconds:.2g} s"
 

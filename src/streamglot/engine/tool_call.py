@@ -121,10 +121,10 @@ class _Unattended(Services):
 
 
 class _Nobody:
-    async def ask(self, asked: Any) -> Any:  # Any: a request and a decision of the policies, which load slowly
+    async def ask(self, request: Any) -> Any:  # Any: a request and a decision of the policies, which load slowly
         from ..policies import Decision
 
-        message = f"[The call of {asked.tool} needs the approval of a person, and nobody can be asked here. A gateway can ask.]"
+        message = f"[The call of {request.tool} needs the approval of a person, and nobody can be asked here. A gateway can ask.]"
         return Decision(False, message)
 
 

@@ -177,13 +177,13 @@ class UpstreamRequest:
     async def _wait(self, seconds: float, failure: StreamglotError, attempt: int, attempts: int) -> None:
         """Waits before the next attempt. The record says so meanwhile."""
         record, since = self._record, self._pool.clock()
-        asked = retry_after_of(failure) is not None
-        record.set_wait(UpstreamWait(record.upstream, seconds, attempt, attempts, failure.status, asked))
+        by_upstream = retry_after_of(failure) is not None
+        record.set_wait(UpstreamWait(record.upstream, seconds, attempt, attempts, failure.status, by_upstream))
         try:
             await asyncio.sleep(seconds)
         finally:
             record.set_wait(None)
-            if asked:
+            if by_upstream:
                 record.waited("upstream", record.upstream, since, self._pool.clock())
 
     async def _ask(self, candidate: Candidate) -> UpstreamStream:

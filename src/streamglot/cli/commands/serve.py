@@ -112,9 +112,9 @@ def _print_banner(
     print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
     if not keys.usable:
         print(f"\nThe gateway cannot be used: {keys.summary}. Every request is refused with 401: {keys.step}", file=sys.stderr)
-    elif keys.asked:
+    elif keys.required:
         print(f"\n{keys.summary[0].upper()}{keys.summary[1:]}. Put one in place of {YOUR_KEY}.", file=sys.stderr)
-    key = YOUR_KEY if keys.asked else "streamglot"
+    key = YOUR_KEY if keys.required else "streamglot"
     curl, openai, anthropic = (recipe(client, address, model, key).text for client in ("curl", "openai", "anthropic"))
     print(f"\nTry it:\n\n{curl.partition(BLANK_LINE)[0]}", file=sys.stderr)
     print(f"\nOr point a program at it:\n\n{openai}\n{anthropic}", file=sys.stderr)
