@@ -34,7 +34,7 @@ NEXT_STEP: Final = {
 SERVER_STEP: Final = "try again, or add another upstream as a fallback"
 
 
-class Answer:
+class UpstreamAnswer:
     """The answer of one candidate. ``headers`` are those of its response. ``received`` gets its bytes, without secrets, if they are
     recorded."""
 

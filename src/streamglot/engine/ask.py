@@ -1,6 +1,6 @@
 """How an exchange asks for a model turn.
 
-``Ask`` is one function: ``UpstreamPool.ask`` calls upstreams. The functions here return another one that answers itself, or calls
+``AskForTurn`` is one function: ``UpstreamPool.ask`` calls upstreams. The functions here return another one that answers itself, or calls
 the one that it was given:
 
     ask = cached(pool.ask, cache, ...)          # an identical request is answered from the cache
@@ -28,7 +28,7 @@ from ..tools.own_calls import with_own_calls
 from ..upstream import Upstream
 from ..upstream.providers import abilities_of, maker_of
 from ..upstream.routes import Candidate, Routes
-from .answer import Answer, ErrorContext
+from .answer import ErrorContext, UpstreamAnswer
 from .conversation import ConversationState
 from .pipeline import Pipeline, with_tools_as_text
 from .record import ExchangeRecord
@@ -49,7 +49,7 @@ class Passthrough(Struct):
     trace: Mapping[str, str] = field(default_factory=dict)
 
 
-class Ask(Protocol):
+class AskForTurn(Protocol):
     """Requests one model turn. Raises a ``StreamglotError`` if there is no answer."""
 
     async def __call__(
@@ -74,7 +74,7 @@ def call_prefix(random_id: str) -> str:
 # --- answers from the cache
 
 
-def cached(ask: Ask, cache: ResponseCache, caller: str, pool: Routed) -> Ask:
+def cached(ask: AskForTurn, cache: ResponseCache, caller: str, pool: Routed) -> AskForTurn:
     """Looks for the answer to an identical request of this caller first.
 
     The cache holds answers of upstreams: an answer from the cache passes the same stages as a live one, and each model turn of a
@@ -98,7 +98,7 @@ def cached(ask: Ask, cache: ResponseCache, caller: str, pool: Routed) -> Ask:
     return ask_cached
 
 
-class _Entry(Struct):
+class _CachedResponse(Struct):
     response: Response
     upstream: str
     until: float
@@ -111,7 +111,7 @@ class ResponseCache:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._size = 0
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._entries: OrderedDict[bytes, _CachedResponse] = OrderedDict()
 
     def resize(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -130,7 +130,7 @@ class ResponseCache:
     def put(self, key: bytes, response: Response, upstream: str, until: float) -> None:
         if key in self._entries:
             self._drop(key)
-        entry = _Entry(response, upstream, until, len(msgspec.json.encode(response)))
+        entry = _CachedResponse(response, upstream, until, len(msgspec.json.encode(response)))
         self._entries[key] = entry
         self._size += entry.size
         self._shrink()
@@ -204,7 +204,7 @@ class KnownAnswer:
 # --- a first turn that is known already
 
 
-def resumed(ask: Ask, response: Response) -> Ask:
+def resumed(ask: AskForTurn, response: Response) -> AskForTurn:
     """Gives ``response`` as the first model turn: a suspended call about which the user has decided. Later turns of the tool
     loop are asked for as usual."""
     first: Response | None = response
@@ -235,14 +235,14 @@ class Captured(StreamglotError):
         self.body = body
 
 
-def captured(pool: Routed, upstream: str) -> Ask:
+def captured(pool: Routed, upstream: str) -> AskForTurn:
     """Builds the body for an upstream and raises it as ``Captured``. Nothing is sent."""
 
     async def ask_captured(
         request: Request,
-        record: ExchangeRecord,  # noqa: ARG001  # a parameter of every ``Ask``
-        conversation: ConversationState | None,  # noqa: ARG001  # a parameter of every ``Ask``
-        passthrough: Passthrough,  # noqa: ARG001  # a parameter of every ``Ask``
+        record: ExchangeRecord,  # noqa: ARG001  # a parameter of every ``AskForTurn``
+        conversation: ConversationState | None,  # noqa: ARG001  # a parameter of every ``AskForTurn``
+        passthrough: Passthrough,  # noqa: ARG001  # a parameter of every ``AskForTurn``
         /,
     ) -> EventSource:
         candidate = _candidate_at(pool.routes, request.model, upstream)
@@ -254,7 +254,7 @@ def captured(pool: Routed, upstream: str) -> Ask:
     return ask_captured
 
 
-def received(ask: Ask, pool: Routed, upstream: str, status: int, body: bytes) -> Ask:
+def received(ask: AskForTurn, pool: Routed, upstream: str, status: int, body: bytes) -> AskForTurn:
     """Gives the answer of a provider's batch as the first model turn. Later turns of the tool loop are asked for as usual."""
     answer: ReceivedResponse | None = ReceivedResponse(status, body)
 
@@ -274,7 +274,7 @@ def received(ask: Ask, pool: Routed, upstream: str, status: int, body: bytes) ->
             outgoing = conversation.prepare(outgoing, made)
         errors = ErrorContext(candidate, record.request_id)
         pipeline = Pipeline(made, candidate.model, outgoing, call_prefix(pool.new_id()))
-        source = UpstreamStream(Answer(candidate, response.headers, pipeline, errors), response, _no_slot)
+        source = UpstreamStream(UpstreamAnswer(candidate, response.headers, pipeline, errors), response, _no_slot)
         try:
             if not response.succeeded:
                 raise await refused(response)

@@ -26,7 +26,7 @@ from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
 from ..stages.stage import ExchangeContext, ExchangeEnded, Question, Reply, StageFactory
 from .answer import ENDS
-from .ask import Ask, Passthrough
+from .ask import AskForTurn, Passthrough
 from .conversation import ConversationState
 from .kept import KeptAnswer
 from .observer import ExchangeResult, Observer
@@ -46,7 +46,7 @@ class Upstreams(Protocol):
     """The part of the upstream pool that an exchange needs."""
 
     @property
-    def ask(self) -> Ask: ...
+    def ask(self) -> AskForTurn: ...
 
     @property
     def log(self) -> Callable[[Mapping[str, JsonValue]], None]: ...
@@ -129,7 +129,7 @@ class Exchange:
         pool: Upstreams,
         *,
         record: ExchangeRecord,
-        ask: Ask | None = None,
+        ask: AskForTurn | None = None,
         stages: Sequence[StageFactory] = (),
         observers: Sequence[Observer] = (),
         context: ExchangeContext | None = None,

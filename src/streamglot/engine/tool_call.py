@@ -60,10 +60,10 @@ class ToolCall:
 
     async def ask(
         self,
-        request: Request,  # noqa: ARG002  # a parameter of every ``Ask``
-        record: ExchangeRecord,  # noqa: ARG002  # a parameter of every ``Ask``
-        conversation: ConversationState | None,  # noqa: ARG002  # a parameter of every ``Ask``
-        passthrough: Passthrough,  # noqa: ARG002  # a parameter of every ``Ask``
+        request: Request,  # noqa: ARG002  # a parameter of every ``AskForTurn``
+        record: ExchangeRecord,  # noqa: ARG002  # a parameter of every ``AskForTurn``
+        conversation: ConversationState | None,  # noqa: ARG002  # a parameter of every ``AskForTurn``
+        passthrough: Passthrough,  # noqa: ARG002  # a parameter of every ``AskForTurn``
     ) -> EventSource:
         answer, self._answer = self._answer, None
         if answer is None:  # a policy asks for another answer

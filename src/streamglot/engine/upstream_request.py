@@ -38,7 +38,7 @@ from ..upstream.replay import SCHEME, open_replay
 from ..upstream.response import read_whole
 from ..upstream.routes import Candidate
 from ..upstream.secrets import HIDDEN, SecretMask, hide, shown_url
-from .answer import Answer, ErrorContext
+from .answer import ErrorContext, UpstreamAnswer
 from .ask import Passthrough, call_prefix
 from .conversation import ConversationState, SentRequest
 from .deadlines import Deadline
@@ -71,7 +71,7 @@ class Traffic(Protocol):
         """Called when an upstream has answered with this status."""
 
 
-class Upstreams(Protocol):
+class UpstreamServices(Protocol):
     """What the attempts of all requests share."""
 
     connections: ConnectionPool
@@ -96,7 +96,7 @@ class UpstreamRequest:
 
     def __init__(
         self,
-        pool: Upstreams,
+        pool: UpstreamServices,
         request: Request,
         record: ExchangeRecord,
         conversation: ConversationState | None,
@@ -201,7 +201,7 @@ class UpstreamRequest:
             with self._pool.within(upstream.timeouts.first_byte):
                 response, pipeline = await self._post(candidate, key, trace)
                 received = self._conversation.received if self._conversation is not None else None
-                answer = Answer(candidate, response.headers, pipeline, errors, received, trace)
+                answer = UpstreamAnswer(candidate, response.headers, pipeline, errors, received, trace)
                 source = UpstreamStream(answer, response, limit.give_back)
                 try:
                     if not 200 <= response.status < 300:

@@ -1,4 +1,4 @@
-"""An upstream's answer as events, one list for each network read: what waits for the bytes that ``Answer`` reads."""
+"""An upstream's answer as events, one list for each network read: what waits for the bytes that ``UpstreamAnswer`` reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..events import Event, Extra, KeepAlive, StreamError, StreamStart, Usage
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.rate_limits import retry_seconds
 from ..upstream.secrets import shown_url
-from .answer import Answer
+from .answer import UpstreamAnswer
 
 PRELUDE: Final = (StreamStart, KeepAlive, Usage, Extra)
 """Events without content. While only these have come, another upstream can still be tried."""
@@ -52,7 +52,7 @@ class UpstreamStream:
     """The answer of one candidate, read from its connection: ``answer`` makes the events. The owner must call ``close`` to release
     its slot."""
 
-    def __init__(self, answer: Answer, response: UpstreamResponse, give_back: Callable[[], None]) -> None:
+    def __init__(self, answer: UpstreamAnswer, response: UpstreamResponse, give_back: Callable[[], None]) -> None:
         self.upstream: Upstream | None = answer.candidate.upstream
         self.name = answer.candidate.upstream.name
         self.model = answer.candidate.model

@@ -18,7 +18,7 @@ from msgspec import Struct, field, structs
 from ..dialects import dialect
 from ..dialects.approval import Answers, ApprovalAnswer
 from ..dialects.interface import FindAnswers
-from ..engine.ask import Ask, Passthrough, cached, resumed
+from ..engine.ask import AskForTurn, Passthrough, cached, resumed
 from ..engine.exchange import Ending, Exchange, Upstreams
 from ..engine.record import ExchangeRecord
 from ..engine.tokens import estimate
@@ -239,7 +239,7 @@ class Admission:
         request: Request,
         *,
         upstreams: Upstreams | None = None,
-        ask: Ask | None = None,
+        ask: AskForTurn | None = None,
         stages: list[StageFactory] | None = None,
         ending: Ending | None = None,
         span: RequestSpan | None = None,
@@ -270,10 +270,10 @@ class Admission:
             ),
         )
 
-    def _ask(self, admitted: Admitted) -> Ask:
+    def _ask(self, admitted: Admitted) -> AskForTurn:
         """Returns the upstreams' own, with the cache and a call that was resumed in front of it."""
         services = self._services
-        ask: Ask = services.pool.ask
+        ask: AskForTurn = services.pool.ask
         if services.cache is not None:
             ask = cached(ask, services.cache, admitted.record.key or presented(admitted.headers), services.pool)
         return ask if admitted.resumed is None else resumed(ask, admitted.resumed[0])

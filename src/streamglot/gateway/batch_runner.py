@@ -15,7 +15,7 @@ from ..batch.lines import request_name
 from ..batch.model import Answer, Batch, Item
 from ..callers import ANONYMOUS
 from ..dialects import dialect
-from ..engine.ask import Ask, Captured, captured, received
+from ..engine.ask import AskForTurn, Captured, captured, received
 from ..engine.exchange import Exchange
 from ..engine.record import ExchangeRecord
 from ..engine.recorder import TurnRecorder
@@ -62,7 +62,7 @@ class BatchRunner:
         self._access = access
         self._admission = admission
         self._recording = recording
-        self._ask: Ask = partial(services.pool.ask, traffic=traffic)
+        self._ask: AskForTurn = partial(services.pool.ask, traffic=traffic)
 
     async def run(self, batch: Batch, item: Item, request_id: str) -> Answer:
         endpoint = ENDPOINTS.get(batch.endpoint)
@@ -133,7 +133,7 @@ class BatchRunner:
 
     # --- the exchange
 
-    async def _exchange(self, batch: Batch, item: Item, admitted: Admitted, ask: Ask) -> Answer:
+    async def _exchange(self, batch: Batch, item: Item, admitted: Admitted, ask: AskForTurn) -> Answer:
         pool, endpoint = self._services.pool, admitted.endpoint
         exchange: Exchange | None = None
         try:
