@@ -29,6 +29,7 @@ from streamglot.engine.exchange import Exchange
 from streamglot.engine.pipeline import Pipeline
 from streamglot.engine.upstream_request import UpstreamRequest
 from streamglot.engine.upstream_stream import UpstreamStream
+from streamglot.gateway.admission import Admission
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.handler import RequestHandler
 from streamglot.gateway.http.protocol import HTTPProtocol
@@ -49,7 +50,7 @@ REQUEST: list[Point] = [
     (HTTPProtocol, "data_received", ENTER, "parse the client's HTTP"),
     (Gateway, "respond", ENTER, "start the task of the request"),
     (RequestHandler, "_path", ENTER, "decode and check the request, admit it"),
-    (RequestHandler, "_make_exchange", ENTER, "make the exchange, choose the upstream"),
+    (Admission, "exchange", ENTER, "make the exchange, choose the upstream"),
     (UpstreamRequest, "_post", ENTER, "build the upstream's request"),
     (ConnectionPool, "post", ENTER, "take a connection, send, wait for the answer"),
     (UpstreamConnection, "data_received", ENTER, "parse the upstream's HTTP"),

@@ -9,6 +9,8 @@ from streamglot import (
     Event,
     GrammarError,
     KeepAlive,
+    ReasoningEnd,
+    ReasoningStart,
     StreamEnd,
     StreamError,
     StreamStart,
@@ -16,12 +18,13 @@ from streamglot import (
     TextEnd,
     TextStart,
     ToolCallDelta,
+    ToolCallEnd,
     ToolCallStart,
     Usage,
     check,
 )
 from streamglot.events import EVENT_TYPES, decode, encode
-from streamglot.grammar import TABLE, diagram
+from streamglot.grammar import TABLE, OpenBlocks, diagram
 
 START, END = StreamStart("id", "model", 1), StreamEnd("end", "stop")
 TEXT: list[Event] = [TextStart(), TextDelta("hi"), Usage(1, 2), KeepAlive(), TextEnd()]
@@ -76,3 +79,36 @@ def test_events_are_lines_of_json() -> None:
     for event in (*TEXT, START, END, Choice(2, END)):
         assert decode(encode(event)) == event
     assert encode(TextDelta("é")) == '{"type":"text_delta","text":"é"}'.encode()
+
+
+def test_open_blocks_are_closed_in_the_order_of_the_grammar() -> None:
+    blocks = OpenBlocks()
+    events: list[Event] = [
+        StreamStart(),
+        TextStart(),
+        TextDelta("one"),
+        Choice(2, ToolCallStart("c", "look")),
+        Choice(1, ReasoningStart()),
+        Choice(3, TextStart()),
+        Choice(3, TextEnd()),
+    ]
+    blocks.feed(events)
+    blocks.feed([TextDelta("two"), Usage(1, 2)])
+    assert blocks
+    assert blocks.starts == {0: TextStart(), 1: ReasoningStart(), 2: ToolCallStart("c", "look")}
+    closing = blocks.close()
+    assert closing == [Choice(2, ToolCallEnd(complete=False)), Choice(1, ReasoningEnd(complete=False)), TextEnd(complete=False)]
+    assert not blocks
+    assert blocks.close() == []
+    check([*events, *closing, *(Choice(index, StreamEnd("end")) for index in (1, 2, 3)), StreamEnd("end")])
+
+
+def test_a_block_that_somebody_ended_is_whole_unless_it_is_a_call() -> None:
+    for start, end in (
+        (TextStart(), TextEnd()),
+        (ReasoningStart(), ReasoningEnd()),
+        (ToolCallStart("c", "n"), ToolCallEnd(complete=False)),
+    ):
+        blocks = OpenBlocks()
+        blocks.follow(start)
+        assert blocks.close(broken=False) == [end]

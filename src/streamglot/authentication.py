@@ -21,7 +21,7 @@ OPEN: Final = 'or set server.authentication = "none" to let in everybody on this
 class Authentication(Struct, frozen=True):
     """``summary`` describes the state, ``step`` the next step. ``usable``: whether any request can pass."""
 
-    asked: bool
+    required: bool
     usable: bool
     summary: str
     step: str = ""

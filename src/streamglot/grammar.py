@@ -1,4 +1,4 @@
-"""The allowed order of events: one table, one checker, and its diagram for the docs.
+"""The allowed order of events: one table, one checker, its diagram for the docs, and what is open in a stream.
 
 ``TABLE[state][event type]`` is the next state; what is not in the table is not allowed. Each choice above 0 has its own state,
 which starts in IDLE because all choices share one StreamStart.
@@ -7,10 +7,11 @@ which starts in IDLE because all choices share one StreamStart.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from .errors import GrammarError, excerpt
 from .events import (
+    BareEvent,
     Choice,
     Citation,
     Event,
@@ -61,6 +62,61 @@ TABLE: Final[_Table] = {
     TOOL_CALL: {**dict.fromkeys((ToolCallDelta, *ANYWHERE_INSIDE), TOOL_CALL), ToolCallEnd: IDLE},
     DONE: {},
 }
+
+
+BlockStart: TypeAlias = TextStart | ReasoningStart | ToolCallStart
+_STARTS: Final = frozenset((TextStart, ReasoningStart, ToolCallStart))
+_ENDS: Final = frozenset((TextEnd, ReasoningEnd, ToolCallEnd))
+_CUT: Final[dict[type, BareEvent]] = {
+    TextStart: TextEnd(complete=False),
+    ReasoningStart: ReasoningEnd(complete=False),
+    ToolCallStart: ToolCallEnd(complete=False),
+}
+"""How a block ends that broke off."""
+_ENDED: Final[dict[type, BareEvent]] = {**_CUT, TextStart: TextEnd(), ReasoningStart: ReasoningEnd()}
+"""How a block ends that somebody ended: what there is of a text is whole. A call that is cut off is never run."""
+_OPENS_OR_CLOSES: Final = frozenset((*_STARTS, *_ENDS, Choice))
+
+
+class OpenBlocks:
+    """What is open in a stream: ``starts`` has the start of the block that each choice is in.
+
+    It follows events that keep the order above. One block of a choice is open at a time.
+    """
+
+    __slots__ = ("starts",)
+
+    def __init__(self) -> None:
+        self.starts: dict[int, BlockStart] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a block is open."""
+        return bool(self.starts)
+
+    def feed(self, events: Iterable[Event]) -> None:
+        """Follows the events of one read."""
+        if _OPENS_OR_CLOSES.isdisjoint(map(type, events)):  # the usual case: a read of a long text
+            return
+        for event in events:
+            if type(event) is Choice:
+                self.follow(event.event, event.index)
+            else:
+                self.follow(event)  # type: ignore[arg-type]  # no choice
+
+    def follow(self, event: BareEvent, choice: int = 0) -> None:
+        """Follows one event of a choice."""
+        if type(event) in _STARTS:
+            self.starts[choice] = event  # type: ignore[assignment]  # a start
+        elif type(event) in _ENDS:
+            self.starts.pop(choice, None)
+
+    def close(self, *, broken: bool = True) -> list[Event]:
+        """Returns the events that close what is open. Choice 0, which ends last, is closed last. ``broken`` is False if somebody
+        ends the blocks on purpose."""
+        ends = _CUT if broken else _ENDED
+        closing = [(choice, ends[type(start)]) for choice, start in sorted(self.starts.items(), reverse=True)]
+        self.starts.clear()
+        return [Choice(choice, event) if choice else event for choice, event in closing]
 
 
 class Checker:

@@ -500,9 +500,9 @@ def _named(
     known: Dialect, request: Request | None, strict: bool, id: str, model: str, created: int, options: Mapping[str, object]
 ) -> dict[str, object]:
     """The options of a writer that say more than its defaults: those of the request, then those that are given."""
-    asked = known.writer_options(request) if request is not None else {}
+    requested = known.writer_options(request) if request is not None else {}
     common = {"strict": strict, "id": id, "model": model, "created": created}
-    return {**asked, **{name: value for name, value in common.items() if value}, **options}
+    return {**requested, **{name: value for name, value in common.items() if value}, **options}
 
 
 def _reading(

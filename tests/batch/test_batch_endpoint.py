@@ -327,12 +327,12 @@ def test_the_answer_of_a_gateway_that_stops_is_not_kept(upstream: MockUpstream, 
         asking = threading.Thread(target=lambda: answers.append(ask(gateway, requests, batch_id="x")))
         asking.start()
         until(lambda: upstream.asked["a"])
-        gateway.gateway.stopping = True
+        gateway.gateway.requests.stopping = True
         upstream.hold.set()
         asking.join(WAIT_SECONDS)
         first, second = answers[0].json()["responses"]
         assert (first["result"], second["error"]["code"]) == ("re: a", "shutting_down")
-        gateway.gateway.stopping = False
+        gateway.gateway.requests.stopping = False
         again = ask(gateway, requests, batch_id="x").json()["responses"]
         assert [one["result"] for one in again] == ["re: a", "re: b"]
 

@@ -17,7 +17,7 @@ from batch_durable.test_batch_clients import ended, lines_of, submitted
 from gateway.archived import with_store
 from gateway.running import Running, running
 from store.turns import asynchronous
-from streamglot.gateway import app
+from streamglot.gateway import requests
 from streamglot.gateway.auth.authenticator import digest_of
 from tools.chat_model import ChatModel
 from tools.test_gateway_tools import ANSWER, TOOLS
@@ -181,6 +181,18 @@ def test_an_item_calls_a_tool_of_ours(tmp_path: Path) -> None:
         assert (done.usage.input_tokens, done.usage.output_tokens) == (20, 10), "both turns of the model are counted"
 
 
+def test_the_options_of_an_item_are_those_of_a_request(upstream: RunningMock, tmp_path: Path) -> None:
+    """Also ``activity``, which asks for the extensions of a whole answer, and a wrong one refuses the item."""
+    with running(configured(upstream, tmp_path)) as gateway:
+        client = client_of(gateway, "any")
+        done = ended(client, submitted(client, asking("a question", streamglot={"activity": "extensions"})))
+        [entry] = lines_of(client, done.output_file_id)
+        assert "extensions" in entry["response"]["body"]
+        done = ended(client, submitted(client, asking("a question", streamglot={"activity": "loud"})))
+        [entry] = lines_of(client, done.error_file_id)
+    assert "activity" in entry["response"]["body"]["error"]["message"]
+
+
 def test_text_completions_run(upstream: RunningMock, tmp_path: Path) -> None:
     """The upstream speaks the chat API; the answer is in the dialect of the endpoint."""
     with running(configured(upstream, tmp_path)) as gateway:
@@ -259,10 +271,10 @@ async def test_live_requests_are_seen_by_the_worker(
     upstream: RunningMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(configured(upstream, tmp_path)) as gateway:
-        assert not gateway.gateway.answers_live()
-        monkeypatch.setattr(app, "LIVE_SECONDS", WAIT_SECONDS)
+        assert not gateway.gateway.requests.answers_live()
+        monkeypatch.setattr(requests, "LIVE_SECONDS", WAIT_SECONDS)
         body = {"model": "m", "messages": [{"role": "user", "content": "live"}]}
         assert gateway.ask("/v1/chat/completions", body).status == 200
-        assert gateway.gateway.answers_live()
-        monkeypatch.setattr(app, "LIVE_SECONDS", 0.0)
-        await soon(lambda: not gateway.gateway.answers_live())
+        assert gateway.gateway.requests.answers_live()
+        monkeypatch.setattr(requests, "LIVE_SECONDS", 0.0)
+        await soon(lambda: not gateway.gateway.requests.answers_live())

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from streamglot.engine.ask import Passthrough
 from streamglot.engine.conversation import ConversationState
-from streamglot.engine.exchange import Exchange, Passthrough
+from streamglot.engine.exchange import Ending, Exchange
 from streamglot.engine.observer import ExchangeResult, Observer
 from streamglot.engine.record import ExchangeRecord
 from streamglot.engine.tokens import estimate
@@ -109,9 +110,10 @@ class Watch(Observer):
         self.results.append(result)
 
 
-def exchange_of(pool: Pool, *observers: Observer, stages: Sequence[StageFactory] = ()) -> Exchange:
+def exchange_of(pool: Pool, *observers: Observer, stages: Sequence[StageFactory] = (), ending: Ending | None = None) -> Exchange:
     request = Request(model="m", messages=[Message("user", [TextPart("hello")])])
-    return Exchange(request, pool, record=ExchangeRecord("r1", "openai_chat", 0.0, "m"), stages=stages, observers=observers)
+    record = ExchangeRecord("r1", "openai_chat", 0.0, "m")
+    return Exchange(request, pool, record=record, stages=stages, observers=observers, ending=ending)
 
 
 async def test_the_lists_of_events_are_those_of_the_reads() -> None:
@@ -209,6 +211,66 @@ async def test_interrupt_before_the_first_event_is_raised() -> None:
         await starting
 
 
+async def test_the_first_ending_counts_and_a_client_that_is_gone_counts_after_it() -> None:
+    ending = Ending()
+    ending.stop()
+    ending.interrupt(StreamglotError("too late"))
+    assert (ending.stopped, ending.error, ending.gone) == (True, None, False)
+    ending.leave()
+    assert ending.gone
+    other = Ending()
+    other.interrupt(StreamglotError("first"))
+    other.interrupt(StreamglotError("second"))
+    other.stop()
+    assert str(other.error) == "first"
+    assert not other.stopped
+
+
+async def test_an_ending_before_the_exchange_begins_asks_no_upstream() -> None:
+    stopped, interrupted = exchange_of(pool := Pool(Turn(BEGIN))), exchange_of(pool)
+    stopped.stop()
+    assert await _all(stopped) == [StreamStart(), StreamEnd("cancelled")]
+    interrupted.interrupt(StreamglotError("shutting down"))
+    with pytest.raises(StreamglotError, match="shutting down"):
+        await interrupted.start()
+    assert not pool.asked.is_set()
+
+
+async def test_an_owned_task_is_ended_wherever_it_waits_and_any_other_only_while_it_reads() -> None:
+    async def work(ending: Ending, *, own: bool) -> list[Event] | None:
+        (ending.own if own else ending.attach)(asyncio.current_task())
+        exchange = exchange_of(Pool(Turn(BEGIN, REST)), ending=ending)
+        await exchange.start()
+        await exchange.read()
+        begun.set()
+        try:
+            await go_on.wait()
+        except asyncio.CancelledError:
+            assert ending.caught()
+            assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]  # a task runs here
+        return await exchange.read()
+
+    for own in (True, False):
+        begun, go_on, ending = asyncio.Event(), asyncio.Event(), Ending()
+        working = asyncio.ensure_future(work(ending, own=own))
+        await begun.wait()
+        ending.stop()
+        if not own:
+            go_on.set()
+        assert await working == [TextEnd(), StreamEnd("cancelled")]
+
+
+async def test_a_client_that_is_gone_gets_no_last_events() -> None:
+    ending = Ending()
+    exchange = exchange_of(Pool(turn := Turn(BEGIN)), watch := Watch(), ending=ending)
+    reading = asyncio.ensure_future(_all(exchange))
+    await turn.waits.wait()
+    ending.leave()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert [result.record.ending for result in watch.results] == ["client_gone"]
+
+
 async def test_a_foreign_cancellation_stays_one() -> None:
     exchange = exchange_of(Pool(turn := Turn(BEGIN)), watch := Watch())
     reading = asyncio.ensure_future(_all(exchange))
@@ -237,8 +299,8 @@ async def test_a_caller_that_read_a_part_says_how_it_ended() -> None:
     exchange = exchange_of(Pool(Turn(BEGIN)), watch := Watch())
     await exchange.start()
     await exchange.read()
-    exchange.end_with(StreamError("broken", "by the reader"))
-    exchange.end_with(StreamEnd("end"))
+    exchange.finish(StreamError("broken", "by the reader"))
+    exchange.finish(StreamEnd("end"))
     exchange.close()
     assert [result.record.error for result in watch.results] == ["broken"]
 

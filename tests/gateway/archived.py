@@ -35,13 +35,11 @@ def with_store(url: str, work: Callable[[Store], Awaitable[T]], **settings: Any)
 
 def inside(gateway: Running, work: Coroutine[Any, Any, T]) -> T:
     """Does this in the loop of the gateway, with its own store."""
-    ticker = gateway.gateway._ticker
-    assert ticker is not None
-    return asyncio.run_coroutine_threadsafe(work, ticker.get_loop()).result(WAIT_SECONDS)
+    return asyncio.run_coroutine_threadsafe(work, gateway.server.loop).result(WAIT_SECONDS)
 
 
 def store_of(gateway: Running) -> Store:
-    store = gateway.gateway.store
+    store = gateway.gateway.recording.store
     assert store is not None
     return store
 

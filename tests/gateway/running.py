@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from streamglot.config import Config, LoadedConfig, load
 from streamglot.gateway.app import Gateway
+from streamglot.gateway.handler import RequestHandler
 from streamglot.gateway.http.server import Server
 from streamglot.gateway.serve import listen, worker
 from waiting import WAIT_SECONDS, until
@@ -57,6 +58,11 @@ class Running:
     def line(self, request_id: str) -> Mapping[str, Any]:
         """The line of the log about this request."""
         return self.log_line(lambda line: line.get("request_id") == request_id and "ending" in line)
+
+    @property
+    def handlers(self) -> list[RequestHandler]:
+        """The requests that run."""
+        return [one for one in list(self.gateway.requests.running) if isinstance(one, RequestHandler)]
 
     def log_line(self, what: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
         until(lambda: any(map(what, self.lines)), lambda: f"no such line: {self.lines}")

@@ -262,12 +262,12 @@ def test_a_reload_succeeds_while_all_keys_are_revoked(tmp_path: Path) -> None:
 
     async def drive() -> None:
         async with gateway.running():
-            assert gateway.store is not None
-            await gateway.store.keys.revoke("me")
-            await gateway._stored.refresh(gateway.store)
-            gateway._apply(gateway.loaded, starting=False)
-            assert not gateway.authenticator.state.usable
-            assert gateway.authenticator.asks
+            assert gateway.recording.store is not None
+            await gateway.recording.store.keys.revoke("me")
+            await gateway.access.stored.refresh(gateway.recording.store)
+            gateway.lifecycle.apply(gateway.lifecycle.loaded, starting=False)
+            assert not gateway.access.authenticator.state.usable
+            assert gateway.access.authenticator.asks
 
     asyncio.run(drive())
 
@@ -296,6 +296,6 @@ def test_the_rule_for_required_keys(
 ) -> None:
     stored, revoked, had_keys = store
     found = authentication(ServerConfig(**server), stored=stored, revoked=revoked, had_keys=had_keys)
-    assert (found.asked, found.usable) == (asked, usable)
+    assert (found.required, found.usable) == (asked, usable)
     assert says in found.summary
     assert bool(found.step) is not usable

@@ -236,8 +236,8 @@ def test_usage_counts_before_it_is_in_the_database(upstream: HostileUpstream, tm
         locker.execute("COMMIT")
         locker.close()
         inside(gateway, store_of(gateway).writer.flush())
-        inside(gateway, gateway.gateway._stored.refresh(store_of(gateway)))
-        caller = gateway.gateway.authenticator.admit({"x-api-key": secret})
+        inside(gateway, gateway.gateway.access.stored.refresh(store_of(gateway)))
+        caller = gateway.gateway.access.authenticator.admit({"x-api-key": secret})
         assert caller is not None
         assert caller.budget.used() == (21, 0)  # and not twice
     assert spent(url) == 21
@@ -252,7 +252,7 @@ def test_usage_that_is_written_while_usage_is_added_up_counts_once(
     model = fresh(upstream, text_script("word"))
     secret = key(url, budget_tokens=100)
     with keeping(upstream, url) as gateway:
-        store, stored = store_of(gateway), gateway.gateway._stored
+        store, stored = store_of(gateway), gateway.gateway.access.stored
         balances, bodies = store.keys.balances, [asking(f"work/{model}", False)]
 
         async def meanwhile() -> Any:
@@ -264,7 +264,7 @@ def test_usage_that_is_written_while_usage_is_added_up_counts_once(
         monkeypatch.setattr(store.keys, "balances", meanwhile)
         stored._count_at = 0.0
         inside(gateway, stored.refresh(store))
-        caller = gateway.gateway.authenticator.admit({"x-api-key": secret})
+        caller = gateway.gateway.access.authenticator.admit({"x-api-key": secret})
         assert caller is not None
         assert caller.budget.used() == (7, 0)
 
@@ -275,7 +275,7 @@ def test_negative_usage_makes_no_budget_larger(upstream: HostileUpstream, url: s
     secret = key(url, budget_tokens=30)
     with keeping(upstream, url) as gateway:
         gateway.ask(CHAT, asking(f"work/{model}"), {"x-api-key": secret})
-        caller = gateway.gateway.authenticator.admit({"x-api-key": secret})
+        caller = gateway.gateway.access.authenticator.admit({"x-api-key": secret})
         assert caller is not None
         until(lambda: caller.budget.used()[0] == caller.budget.settled()[0] >= 0)
     assert spent(url) >= 0

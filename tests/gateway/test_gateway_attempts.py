@@ -198,7 +198,7 @@ def test_a_failing_upstream_opens_its_circuit_breaker(upstream: HostileUpstream)
         assert len(upstream.requests("failing")) == 3, "it was not asked"
         assert b'streamglot_upstream_open{upstream="work"} 1.0' in gateway.ask("/metrics").body
         assert gateway.ask("/ready").json()["upstreams"]["work"] == "open"
-        pool = gateway.gateway.pool
+        pool = gateway.gateway.services.pool
         pool.breakers(pool.routes.upstreams["work"])._models["failing"].opened -= 3600  # an hour passes
         upstream.scripts["failing"] = FINE
         assert asked(gateway, "openai_chat", "work/failing").text == "Hello world"
@@ -311,7 +311,7 @@ def test_connections_are_used_again(upstream: HostileUpstream, monkeypatch: pyte
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
         for number in range(5):
             assert asked(gateway, "openai_chat", f"work/{model}", x_request_id=f"{model}-{number}").text == "Hello world"
-            until(lambda: not gateway.gateway._live)  # the rest of the answer is read after the line is logged
+            until(lambda: not gateway.gateway.requests.running)  # the rest of the answer is read after the line is logged
     assert len({seen.connection for seen in upstream.requests(model)}) == 1
 
 
@@ -324,7 +324,7 @@ def test_a_connection_that_was_closed_meanwhile_costs_no_attempt(
         for name in ("fresh", "stale"):
             assert asked(gateway, "openai_chat", "work/stale", x_request_id=name).text == "Hello world"
             line = gateway.line(name)
-            until(lambda: not gateway.gateway._live)
+            until(lambda: not gateway.gateway.requests.running)
     assert line["attempts"] == 1
     first, second, third = (seen.connection for seen in upstream.requests("stale"))
     assert first == second != third

@@ -193,7 +193,7 @@ def test_options_that_the_dialect_cannot_use_are_refused(tmp_path: Path, dialect
     place = 'base_url = "http://127.0.0.1:9"'
     path.write_text(f'[upstreams.up]\ndialect = "{dialect}"\n{place}\nmodels = ["m"]\noptions = {{ {options} }}\n')
     if not reason:
-        assert Gateway(load(path, {})).pool.routes
+        assert Gateway(load(path, {})).services.pool.routes
         return
     with pytest.raises(ConfigError) as refused:
         Gateway(load(path, {}))
@@ -273,7 +273,7 @@ def test_a_configuration_that_fails_changes_nothing(upstream: HostileUpstream, t
     key = f'keys = [{{ name = "a", hash = "{digest_of("sesame")}", models = ["replay"] }}]'
     written(path, upstream, '["x"]', key)
     with running(path=path) as gateway:
-        before = gateway.gateway.loaded
+        before = gateway.gateway.lifecycle.loaded
         for bad in (
             key.replace("replay", "other") + "\n[[routes]]\nmodels = ['y']\nto = [{ upstream = 'nobody' }]",
             key.replace("replay", "other") + "\nredact = ['a{99999999999999999999}']",
@@ -284,7 +284,7 @@ def test_a_configuration_that_fails_changes_nothing(upstream: HostileUpstream, t
             written(path, upstream, '["x"]', bad)
             gateway.gateway.reload()
             assert reload_events(gateway)[-1] == "reload_failed", bad
-            assert gateway.gateway.loaded is before
+            assert gateway.gateway.lifecycle.loaded is before
             assert asked(gateway, "openai_chat", "replay", x_api_key="sesame").status == 200
             assert asked(gateway, "openai_chat", "replay").status == 401
         path.unlink()
@@ -301,7 +301,7 @@ def test_an_internal_error_during_a_reload_is_reported(tmp_path: Path, monkeypat
         def fail(*_: object) -> None:
             raise ZeroDivisionError("a fault")
 
-        monkeypatch.setattr("streamglot.gateway.app.ContentLog", fail)
+        monkeypatch.setattr("streamglot.gateway.observe.recording.ContentLog", fail)
         gateway.gateway.reload()
         line = gateway.log_line(lambda line: line.get("event") == "reload_failed")
         assert line["message"] == "ZeroDivisionError: a fault"
@@ -395,10 +395,10 @@ def test_servers_on_this_machine_are_found(monkeypatch: pytest.MonkeyPatch, stal
 def test_discovered_upstreams_are_used() -> None:
     loaded = load(None, {"HOME": "/nowhere"})
     gateway = Gateway(loaded, {"OPENAI_API_KEY": SECRET}, lambda line: None)
-    gateway.pool.found = asyncio.run(discover({"OPENAI_API_KEY": SECRET}))
-    gateway._apply(loaded)
-    assert gateway.pool.routes.find("gpt-5", lambda: 0.0)[0].upstream.name == "openai"
-    assert "replay" in gateway.pool.routes.upstreams
+    gateway.services.pool.found = asyncio.run(discover({"OPENAI_API_KEY": SECRET}))
+    gateway.lifecycle.apply(loaded)
+    assert gateway.services.pool.routes.find("gpt-5", lambda: 0.0)[0].upstream.name == "openai"
+    assert "replay" in gateway.services.pool.routes.upstreams
 
 
 def test_the_table_of_upstreams_is_aligned() -> None:

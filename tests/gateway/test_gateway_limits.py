@@ -75,7 +75,7 @@ def test_a_waiting_request_gets_the_next_slot(upstream: HostileUpstream) -> None
     with running(settings) as gateway, ThreadPoolExecutor() as pool:
         held = occupied(gateway, "occupied-once", upstream)
         waiting = pool.submit(asked, gateway, "openai_chat", "replay")
-        until(lambda: gateway.gateway._limit._line)
+        until(lambda: gateway.gateway.access._limit._line)
         assert not waiting.done()
         released(held)
         assert waiting.result().text == "You said: q"
@@ -94,7 +94,7 @@ def test_too_many_requests_for_one_upstream_are_refused(upstream: HostileUpstrea
         fine(gateway)
         assert asked(gateway, "openai_chat", "ours").text == "You said: q"
         released(held)
-        until(lambda: not gateway.gateway._live)
+        until(lambda: not gateway.gateway.requests.running)
         assert asked(gateway, "openai_chat", "work/none").status == 404, "the upstream is asked again"
 
 
@@ -107,7 +107,7 @@ def test_too_many_requests_of_one_key_are_refused(upstream: HostileUpstream) -> 
         assert asked(gateway, "openai_chat", "replay", x_api_key="key-of-a").status == 429
         assert asked(gateway, "openai_chat", "replay", x_api_key="key-of-b").status == 200
         released(held)
-        until(lambda: not gateway.gateway._live)
+        until(lambda: not gateway.gateway.requests.running)
         assert asked(gateway, "openai_chat", "replay", x_api_key="key-of-a").status == 200
 
 

@@ -79,7 +79,7 @@ class Broken:
 def test_an_internal_error_is_reported_in_every_dialect() -> None:
     with running() as gateway:
         broken: Any = Broken()
-        gateway.gateway.pool.routes = broken
+        gateway.gateway.services.pool.routes = broken
         for client in CLIENT_DIALECTS:
             found = asked(gateway, client, "replay")
             assert found.status == 500

@@ -34,7 +34,7 @@ from gateway.upstream import (
     unfinished,
     whole,
 )
-from streamglot.gateway import app
+from streamglot.gateway import lifecycle
 from waiting import WAIT_SECONDS, until
 
 # --- before the first text
@@ -128,7 +128,7 @@ def test_a_hang_up_in_the_middle_stops_the_upstream(
 
 def begun(gateway: Running, request_id: str) -> None:
     """The gateway has read the first of the answer to this request, whether or not its client has heard of it."""
-    live = gateway.gateway._live
+    live = gateway.gateway.requests.running
     until(lambda: any(one.record.request_id == request_id and one.record.reads for one in list(live)))
 
 
@@ -158,7 +158,7 @@ def test_a_hang_up_during_a_retry_delay_ends_the_request(upstream: HostileUpstre
     ):
         one.post("/v1/chat/completions", body_of("openai_chat", "work/gone-pause"), {"x-request-id": "gone-pause"})
         upstream.wait_for("gone-pause", lambda seen: seen.over)
-        until(lambda: any(one.record.wait for one in gateway.gateway.open_requests(None)))
+        until(lambda: any(one.record.wait for one in gateway.gateway.requests.seen_by(None)))
         one.hang_up()
         assert gateway.line("gone-pause")["ending"] == "client_gone"
     assert len(upstream.requests("gone-pause")) == 1
@@ -258,7 +258,7 @@ def test_keep_alives_are_sent_between_frames(upstream: HostileUpstream, quiet: R
 def quiet(upstream: HostileUpstream) -> Any:
     """It checks its clock often enough to notice every silence of a test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "TICK_SECONDS", 0.01)
+        patch.setattr(lifecycle, "TICK_SECONDS", 0.01)
         with running({"server": {"keep_alive_seconds": 0.01}, "upstreams": upstreams_at(upstream.url)}) as gateway:
             yield gateway
 
@@ -266,7 +266,7 @@ def quiet(upstream: HostileUpstream) -> Any:
 def test_an_error_after_a_keep_alive_is_in_the_stream(upstream: HostileUpstream, quiet: Running) -> None:
     def told() -> bool:
         """Whether the client got a keep-alive."""
-        return any(one._response._last_keep_alive > one.record.began for one in list(quiet.gateway._live))
+        return any(one._response._last_keep_alive > one.record.began for one in quiet.handlers)
 
     for client in ("openai_chat", "anthropic", "openai_responses", "agui", "vercel_ui"):
         go_on = threading.Event()
@@ -311,7 +311,7 @@ def test_shutdown_waits_for_running_streams(upstream: HostileUpstream) -> None:
     answers: dict[str, Answer] = {}
     with running({"server": {"shutdown_seconds": 60}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         threads = [streaming(gateway, client, "work/finishing", answers) for client in ("openai_chat", "anthropic")]
-        until(lambda: sum(one.record.reads for one in list(gateway.gateway._live)) == 2)
+        until(lambda: sum(one.record.reads for one in list(gateway.gateway.requests.running)) == 2)
         threading.Timer(0.5, go_on.set).start()
     for thread in threads:
         thread.join()
@@ -326,7 +326,7 @@ def test_after_the_deadline_streams_end_with_an_error(upstream: HostileUpstream)
     answers: dict[str, Answer] = {}
     with running({"server": {"shutdown_seconds": 0.3}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         threads = [streaming(gateway, client, "work/unending", answers) for client in CLIENT_DIALECTS]
-        until(lambda: sum(one.record.reads for one in list(gateway.gateway._live)) == len(CLIENT_DIALECTS))
+        until(lambda: sum(one.record.reads for one in list(gateway.gateway.requests.running)) == len(CLIENT_DIALECTS))
         with raw(gateway.port) as kept:  # a connection that is open already may still send a request, and gets the error
             kept.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert b"200" in kept.read_until(b"}")
@@ -344,9 +344,11 @@ def test_no_exchange_slot_or_task_is_leaked(gateway: Running) -> None:
     """Runs after the tests above: no exchange, slot or task is left, but those of a gateway that nobody has asked."""
     core = gateway.gateway
     with running() as unused:
-        until(lambda: not core._live and "clock" in core.tasks.running == unused.gateway.tasks.running)
-    assert core._limit.taken == 0
-    assert all(turns.taken == 0 for turns in core.pool._limits.values())
+        until(
+            lambda: not core.requests.running and "clock" in core.services.tasks.running == unused.gateway.services.tasks.running
+        )
+    assert core.access._limit.taken == 0
+    assert all(turns.taken == 0 for turns in core.services.pool._limits.values())
     page = gateway.ask("/metrics").body
     assert b"streamglot_streams_open 0.0" in page
     assert msgspec.json.decode(gateway.ask("/ready").body)["status"] == "ready"

@@ -121,9 +121,9 @@ def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
         def broken(*_: object) -> None:
             raise ValueError("a fault of the clock")
 
-        monkeypatch.setattr(core.pool._deadlines, "tick", broken)
-        monkeypatch.setattr(core._memory, "tick", broken)
-        monkeypatch.setattr(core.metrics, "publish", broken)
+        monkeypatch.setattr(core.services.pool._deadlines, "tick", broken)
+        monkeypatch.setattr(core.lifecycle._memory, "tick", broken)
+        monkeypatch.setattr(core.recording.metrics, "publish", broken)
         found = asked(gateway, "openai_chat", "work/silent")
         assert found.error is not None
         assert "timeouts.idle" in found.error
@@ -146,9 +146,9 @@ def test_a_failing_deadline_check_does_not_affect_other_exchanges(
             def interrupt(self, _: object) -> None:
                 """The gateway stops."""
 
-        core._live.update(Broken() for _ in range(20))  # type: ignore[misc]  # stands for an exchange
+        core.requests.running.update(Broken() for _ in range(20))  # type: ignore[misc]  # stands for an exchange
         assert asked(gateway, "openai_chat", "work/silent").error is not None
-        core._live.clear()
+        core.requests.running.clear()
 
 
 def test_failing_observers_do_not_break_an_exchange(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,13 +159,13 @@ def test_failing_observers_do_not_break_an_exchange(upstream: HostileUpstream, m
         def broken(*_: object) -> None:
             raise ValueError("a fault of who watches")
 
-        monkeypatch.setattr(core.metrics, "note", broken)
+        monkeypatch.setattr(core.recording.metrics, "note", broken)
         monkeypatch.setattr(ContentLog, "line", broken)
         for stream in (True, False):
             assert asked(gateway, "openai_chat", "work/watched", stream, x_request_id=f"w{stream}").error is None
             gateway.line(f"w{stream}")
         assert len([line for line in gateway.lines if line.get("event") == "observer_failed"]) == 4
-        until(lambda: all(limit.taken == 0 for limit in core.pool._limits.values()), lambda: "a slot is still taken")
+        until(lambda: all(limit.taken == 0 for limit in core.services.pool._limits.values()), lambda: "a slot is still taken")
 
 
 # --- Retry-After, statuses
@@ -484,9 +484,8 @@ def test_a_failed_background_task_is_logged_without_secrets(upstream: HostileUps
             finally:
                 done.set()
 
-        assert gateway.gateway._ticker is not None
-        loop = gateway.gateway._ticker.get_loop()
-        loop.call_soon_threadsafe(lambda: gateway.gateway.spawn("example", failing()))
+        loop = gateway.server.loop
+        loop.call_soon_threadsafe(lambda: gateway.gateway.services.tasks.spawn("example", failing()))
         until(done.is_set)
         line = gateway.log_line(lambda line: line.get("event") == "task_failed")
     assert line["task"] == "example"

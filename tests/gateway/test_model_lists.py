@@ -49,7 +49,7 @@ def test_the_models_that_upstreams_list_are_listed_and_can_be_asked_by_that_name
         named = [model["name"] for model in gateway.ask("/v1beta/models").json()["models"]]
         shown = [model["name"] for model in gateway.ask("/overview/models").json()["models"]]
         one = gateway.ask("/v1/models/org%2Fbeta:free").json()
-        routes = gateway.gateway.pool.routes
+        routes = gateway.gateway.services.pool.routes
         served = {name: routes.find(name, lambda: 0.0)[0].upstream.name for name in entries}
     assert list(entries) == ["replay", "alpha", "org/beta:free", "shared", "claude-x", "gemini-y", "box/llama:1b", "box/shared"]
     assert entries["claude-x"]["owned_by"] == entries["claude-x"]["provider"] == one["owned_by"].replace("work", "claude")

@@ -77,6 +77,24 @@ def test_a_running_stream_is_seen_and_stopped(upstream: HostileUpstream, url: st
         assert turn.ending == "cancelled"
 
 
+def test_a_whole_answer_that_is_stopped_does_not_look_complete(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
+    with keeping(upstream, url) as gateway:
+        answers: list[Any] = []
+        body = body_of("openai_chat", "work/slow", stream=False)
+        asking = threading.Thread(target=lambda: answers.append(gateway.ask(CHAT, body, headers={"x-request-id": "watched"})))
+        asking.start()
+        until(lambda: any(row["upstream"] for row in gateway.ask("/overview").json()["open"]))
+        assert gateway.ask("/overview/watched/stop", {"own": True}).json() == {"id": "watched", "stopping": True}
+        asking.join()
+        upstream.wait_for("slow", lambda seen: seen.closed)
+        (answer,) = answers
+        assert (answer.status, answer.json()["error"]["code"]) == (499, "cancelled")
+        (turn,) = kept(url)
+        assert turn.error is not None
+        assert turn.error.code == "cancelled"
+
+
 def test_an_answer_whose_upstream_does_not_close_disappears_from_the_state(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["slow-to-close"] = unfinished(PLAIN, end=Hang())
     with keeping(upstream, url) as gateway:
@@ -238,7 +256,7 @@ def test_watchers_are_limited_and_leave_no_trace(gateway: Running) -> None:
     assert (refused.status, refused.json()["error"]["code"]) == (503, "too_many_watchers")
     for watcher in open_now:
         watcher.close()
-    until(lambda: not gateway.gateway.live.watchers("overview"), lambda: "a watcher that is gone is still counted")
+    until(lambda: not gateway.gateway.recording.live.watchers("overview"), lambda: "a watcher that is gone is still counted")
 
 
 def test_the_models_with_what_is_known_of_them(gateway: Running) -> None:

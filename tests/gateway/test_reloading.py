@@ -34,13 +34,13 @@ def test_settings_that_need_a_restart_are_named_and_keep_their_values(tmp_path: 
     path = tmp_path / "streamglot.toml"
     path.write_text("[server]\ndiscover = false\n")
     with running(path=path) as gateway:
-        before = gateway.gateway.loaded.config
+        before = gateway.gateway.lifecycle.loaded.config
         path.write_text(
             "[server]\ndiscover = false\nport = 1\nmax_connections = 7\nwait = 1.5\n[batches]\nmax_items = 5\n"
             "[valkey]\nurl = 'valkey://127.0.0.1:1'\n"
         )
         gateway.gateway.reload()
-        line, after = gateway.lines[-1], gateway.gateway.loaded.config
+        line, after = gateway.lines[-1], gateway.gateway.lifecycle.loaded.config
         assert line["needs_restart"] == ["server.port", "server.max_connections", "valkey.url", "batches.max_items"]
         assert (after.server.port, after.server.max_connections) == (before.server.port, before.server.max_connections)
         assert (after.batches, after.valkey) == (before.batches, before.valkey)

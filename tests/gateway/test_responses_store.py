@@ -60,7 +60,7 @@ def kept(gateway: Running, ident: str, request: Request | None = None, response:
     """A turn that ended in another process."""
     request = request or dialect(RESPONSES).parse_request(BODY)
     more = {"caller": "me", "dialect": RESPONSES, "response_id": ident, "more": {"instructions": True}, **more}
-    with_store(gateway.gateway.loaded.config.store.url, lambda store: keep(store, request, response, **more))
+    with_store(gateway.gateway.lifecycle.loaded.config.store.url, lambda store: keep(store, request, response, **more))
 
 
 def raises(status: int, gateway: Running, work: Any) -> openai.APIStatusError:
@@ -229,7 +229,7 @@ def test_a_response_that_just_ended_in_another_worker_is_found(gateway: Running,
         turn.finish(Finished(ending="end", response=answer("North.")))
         return await asking
 
-    found = with_store(gateway.gateway.loaded.config.store.url, elsewhere)
+    found = with_store(gateway.gateway.lifecycle.loaded.config.store.url, elsewhere)
     assert (found.status, found.output_text) == ("completed", "North.")
 
 
@@ -238,7 +238,7 @@ def test_a_response_that_another_worker_deleted_is_not_found(gateway: Running) -
     inside(gateway, keep(store, request, caller="me", dialect=RESPONSES, response_id="resp_elsewhere"))
     assert inside(gateway, _continued(store, "resp_elsewhere"))
     inside(gateway, store.writer.flush())
-    url = gateway.gateway.loaded.config.store.url
+    url = gateway.gateway.lifecycle.loaded.config.store.url
     assert with_store(url, lambda other: other.responses.withdraw("resp_elsewhere", "me"))
     assert not inside(gateway, _continued(store, "resp_elsewhere"))
 
@@ -459,5 +459,5 @@ def test_a_response_of_another_process_is_cancelled(gateway: Running, monkeypatc
         turn.finish(Finished(ending="cancelled", response=answer("Nor")))
         return await cancelling
 
-    found = with_store(gateway.gateway.loaded.config.store.url, elsewhere)
+    found = with_store(gateway.gateway.lifecycle.loaded.config.store.url, elsewhere)
     assert (found.status, found.output_text) == ("cancelled", "Nor")

@@ -298,7 +298,7 @@ def test_an_error_after_keep_alives_still_has_its_status(upstream: HostileUpstre
     with running(config(upstream.url, keep_alive_seconds=0.01)) as gateway, websocket(gateway.port) as client:
         client.create(model="up/late")
         upstream.wait_for("late", lambda seen: True)
-        until(lambda: any(handler._response._last_keep_alive > handler.record.began for handler in gateway.gateway._live))
+        until(lambda: any(handler._response._last_keep_alive > handler.record.began for handler in gateway.handlers))
         go_on.set()
         error = client.message()
         assert (error["type"], error["status"]) == ("error", 503)

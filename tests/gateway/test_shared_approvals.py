@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +24,7 @@ from gateway.worker_client import Line, at_once
 from gateway.worker_lines import Lines
 from store.turns import asynchronous
 from streamglot.errors import RequestError
+from streamglot.gateway.observe.live import Live
 from streamglot.gateway.shared_approvals import SharedApprovals
 from streamglot.policies.approvals import ApprovalRequest, Approvals, Decision
 from streamglot.store import Store, StoreSettings
@@ -339,18 +340,18 @@ async def test_a_decision_that_its_own_process_takes_from_the_table_at_once_coun
     one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
     try:
         live = SimpleNamespace(changed=lambda: None, watchers=lambda name: 0)
-        gateway: Any = SimpleNamespace(store=one, live=live, pool=SimpleNamespace())  # Any: the parts of a gateway that are used
-        shared = SharedApprovals(gateway)
-        gateway.pool.approvals = Approvals(lambda: "q1", sharing=shared)
-        asking = asyncio.create_task(gateway.pool.approvals.ask(ApprovalRequest("r", "p", "m", "tool_call", seconds=600.0)))
-        await soon(gateway.pool.approvals.open)
+        pool: Any = SimpleNamespace()  # Any: the part of a pool that is used
+        shared = SharedApprovals(pool, cast(Live, live), lambda: one, lambda _: None)
+        pool.approvals = Approvals(lambda: "q1", sharing=shared)
+        asking = asyncio.create_task(pool.approvals.ask(ApprovalRequest("r", "p", "m", "tool_call", seconds=600.0)))
+        await soon(pool.approvals.open)
         decide = one.approvals.decide
 
         async def decided_and_taken(id: str, decision: str) -> bool:
             written = await decide(id, decision)
             await two.process.seen()  # the decisions are read because another process has written
             await shared._step()
-            assert gateway.pool.approvals.decided(id) is not None
+            assert pool.approvals.decided(id) is not None
             return written
 
         monkeypatch.setattr(one.approvals, "decide", decided_and_taken)

@@ -64,12 +64,12 @@ def test_limits_are_enforced(tmp_path: Path) -> None:
     with running({"store": {"url": url}}) as gateway:
         answers = [asked(gateway, secret) for _ in range(3)]
         assert [found.status for found in answers] == [200, 200, 429]
-        caller = gateway.gateway.authenticator.admit({"x-api-key": secret})
+        caller = gateway.gateway.access.authenticator.admit({"x-api-key": secret})
         assert caller is not None
         assert (caller.name, caller.concurrent) == ("slow", 1)
         store = store_of(gateway)
-        inside(gateway, gateway.gateway._stored.refresh(store))
-        assert gateway.gateway.authenticator.admit({"x-api-key": secret}) is caller  # what it did is not forgotten
+        inside(gateway, gateway.gateway.access.stored.refresh(store))
+        assert gateway.gateway.access.authenticator.admit({"x-api-key": secret}) is caller  # what it did is not forgotten
         assert asked(gateway, secret).status == 429
 
 
@@ -151,7 +151,7 @@ def test_keys_of_configuration_and_store_are_accepted(tmp_path: Path) -> None:
     secret = add(url, "stored")
     with running({"store": {"url": url}, "server": {"keys": [{"name": "set", "hash": digest_of("sesame")}]}}) as gateway:
         assert [asked(gateway, key).status for key in (secret, "sesame", "wrong")] == [200, 200, 401]
-        gateway.gateway._apply(gateway.gateway.loaded)
+        gateway.gateway.lifecycle.apply(gateway.gateway.lifecycle.loaded)
         assert [asked(gateway, key).status for key in (secret, "sesame", "wrong")] == [200, 200, 401]
 
 
@@ -178,7 +178,7 @@ def test_a_gateway_outside_loopback_needs_a_stored_or_configured_key(tmp_path: P
     asyncio.run(_enter(configured))
     secret = add(url, "me")
     gateway = asyncio.run(_enter(config))
-    caller = gateway.authenticator.admit({"x-api-key": secret})
+    caller = gateway.access.authenticator.admit({"x-api-key": secret})
     assert caller is not None
     with_store(url, lambda store: store.keys.revoke("me"))
     with pytest.raises(ConfigError, match="without keys"):

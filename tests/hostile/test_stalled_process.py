@@ -50,7 +50,9 @@ def stall(monkeypatch: pytest.MonkeyPatch) -> Stall:
         with raw(gateway.port) as other:
             other.send(b"stall")
             assert begun.wait(WAIT_SECONDS)
-            gateway.gateway.pool.late = False  # the machine may have been slow before, which would make the next tick count
+            gateway.gateway.services.pool.late = (
+                False  # the machine may have been slow before, which would make the next tick count
+            )
             what()
             time.sleep(STALL)
             over.set()
@@ -63,10 +65,10 @@ def test_a_body_that_arrived_during_a_stall_is_read(stall: Stall) -> None:
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n".encode()
     with running({"server": {"body_seconds": WAIT_SECONDS}}) as gateway, raw(gateway.port) as client:
         client.send(head + body[:10])
-        until(lambda: gateway.gateway.pool._deadlines.open)
+        until(lambda: gateway.gateway.services.pool._deadlines.open)
 
         def arrive_late() -> None:
-            (deadline,) = gateway.gateway.pool._deadlines.open
+            (deadline,) = gateway.gateway.services.pool._deadlines.open
             deadline.due = 0.0
             client.send(body[10:])
 
@@ -82,7 +84,7 @@ def test_an_answer_that_continued_during_a_stall_is_read(stall: Stall) -> None:
         with running({"upstreams": upstreams}) as gateway, raw(gateway.port) as client:
             client.post("/v1/chat/completions", body_of("openai_chat", "work/stalled"))
             client.read_until(b"Hello")
-            (handler,) = gateway.gateway._live
+            (handler,) = gateway.handlers
             exchange = handler._exchange
             assert exchange is not None
             until(lambda: exchange._reads_seen == exchange.record.reads)
@@ -106,9 +108,9 @@ def test_the_end_of_a_stream_has_a_limit_that_a_stall_does_not_use_up(monkeypatc
         with running({"upstreams": upstreams}) as gateway, raw(gateway.port, receive_bytes=4096) as client:
             client.post("/v1/chat/completions", body_of("openai_chat", "work/flood"))
             until(lambda: any(one.paused for one in list(gateway.server.connections)))
-            (handler,) = gateway.gateway._live
+            (handler,) = gateway.gateway.requests.running
             gateway.server.loop.call_soon_threadsafe(handler.stop)
-            until(lambda: [one.seconds for one in list(gateway.gateway.pool._deadlines.open)] == [WAIT_SECONDS])
+            until(lambda: [one.seconds for one in list(gateway.gateway.services.pool._deadlines.open)] == [WAIT_SECONDS])
             assert b"[DONE]" in client.read_until(b"[DONE]")
 
 

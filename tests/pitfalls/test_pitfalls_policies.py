@@ -21,7 +21,7 @@ from gateway.scenarios import DONE, END, WEATHER, calls, chunk, text_chunk
 from gateway.stored_turns import keeping, kept
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, sse, streamed
 from pitfalls.text_judge import REFUSED, RELEASE
-from streamglot.gateway import app
+from streamglot.gateway import lifecycle
 from tools.scripted import Model, call, events_of, exchange_of, executor_of, text
 from tools.scripted import calls as turn_of
 
@@ -109,7 +109,7 @@ def test_text_flows_under_a_policy_and_nothing_follows_the_end(
 def judging(upstream: HostileUpstream) -> Iterator[Running]:
     """It looks at its clock so often that no silence of a test is too short for it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "TICK_SECONDS", 0.01)
+        patch.setattr(lifecycle, "TICK_SECONDS", 0.01)
         settings = {"server": {"keep_alive_seconds": 0.01}, "upstreams": upstreams_at(upstream.url)}
         with running({**settings, "policies": [SCRIPTED]}) as started:
             yield started

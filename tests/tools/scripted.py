@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from streamglot.config import Config
+from streamglot.engine.ask import Passthrough
 from streamglot.engine.conversation import ConversationState
-from streamglot.engine.exchange import Exchange, Passthrough
+from streamglot.engine.exchange import Exchange
 from streamglot.engine.observer import Observer
 from streamglot.engine.record import ExchangeRecord
 from streamglot.engine.stage_list import build_stages
@@ -30,7 +31,8 @@ from streamglot.grammar import check
 from streamglot.messages import Message, Request, TextPart, ToolResultPart, ToolSpec
 from streamglot.policies import Approvals, Policy
 from streamglot.stages.stage import ExchangeContext
-from streamglot.tools import ToolExecutor, ToolRegistry, ToolsConfig
+from streamglot.tools import ToolRegistry, ToolsConfig
+from streamglot.tools.execution import ToolExecutor
 from streamglot.tools.settings import ToolLimits
 from streamglot.upstream import Upstream
 

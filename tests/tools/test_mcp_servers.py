@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from streamglot.errors import ConfigError
-from streamglot.tools import ToolError, ToolExecutor, ToolRegistry, ToolsConfig
+from streamglot.tools import ToolError, ToolRegistry, ToolsConfig
+from streamglot.tools.execution import ToolExecutor
 from streamglot.tools.mcp_server import McpSource
 from streamglot.tools.settings import McpServer, ToolLimits
 from streamglot.tools.tool import TRACE_CONTEXT

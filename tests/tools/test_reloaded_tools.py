@@ -33,7 +33,7 @@ def test_tools_that_came_with_a_bad_configuration_are_used_once_it_is_corrected(
             path.write_text(config)
             gateway.gateway.reload()
             assert gateway.lines[-1]["event"] == event
-            assert gateway.gateway.pool.tools.registry.config.enabled == enabled
+            assert gateway.gateway.services.pool.tools.registry.config.enabled == enabled
 
 
 async def test_tools_of_an_earlier_configuration_are_closed_when_they_are_not_used_any_more() -> None:

@@ -137,7 +137,7 @@ def overview(watched: Watched, gateway: Running) -> None:
     models = ["gpt-5-mini"] * 6 + ["gpt-5"] * 3 + ["mistral-large-latest"] * 4 + ["mistral-small-latest"]
     for _ in range(90):
         gateway.ask(CHAT, body_of("openai_chat", chance.choice(models)))
-    for number, entry in enumerate(gateway.gateway.live._finished):
+    for number, entry in enumerate(gateway.gateway.recording.live._finished):
         entry.shown.at -= 3500 * (1 - number / 90) ** 1.3  # as if they had come in the course of an hour
         entry.shown.first_event = (entry.shown.first_event or 0) + chance.uniform(0.18, 0.9) if entry.shown.first_event else None
     for _ in range(3):

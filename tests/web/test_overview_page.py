@@ -70,10 +70,10 @@ def test_a_pending_approval_is_decided_here(watched: Watched, gateway: Running, 
 def test_the_feed_is_left_with_the_page(watched: Watched, gateway: Running) -> None:
     page = watched.open("#/overview")
     page.wait_for_selector(".tiles")
-    assert gateway.gateway.live.watchers("overview")
+    assert gateway.gateway.recording.live.watchers("overview")
     page.get_by_role("link", name="Chat").click()
     page.wait_for_selector(".composer")
-    reached(page, lambda: not gateway.gateway.live.watchers("overview"))  # else it sends its state to nobody
+    reached(page, lambda: not gateway.gateway.recording.live.watchers("overview"))  # else it sends its state to nobody
 
 
 def test_batches_show_their_progress(watched: Watched) -> None:

@@ -5,14 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from ..engine.conversation import ConversationState
-from ..engine.exchange import Passthrough
 from ..engine.limiter import ConcurrencyLimit
-from ..engine.pool import UpstreamPool
-from ..engine.record import ExchangeRecord
-from ..engine.upstream_request import UpstreamRequest
-from ..engine.upstream_stream import EventSource
-from ..messages import Request
 from ..upstream import Upstream
 from ..upstream.rate_limits import retry_seconds
 from .pace import UpstreamPace
@@ -53,18 +46,3 @@ class BackgroundTraffic:
         pace.learn(now, headers, time.time())
         if status == TOO_MANY_REQUESTS:
             pace.throttled(now, retry_seconds(headers))
-
-
-class BackgroundPool:
-    """The upstream pool for batches: the same upstreams, routes and circuit breakers, but behind live requests."""
-
-    def __init__(self, pool: UpstreamPool, traffic: BackgroundTraffic) -> None:
-        self._pool = pool
-        self.traffic = traffic
-        self.clock, self.services, self.log = pool.clock, pool.services, pool.log
-
-    async def ask(
-        self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
-    ) -> EventSource:
-        candidates = await self._pool.candidates(request.model)
-        return await UpstreamRequest(self._pool, request, record, conversation, passthrough, self.traffic).open(candidates)

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from ..dialects import dialect
+from ..engine.exchange import Exchange
+from ..engine.pool import UpstreamPool
+from ..engine.tool_call import ToolCall, find_tool
 from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
 from ..events import StreamError
 from ..json.from_types import ArgumentsError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response
-from ..tools.execution import ToolExecutor
-from ..tools.registry import by_model_name
 from ..tools.tool import ToolOutput
 from ..upstream import Upstream
 
@@ -186,8 +187,12 @@ async def execute_tool_call(execute: ExecuteTool, payload: JsonObject) -> object
         raise _tool_failed(name, f"{type(error).__name__}: {error}") from None
 
 
+MakeExchange: TypeAlias = Callable[[ToolCall], Awaitable[Exchange]]
+"""Makes the exchange in which a call runs."""
+
+
 async def run_tool_call(
-    executor: ToolExecutor, payload: JsonObject, allow: Callable[[list[str]], Sequence[str]] = list
+    pool: UpstreamPool, payload: JsonObject, make: MakeExchange, allow: Callable[[list[str]], Sequence[str]] = list
 ) -> JsonValue:
     """Runs one tool and returns its result: a string, or the value if the tool returned a JSON object or list.
 
@@ -198,22 +203,18 @@ async def run_tool_call(
         raise RequestError(
             f"the tool of a {TOOL_CALL} must be one name, not the pattern {excerpt(name)}", detail={"param": "tool"}
         )
-    found, faults = await executor.registry.select(allow([name]))
-    tool = next(iter(by_model_name(found).values()), None)
-    if tool is None:
-        why = f": {'; '.join(faults)}" if faults else "; `streamglot tools list` lists the enabled tools"
-        raise RequestError(f"there is no tool {excerpt(name)}{why}", code="tool_not_found", status=404)
+    tool = await find_tool(pool, name, allow([name]))
     try:
-        tool.check(arguments)
-        async with asyncio.timeout(executor.limits.seconds + executor.approval_seconds):
-            output = await executor.run(tool, arguments)
+        call = ToolCall(pool, tool, arguments)
+        output = await call.run(await make(call))
     except ArgumentsError as error:
         raise RequestError(
             f"the params do not fit the tool {tool.name!r}: {error}", code="invalid_arguments", detail={"param": "params"}
         ) from None
     except TimeoutError:
+        seconds = pool.tools.limits.seconds
         raise StreamglotError(
-            f"the tool {tool.name!r} did not finish within {executor.limits.seconds:g} s (tools.limits.seconds)",
+            f"the tool {tool.name!r} did not finish within {seconds:g} s (tools.limits.seconds)",
             code="tool_timeout",
             status=504,
         ) from None

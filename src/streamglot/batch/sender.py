@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from ..dialects import dialect
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
+from ..engine.tool_call import ToolCall
 from ..errors import StreamglotError, UpstreamProtocolError, excerpt
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request
@@ -43,7 +44,7 @@ class BatchClient(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None: ...
-    def exchange(self, made: Request, *, collects: bool = False) -> Exchange: ...
+    def exchange(self, made: Request, *, collects: bool = False, call: ToolCall | None = None) -> Exchange: ...
 
 
 class PoolClient:
@@ -67,14 +68,15 @@ class PoolClient:
             self._opening = None
             await self.pool.close()
 
-    def exchange(self, made: Request, *, collects: bool = False) -> Exchange:
+    def exchange(self, made: Request, *, collects: bool = False, call: ToolCall | None = None) -> Exchange:
         record = self.pool.record(made)
+        patterns = self._patterns if call is None else [call.tool.name]
         return Exchange(
             made,
-            self.pool,
+            self.pool if call is None else call,
             record=record,
-            context=ExchangeContext(record.request_id, record.dialect, record.key, record.model, tools=self._patterns),
-            stages=self.pool.stages,
+            context=ExchangeContext(record.request_id, record.dialect, record.key, record.model, tools=patterns),
+            stages=self.pool.stages if call is None else call.stages,
             observers=self.pool.observers,
             collects=collects,
         )
@@ -106,6 +108,9 @@ class LocalSender:
         async for place, response in run_all(enumerate(items), run, concurrent=self._concurrent):
             yield place, response
 
+    async def _exchange_of(self, call: ToolCall) -> Exchange:
+        return self._client.exchange(call.request, collects=True, call=call)
+
     async def _run(self, item: BatchItem) -> ItemResponse:
         try:
             payload = payload_of(item)
@@ -114,7 +119,7 @@ class LocalSender:
             if isinstance(self._client, PoolClient):
                 await self._client.open()
             if item.type == TOOL_CALL:
-                return succeeded(item, await run_tool_call(self._client.pool.tools, payload))
+                return succeeded(item, await run_tool_call(self._client.pool, payload, self._exchange_of))
             body, text_only = chat_body(payload)
             request = dialect(CHAT_DIALECT).parse_request({"model": self._model, **body})
         except StreamglotError as error:
@@ -201,8 +206,8 @@ PERMANENT: Final = frozenset(
     ("invalid_request_error", "authentication_error", "permission_error", "permission_denied_error", "not_found_error")
 )
 """Types of errors of the chat API that another attempt does not change."""
-RAN: Final = frozenset(("tool_error", "tool_timeout", "invalid_arguments", "tool_not_found"))
-"""Codes of tool calls that are not repeated: the tool ran, and a second run may do its work twice, or it cannot run."""
+RAN: Final = frozenset(("tool_error", "tool_timeout", "invalid_arguments", "tool_not_found", "policy_refused"))
+"""Codes of tool calls that are not repeated: the tool ran, and a second run may do its work twice, or it may not run."""
 
 
 def _may_be_repeated(item: BatchItem, error: object) -> bool:

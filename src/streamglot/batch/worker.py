@@ -164,7 +164,7 @@ class Worker:
         while not self._stopping:
             self._claim.clear()
             claimed = False
-            if self._hungry():
+            if self._has_room():
                 try:
                     claimed = await self._claim_some()
                 except StoreUnavailable:
@@ -173,7 +173,7 @@ class Worker:
             if not claimed:
                 await within(self._claim, POLL_SECONDS)
 
-    def _hungry(self) -> bool:
+    def _has_room(self) -> bool:
         """Returns whether fewer items are here than can soon be started. Items of a paused upstream do not count, to a limit."""
         resting = set(self._traffic.paused())
         soon = sum(len(calls) for upstream, calls in self._ready.items() if upstream not in resting)
@@ -211,7 +211,7 @@ class Worker:
         while not self._stopping:
             self._start.clear()
             wait = self._start_ready()
-            if self._hungry():
+            if self._has_room():
                 self._claim.set()
             await within(self._start, wait)
 

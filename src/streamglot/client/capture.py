@@ -73,9 +73,9 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
 
     ``extra`` fields are added to the body.
     """
-    asked = structs.replace(request, model=model, stream=True)
+    outgoing = structs.replace(request, model=model, stream=True)
     wire = dialect(upstream.dialect)
-    as_text = with_tools_as_text(upstream, asked)
+    as_text = with_tools_as_text(upstream, outgoing)
     built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=maker_of(upstream), **upstream.options)
     built.body.update(extra or {})
     place = wire.endpoint(upstream.base_url, as_text, key=upstream.key, **upstream.options)

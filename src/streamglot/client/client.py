@@ -15,6 +15,7 @@ from ..batch.runner import CONCURRENT, RetryPolicy
 from ..config import LoadedConfig
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
+from ..engine.tool_call import ToolCall
 from ..errors import ConfigError
 from ..json_types import JsonObject, JsonValue
 from ..loop_thread import LoopThread
@@ -133,7 +134,7 @@ class Client:
         The arguments are those of ``stream``. An error before the answer has begun is raised; later it is the ``error`` of the
         ``Response``, which ``raise_for_error()`` raises.
         """
-        asked = self.stream(
+        stream = self.stream(
             request,
             model=model,
             messages=messages,
@@ -143,24 +144,33 @@ class Client:
             run_tools=run_tools,
             **fields,
         ).whole()
-        return asked if self._worker is None else self._worker.run(asked)  # type: ignore[arg-type]  # PlainClient has the type
+        return stream if self._worker is None else self._worker.run(stream)  # type: ignore[arg-type]  # PlainClient has the type
 
     def exchange(
-        self, made: Request, *, recorder: TurnRecorder | None = None, run_tools: bool | None = None, collects: bool = False
+        self,
+        made: Request,
+        *,
+        recorder: TurnRecorder | None = None,
+        run_tools: bool | None = None,
+        collects: bool = False,
+        call: ToolCall | None = None,
     ) -> Exchange:
-        """Returns the engine's exchange for this request, with the client's tools and policies."""
+        """Returns the engine's exchange for this request, with the client's tools and policies. ``call``: for this call of a tool,
+        without a model."""
         if not self._opened:
             raise ConfigError("the client is not open: use it inside `async with Client() as client` or `with`")
         record, patterns = self.pool.record(made), self._tools
-        if patterns and not (self._run_tools if run_tools is None else run_tools):
+        if call is not None:
+            patterns = [call.tool.name]
+        elif patterns and not (self._run_tools if run_tools is None else run_tools):
             made = structs.replace(made, tools=[*made.tools, *(tool.spec() for tool in self.pool.tools.registry.given())])
             patterns = []
         return Exchange(
             made,
-            self.pool,
+            self.pool if call is None else call,
             record=record,
             context=ExchangeContext(record.request_id, record.dialect, record.key, record.model, tools=patterns),
-            stages=self.pool.stages,
+            stages=self.pool.stages if call is None else call.stages,
             observers=[*self.pool.observers, *([recorder] if recorder is not None else [])],
             conversation=recorder,
             collects=collects,

@@ -6,37 +6,20 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
+from ..engine.answer import ENDS
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
 from ..engine.record import ExchangeRecord
-from ..engine.upstream_stream import ENDS
 from ..errors import ConfigError, StreamglotError
-from ..events import (
-    BareEvent,
-    Choice,
-    Event,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextEnd,
-    TextStart,
-    ToolCallEnd,
-    ToolCallStart,
-)
+from ..events import Event, StreamEnd, StreamError, StreamStart
+from ..grammar import OpenBlocks
 from ..messages import Request, Response
 from ..stages import Collect, Snapshot
 
 T = TypeVar("T")
 Run: TypeAlias = Callable[[Coroutine[object, object, Any]], Any]  # Any: the result is that of the coroutine
-_ENDINGS: Final[dict[type, BareEvent]] = {
-    TextStart: TextEnd(complete=False),
-    ReasoningStart: ReasoningEnd(complete=False),
-    ToolCallStart: ToolCallEnd(complete=False),
-}
 
 
 class Stream:
@@ -57,7 +40,7 @@ class Stream:
         self._began = False
         self._over = False
         self._ready: deque[Event] = deque()
-        self._open: dict[int, type] = {}
+        self._open = OpenBlocks()
         self._started = False
         self._collect = Collect()
         self._response: Response | None = None
@@ -94,7 +77,7 @@ class Stream:
     @property
     def caught_up(self) -> bool:
         """Whether the caller has taken all events so far and waits for more."""
-        return self._exchange.reading and not self._ready
+        return self._exchange.ending.reading and not self._ready
 
     # --- iteration, plain and asynchronous
 
@@ -205,23 +188,17 @@ class Stream:
     # --- an end that the upstream did not report
 
     def _seen(self, event: Event) -> Event:
-        index, bare = (event.index, event.event) if isinstance(event, Choice) else (0, event)
-        if type(bare) in _ENDINGS:
-            self._open[index] = type(bare)
-        elif isinstance(bare, (TextEnd, ReasoningEnd, ToolCallEnd)):
-            self._open.pop(index, None)
+        self._open.feed((event,))
         self._started = True
         return event
 
     def ending(self, last: StreamEnd | StreamError) -> list[Event]:
         """Ends the stream with the reader's event. Returns the events that close the open blocks."""
         events: list[Event] = [] if self._started else [StreamStart(model=self.request.model)]
-        for index, kind in sorted(self._open.items(), reverse=True):
-            events.append(Choice(index, _ENDINGS[kind]) if index else _ENDINGS[kind])
-        self._open.clear()
+        events += self._open.close()
         self._started = self._over = True
         self._ready.clear()
-        self._exchange.end_with(last)
+        self._exchange.finish(last)
         return [*events, last]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-from ..engine.upstream_stream import ENDS
+from ..engine.answer import ENDS
 from ..errors import ConfigError, StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request

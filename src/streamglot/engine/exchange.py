@@ -5,6 +5,9 @@
 The caller reads lists of events, one for each read of the upstream; its ``await`` applies the backpressure. Until the first event
 is read, a failure is raised as a ``StreamglotError``. After it, a failure is the last event. In every case ``finish`` tells the
 observers once how the exchange ended.
+
+``Ending`` is the one place that ends an exchange early. Others tell it what happened: somebody stopped the request, an error
+interrupts it, its client is gone.
 """
 
 from __future__ import annotations
@@ -16,21 +19,21 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final, Protocol
 
-from msgspec import Struct, field
-
 from ..errors import FOREIGN_ERRORS, StreamglotError, UpstreamTimeout
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
 from ..stages.stage import ExchangeContext, ExchangeEnded, Question, Reply, StageFactory
+from .answer import ENDS
+from .ask import AskForTurn, Passthrough
 from .conversation import ConversationState
 from .kept import KeptAnswer
 from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
 from .stage_runner import StageRunner
 from .tokens import estimate, estimated_usage
-from .upstream_stream import ENDS, EventSource
+from .upstream_stream import EventSource
 
 COLLECT_AT_ONCE: Final = 10
 """Events. Reads with more than this are collected at once, because buffering them would save little."""
@@ -39,38 +42,83 @@ COLLECT_LATER: Final = 100
 _wants_response: Final = attrgetter("wants_response")
 
 
-class Passthrough(Struct):
-    """What a client sends for the upstream: its key, headers that an upstream of the client's dialect understands, and its
-    W3C trace context, which every upstream gets unless tracing gives it another."""
-
-    key: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    trace: Mapping[str, str] = field(default_factory=dict)
-
-
 class Upstreams(Protocol):
     """The part of the upstream pool that an exchange needs."""
 
+    @property
+    def ask(self) -> AskForTurn: ...
+
+    @property
+    def log(self) -> Callable[[Mapping[str, JsonValue]], None]: ...
+
     def clock(self) -> float: ...
     def services(self, context: ExchangeContext) -> Any: ...  # Any: each question knows what it needs of the services
-    def log(self, line: Mapping[str, JsonValue]) -> None: ...
-    async def ask(
-        self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
-    ) -> EventSource: ...
+
+
+class Ending:
+    """How an exchange ends before its upstream does. The first ``stop`` or ``interrupt`` counts. ``leave`` also counts after them,
+    because nobody is there for their end. All may be called from any task of the loop.
+
+    What waits is cancelled: a read of the exchange, and with ``own`` whatever a task waits for that works for this exchange alone,
+    such as a slot before it or a write after it. Who catches the cancellation asks ``caught`` whether it came from here.
+    """
+
+    __slots__ = ("_owned", "_task", "decided", "error", "gone", "reading", "stopped")
+
+    def __init__(self) -> None:
+        self.decided = self.stopped = self.gone = self.reading = self._owned = False
+        self.error: StreamglotError | None = None
+        self._task: asyncio.Task[object] | None = None
+
+    def attach(self, task: asyncio.Task[object] | None) -> None:
+        """Makes this task the reader of the exchange."""
+        self._task = task
+
+    def own(self, task: asyncio.Task[object] | None) -> None:
+        """Makes this task the reader, and one that works for the exchange alone."""
+        self._task, self._owned = task, True
+
+    def stop(self) -> None:
+        """Ends the exchange with the reason "cancelled"."""
+        if not self.decided:
+            self.stopped = True
+            self._decide()
+
+    def interrupt(self, error: StreamglotError) -> None:
+        """Ends the exchange with this error as its last event."""
+        if not self.decided:
+            self.error = error
+            self._decide()
+
+    def leave(self) -> None:
+        """Ends the exchange for a client that is gone: nothing is read or written any more."""
+        if not self.gone:
+            self.gone = True
+            self._decide()
+
+    def caught(self) -> bool:
+        """Returns whether this cancelled the task. If so, takes the cancellation back."""
+        if self._task is None or not self.decided:
+            return False
+        self._task.uncancel()
+        return True
+
+    def _decide(self) -> None:
+        self.decided = True
+        if self._task is not None and (self.reading or self._owned):
+            self._task.cancel()
 
 
 class Exchange:
-    """``record`` has the figures, ``turn`` is the current model turn, ``reading`` says whether the caller waits. The same task
-    starts and reads an exchange; ``stop`` and ``interrupt`` may be called from any task of its loop."""
+    """``ask`` stands in front of the pool's own. ``record`` has the figures, ``turn`` is the current model turn. The same task
+    starts and reads an exchange. ``ending`` ends it early; its owner gives one that it had before the exchange began."""
 
     turn: EventSource | None = None
-    finished = reading = _over = _complete = _stopped = False
+    finished = _over = _complete = False
     _runner: StageRunner | None = None
     _response: Response | None = None
     _error: StreamError | None = None
-    _task: asyncio.Task[object] | None = None
-    _interruption: StreamglotError | None = None
-    _asked: Request | None = None
+    _requested: Request | None = None
     _unreported = 0
     _reads_seen = -1
     _silent_since = 0.0
@@ -81,21 +129,25 @@ class Exchange:
         pool: Upstreams,
         *,
         record: ExchangeRecord,
+        ask: AskForTurn | None = None,
         stages: Sequence[StageFactory] = (),
         observers: Sequence[Observer] = (),
         context: ExchangeContext | None = None,
         conversation: ConversationState | None = None,
         passthrough: Passthrough | None = None,
         collects: bool = False,
+        ending: Ending | None = None,
     ) -> None:
         self.request, self.record = request, record
         self.context = context or ExchangeContext(record.request_id, record.dialect, record.key, record.model)
         self._pool = pool
+        self._ask = ask or pool.ask
         self._factories = stages
         self._observers = list(observers)
         self._conversation = conversation
         self._passthrough = passthrough or Passthrough()
-        self._next: Callable[[], Awaitable[list[Event] | None]] = self._nothing
+        self.ending = ending or Ending()
+        self._next: Callable[[], Awaitable[list[Event] | None]] = _nothing_left
         self._watchers: list[Callable[[list[Event]], None]] = []
         self._collect = Collect() if collects or any(map(_wants_response, observers)) else None
         self._uncollected: list[Event] = []
@@ -104,10 +156,15 @@ class Exchange:
 
     async def start(self) -> None:
         """Runs the request hooks and waits for the first upstream that answers. Raises a failure."""
-        self.attach()
+        ending = self.ending
+        ending.attach(asyncio.current_task())
         self.context.on_fact = self._annotated
-        self.reading = True
+        ending.reading = True
         try:
+            if ending.error is not None:
+                raise ending.error
+            if ending.decided:
+                return
             if self._factories:
                 runner = StageRunner(self._factories, self.context, self._open, self)
                 if runner:
@@ -115,19 +172,19 @@ class Exchange:
                     self.request = await runner.request(self.request)
             turn = await self._open(self.request)
         except asyncio.CancelledError:
-            if not self._cancelled_by_us():
+            if ending.gone or not ending.caught():
                 raise
-            if self._interruption is not None:
-                raise self._interruption from None
+            if ending.error is not None:
+                raise ending.error from None
             return
         except StreamglotError as error:
             self._over = True
-            self.fail(error.as_event())
+            self._failed(error.as_event())
             raise
         finally:
-            self.reading = False
-        if self.record.kept is not None:
-            self._observers.append(KeptAnswer(self.record.kept, self.record.key or self._passthrough.key))
+            ending.reading = False
+        if self.record.remember is not None:
+            self._observers.append(KeptAnswer(self.record.remember))
             self._collect = self._collect or Collect()
         if self._runner is not None:
             self._runner.begin(turn)
@@ -142,30 +199,27 @@ class Exchange:
     async def _open(self, request: Request) -> EventSource:
         """Requests one model turn."""
         if self.turn is not None and self._runner is not None and not self._runner.turn_over and self.record.usage is None:
-            self._unreported += estimate(self._asked or request)  # a stage abandoned that turn before its usage was reported
-        self._asked = request
-        turn = self.turn = await self._pool.ask(request, self.record, self._conversation, self._passthrough)
+            self._unreported += estimate(self._requested or request)  # a stage abandoned that turn before its usage was reported
+        self._requested = request
+        turn = self.turn = await self._ask(request, self.record, self._conversation, self._passthrough)
         self.record.upstream, self.record.dropped = turn.name, [*self.record.unopened, *turn.dropped]
         self.context.upstream, self.context.upstream_model = turn.name, turn.model
         return turn
-
-    async def _nothing(self) -> list[Event] | None:
-        """Reads nothing, for an exchange that was stopped before it began."""
-        return [StreamStart(), StreamEnd("cancelled")]
 
     async def read(self) -> list[Event] | None:
         """Returns the events of the next read; None when there are no more."""
         if self._over:
             return None
-        self.reading = True
+        ending = self.ending
+        ending.reading = True
         try:
-            events: list[Event] | None = await self._next()
+            events: list[Event] | None = self._last_events() if ending.decided else await self._next()
         except asyncio.CancelledError:
-            if not self._cancelled_by_us():
+            if ending.gone or not ending.caught():
                 raise
             events = self._last_events()
         finally:
-            self.reading = False
+            ending.reading = False
         if events is None:
             self._over = True
             return None
@@ -190,22 +244,15 @@ class Exchange:
                 self._log_fault(error)
         if events and type(events[-1]) in ENDS:
             self._over = True
-            self._complete = type(events[-1]) is StreamEnd and not self._stopped
+            self._complete = type(events[-1]) is StreamEnd and not self.ending.stopped
 
     def _annotated(self, subject: str, fact: JsonObject) -> None:
         for observer in list(self._observers):
             self._tell(observer, partial(observer.annotated, subject), fact)
 
-    def _cancelled_by_us(self) -> bool:
-        """Returns whether ``stop`` or ``interrupt`` cancelled the read. If so, undoes the cancellation."""
-        if self._task is None or not (self._stopped or self._interruption is not None):
-            return False
-        self._task.uncancel()
-        return True
-
     def _last_events(self) -> list[Event]:
         """Returns the events that close what is open, after the stages."""
-        error, turn = self._interruption, self.turn
+        error, turn = self.ending.error, self.turn
         last: StreamEnd | StreamError = StreamEnd("cancelled") if error is None else error.as_event()
         if turn is None:
             return [StreamStart(), last]
@@ -250,61 +297,33 @@ class Exchange:
 
     def attach(self) -> None:
         """Makes the current task the reader. Call it when another task than the one that started the exchange reads it."""
-        self._task = asyncio.current_task()
+        self.ending.attach(asyncio.current_task())
 
     def stop(self) -> None:
         """Ends the exchange with the reason "cancelled"."""
-        if not self._stopped and not self._over:
-            self._stopped = True
-            self._wake()
+        if not self._over:
+            self.ending.stop()
 
     def interrupt(self, error: StreamglotError) -> None:
         """Ends the exchange with this error as its last event."""
-        if self._interruption is None and not self._over:
-            self._interruption = error
-            self._wake()
-
-    def _wake(self) -> None:
-        if self.reading and self._task is not None:
-            self._task.cancel()
-        else:
-            self._next = self._ended
-
-    async def _ended(self) -> list[Event]:
-        """Returns the events after a stop or an interruption that came between two reads."""
-        return self._last_events()
+        if not self._over:
+            self.ending.interrupt(error)
 
     def overdue(self, now: float) -> StreamglotError | None:
         """Returns the error of an exchange that passed a time limit of its upstream. The owner calls this a few times a second.
         Silence counts from when the caller was first seen waiting for this read, so that a slow caller does not look like a
         silent upstream."""
         upstream = self.turn.upstream if self.turn is not None else None
-        if upstream is None or self._over or self._interruption is not None:
+        if upstream is None or self._over or self.ending.decided:
             return None
         limits = upstream.timeouts
-        if not self.reading or self.waiting or self._reads_seen != self.record.reads:
+        if not self.ending.reading or self.waiting or self._reads_seen != self.record.reads:
             self._reads_seen, self._silent_since = self.record.reads, now
         if now - self._silent_since > limits.idle:
             return UpstreamTimeout(f"it was silent for {limits.idle:g} s (timeouts.idle)")
         if now - self.record.began > limits.total:
             return UpstreamTimeout(f"the answer took more than {limits.total:g} s (timeouts.total)")
         return None
-
-    def end_now(self) -> list[Event]:
-        """Stops the exchange for a caller whose own read was cancelled, and returns the events that close what is open."""
-        self._stopped = True
-        events = self._last_events()
-        self.seen(events)
-        return events
-
-    def end_with(self, last: StreamEnd | StreamError) -> None:
-        """Ends the exchange with this event, for a caller that read only a part of it."""
-        if not self.finished:
-            self.record.seen([last], self._pool.clock())
-            if isinstance(last, StreamError):
-                self._error = last
-            self._stopped = True
-            self.finish()
 
     async def resolve(self, question: Question) -> Reply:
         """Resolves a question of a stage."""
@@ -319,18 +338,21 @@ class Exchange:
 
     # --- the end
 
-    def fail(self, error: StreamError) -> None:
+    def _failed(self, error: StreamError) -> None:
         """Records the error that the client was given in place of an answer or within one."""
         self.record.failed(error)
         self._error = error
 
-    def finish(self, ending: str = "") -> None:
-        """Tells the observers once how the exchange ended. ``ending`` is given if the stream itself does not show it."""
+    def finish(self, last: StreamEnd | StreamError | None = None) -> None:
+        """Tells the observers once how the exchange ended. ``last`` is given where the client got another last event than that of
+        the stream: its reader read only a part, or it got an error."""
         if self.finished:
             return
         self.finished = self._over = True
-        if ending:
-            self.record.ending = ending
+        if isinstance(last, StreamError):
+            self._failed(last)
+        elif last is not None:
+            self.record.seen([last], self._pool.clock())
         response = self.response() if self._collect is not None or self._response is not None else None
         try:
             self._estimate_usage(response)
@@ -346,8 +368,8 @@ class Exchange:
                 self._log_fault(error)
 
     async def drain(self) -> None:
-        """Lets the upstream finish its response, so that the connection can be used again. An interrupted one is not finished."""
-        if self.turn is not None and self._interruption is None:
+        """Lets the upstream finish its response, so that the connection can be used again. One that was ended early is not finished."""
+        if self.turn is not None and not self.ending.decided:
             await self.turn.drain()
 
     def release(self) -> None:
@@ -362,7 +384,9 @@ class Exchange:
 
     def close(self) -> None:
         """Releases the upstream. An exchange that was not read to its end finishes as abandoned by its client."""
-        self.finish("" if self._over else "client_gone")
+        if not self._over:
+            self.record.ending = "client_gone"
+        self.finish()
         self.release()
 
     def _estimate_usage(self, response: Response | None) -> None:
@@ -375,8 +399,8 @@ class Exchange:
             record.estimated = TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
         if complete and usage is not None and None not in (usage.input_tokens, usage.output_tokens):
             return
-        asked = self.turn is not None or (record.ending == "client_gone" and record.attempts > 0)
-        if asked and not record.cached and any(observer.wants_usage for observer in self._observers):
+        sent = self.turn is not None or (record.ending == "client_gone" and record.attempts > 0)
+        if sent and not record.cached and any(observer.wants_usage for observer in self._observers):
             record.estimated = estimated_usage(self.request, response, record.events, usage, whole=complete)
             if usage is None and record.estimated is not None:
                 record.estimated.input_tokens = (record.estimated.input_tokens or 0) + self._unreported
@@ -400,5 +424,5 @@ class Exchange:
 
 
 async def _nothing_left() -> list[Event] | None:
-    """Reads nothing, for an exchange that was released."""
+    """Reads nothing, for an exchange that has not begun or was released."""
     return None

@@ -51,9 +51,16 @@ class KeptConversations:
         while self._size > self._max_bytes:
             self._size -= sum(old.size for old in self._questions.popitem(last=False)[1])
 
+    def remember_answer(self, caller: str, request: Request, response: Response) -> None:
+        """Remembers this answer to the request of a caller, if its upstream keeps the conversation."""
+        echo = kept_echo(request, response)
+        if echo is not None:
+            parts = next((choice.parts for choice in response.choices if choice.index == 0), [])
+            self.remember(caller, echo, normal(parts))
+
     def restore(self, request: Request, caller: str, provider: str) -> Request:
         """Returns the request with the echo of the newest answer that this provider gave."""
-        return _restored(request, provider, lambda asked: self._questions.get((caller, provider, asked), ()))
+        return _restored(request, provider, lambda before: self._questions.get((caller, provider, before), ()))
 
 
 class _Answer:
@@ -80,7 +87,7 @@ def restore_stored(request: Request, answers: Sequence[Message], provider: str) 
         echo = message.echo
         if echo is not None and echo.provider == provider and isinstance(echo.data.get(ASKED), str):
             found.setdefault(str(echo.data[ASKED]), []).append(_Answer(normal(message.parts)[:ANSWER_BYTES], echo))
-    return _restored(request, provider, lambda asked: found.get(asked, ())) if found else request
+    return _restored(request, provider, lambda before: found.get(before, ())) if found else request
 
 
 def _restored(request: Request, provider: str, find: _Find) -> Request:
@@ -112,19 +119,16 @@ def kept_echo(request: Request, response: Response | None) -> Echo | None:
 
 
 class KeptAnswer(Observer):
-    """Remembers the answer of one exchange."""
+    """Has the answer of one exchange remembered."""
 
     wants_response = True
 
-    def __init__(self, conversations: KeptConversations, caller: str) -> None:
-        self._conversations = conversations
-        self._caller = caller
+    def __init__(self, remember: Callable[[Request, Response], None]) -> None:
+        self._remember = remember
 
     def finished(self, result: ExchangeResult) -> None:
-        echo = kept_echo(result.request, result.response)
-        if echo is not None and result.response is not None:
-            parts = next((choice.parts for choice in result.response.choices if choice.index == 0), [])
-            self._conversations.remember(self._caller, echo, normal(parts))
+        if result.response is not None:
+            self._remember(result.request, result.response)
 
 
 class KeptState:

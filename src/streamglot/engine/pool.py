@@ -15,22 +15,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from ..config import AUTO, DISABLED, Config, LoadedConfig, load
-from ..errors import ConfigError, StreamglotError, UpstreamError
+from ..errors import ConfigError
 from ..json_types import JsonValue
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
 from ..tasks import WriteLine
-from ..tools import ToolExecutor, ToolRegistry, ToolsConfig
+from ..tools import ToolRegistry, ToolsConfig
+from ..tools.execution import ToolExecutor
 from ..upstream import Upstream
-from ..upstream.breaker import UNREACHABLE, Breaker, Breakers
+from ..upstream.breaker import Breakers
 from ..upstream.connection_pool import ConnectionPool
 from ..upstream.discovery import Found, discover
 from ..upstream.local import ALIAS, NAME, LocalServer, local_server, missing
 from ..upstream.model_lists import ModelLists
 from ..upstream.routes import Candidate, Routes
+from .ask import Passthrough
 from .conversation import ConversationState
 from .deadlines import Deadline, Deadlines
-from .exchange import Exchange, Passthrough
+from .exchange import Exchange
 from .kept import KeptConversations
 from .limiter import ConcurrencyLimit
 from .observer import Observer
@@ -39,7 +41,7 @@ from .record import ExchangeRecord
 from .services import Services
 from .stage_list import build_observers, build_stages
 from .trace import EngineTracer
-from .upstream_request import UpstreamRequest, WholePost, check_options
+from .upstream_request import Traffic, UpstreamRequest, WholePost, check_options
 from .upstream_stream import EventSource
 
 if TYPE_CHECKING:
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
 
 REPLAY: Final = "replay"
 """The built-in upstream that repeats its input."""
-CAUSE_CHARS: Final = 300
-"""Characters of the last failure in the error of an open circuit breaker: what an upstream says first."""
 TICK_SECONDS: Final = 0.25
 """Seconds between two checks of time limits: fine enough for limits of a few seconds."""
 LATE_SECONDS: Final = 3 * TICK_SECONDS
@@ -281,11 +281,17 @@ class UpstreamPool:
         return ExchangeRecord(request_id or self.new_id(), request.dialect, self.clock(), model, request.stream)
 
     async def ask(
-        self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
+        self,
+        request: Request,
+        record: ExchangeRecord,
+        conversation: ConversationState | None,
+        passthrough: Passthrough,
+        *,
+        traffic: Traffic | None = None,
     ) -> EventSource:
-        """Sends the request to the upstreams for its model until one answers."""
+        """Sends the request to the upstreams for its model until one answers. ``traffic`` is given for background calls."""
         candidates = self.routes.find(request.model, random.random) if self._serving else await self.candidates(request.model)
-        return await UpstreamRequest(self, request, record, conversation, passthrough).open(candidates)
+        return await UpstreamRequest(self, request, record, conversation, passthrough, traffic).open(candidates)
 
     # --- limits
 
@@ -353,20 +359,6 @@ class UpstreamPool:
             breakers = self._breakers[upstream.name] = Breakers(upstream.breaker)
         return breakers
 
-    def circuit_open(self, upstream: Upstream, model: str, breaker: Breaker) -> StreamglotError:
-        """Returns the error for a request that this open circuit breaker blocks. It names the last failure."""
-        wait, cause = breaker.wait(self.clock()), breaker.cause
-        unreachable = cause is not None and cause.code == UNREACHABLE
-        subject = f"upstream {upstream.name!r}" if unreachable else f"the model {model!r} of upstream {upstream.name!r}"
-        last = f" The last failure: {cause.message[:CAUSE_CHARS]}" if cause is not None else ""
-        return UpstreamError(
-            f"{subject} failed {upstream.breaker.failures} times in a row and gets no calls for {wait:.0f} s (its circuit breaker is "
-            f"open); try again then, or add another upstream as a fallback.{last}",
-            code="circuit_open",
-            status=503,
-            detail={"retry_after": wait, **({"cause": cause.code} if cause is not None else {})},
-        )
-
     def states(self) -> dict[str, str]:
         """Returns the state of every upstream's circuit breakers."""
         now = self.clock()
@@ -383,7 +375,7 @@ class UpstreamPool:
             from ..policies import Approvals
 
             self._approvals = Approvals(
-                self.new_id, lambda asked: self.log({"event": "approval_asked", "id": asked.id}), self.approval_sharing
+                self.new_id, lambda request: self.log({"event": "approval_asked", "id": request.id}), self.approval_sharing
             )
         return self._approvals
 

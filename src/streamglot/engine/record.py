@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -32,10 +32,7 @@ from ..events import (
     Usage,
 )
 from ..json_types import JsonObject
-from ..messages import TokenCounts
-
-if TYPE_CHECKING:
-    from .kept import KeptConversations
+from ..messages import Request, Response, TokenCounts
 
 MESSAGE_CHARS: Final = 500
 """Characters of an error's message in a log line or a timeline."""
@@ -57,19 +54,19 @@ def clean_id(given: str) -> str:
 
 class UpstreamWait(Struct, frozen=True):
     """A wait of ``seconds`` before ``attempt``, one of at most ``attempts``, at an upstream. ``status`` is that of the failure
-    before, ``asked`` whether the upstream asked for the wait."""
+    before, ``by_upstream`` whether the upstream asked for the wait."""
 
     upstream: str
     seconds: float
     attempt: int
     attempts: int
     status: int
-    asked: bool
+    by_upstream: bool
 
     def sentence(self) -> str:
         """Who asked to wait, for how long, and which attempt follows."""
         then = f"attempt {self.attempt} of {self.attempts} follows"
-        if self.asked:
+        if self.by_upstream:
             return f"upstream {self.upstream!r} asks to wait {self.seconds:.3g} s (status {self.status}); {then}"
         return f"upstream {self.upstream!r} failed (status {self.status}); {then} in {self.seconds:.2g} s"
 
@@ -80,7 +77,7 @@ class ExchangeRecord(Struct):
     ``error`` is the code that the client sees, which an upstream may have invented; ``error_kind`` is one of a limited set.
     ``ending`` is the actual one: end, length, …, truncated, client_gone, error. ``usage`` is what the upstream reported; if that
     is incomplete, ``estimated`` counts against a key. ``session`` and ``turn`` are the ids of the stored conversation and turn, if
-    they are stored. ``limits`` are the headers in which the upstream told its rate limits. ``kept`` is set if an upstream that keeps
+    they are stored. ``limits`` are the headers in which the upstream told its rate limits. ``remember`` is set if an upstream that keeps
     the conversation was asked. ``blocks``, ``waits`` and ``failures`` are the exchange's timeline, in seconds since ``began``.
     ``wait`` is the pause before the next attempt, while it lasts; ``on_wait`` is called when it begins and ends.
     """
@@ -116,7 +113,7 @@ class ExchangeRecord(Struct):
     blocks: list[tuple[float, str]] = field(default_factory=list)
     waits: list[JsonObject] = field(default_factory=list)
     failures: list[JsonObject] = field(default_factory=list)
-    kept: KeptConversations | None = None
+    remember: Callable[[Request, Response], None] | None = None
     wait: UpstreamWait | None = None
     on_wait: Callable[[UpstreamWait | None], None] | None = None
     _earlier: Usage | None = None

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import StreamglotError, UpstreamError
 from ..messages import Request, Response
 from ..stages.stage import ExchangeContext
 from ..upstream.prices import price
-from .exchange import Exchange
+from .exchange import Exchange, Upstreams
+from .record import ExchangeRecord
+from .trace import EngineTracer
 
 if TYPE_CHECKING:
     from ..policies import Approvals
-    from .pool import UpstreamPool
 
 MODEL_CALLS = "model_calls"
 """The subject of annotations under which model calls of stages are stored with the turn."""
 
 
+class ServedUpstreams(Upstreams, Protocol):
+    """What questions need of the upstream pool."""
+
+    tracer: EngineTracer | None
+
+    @property
+    def approvals(self) -> Approvals: ...
+
+    def record(self, request: Request, request_id: str = "", /) -> ExchangeRecord: ...
+
+
 class Services:
     """The services of one exchange."""
 
-    def __init__(self, pool: UpstreamPool, context: ExchangeContext) -> None:
+    def __init__(self, pool: ServedUpstreams, context: ExchangeContext) -> None:
         self._pool = pool
         self._context = context
         self.clock = pool.clock

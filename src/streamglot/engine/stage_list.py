@@ -23,7 +23,9 @@ from ..messages import TokenCounts
 from ..plugins import load_object
 from ..stages import JsonFragments, SentenceBuffer
 from ..stages.stage import ExchangeContext, Stage, StageFactory
-from ..tools import ToolExecutor, ToolLoop
+from ..tools import ToolLoop
+from ..tools.execution import ToolExecutor
+from ..tools.questions import DIRECT
 from ..upstream.prices import price
 from .observer import Observer
 from .summaries import ReasoningSummaries
@@ -57,11 +59,13 @@ def _summaries(model: str, replace: bool) -> StageFactory:
     return lambda context: ReasoningSummaries(model, context, replace=replace)
 
 
-def tool_loop(tools: ToolExecutor) -> StageFactory:
-    """Returns the factory of the tool loop. The factory returns None for an exchange without tools of the gateway."""
+def tool_loop(tools: ToolExecutor, *, direct: bool = False) -> StageFactory:
+    """Returns the factory of the tool loop. The factory returns None for an exchange without tools of the gateway. ``direct``: the
+    loop is for a call that no model made, and for no other."""
 
     def build(context: ExchangeContext) -> Stage | None:
-        return ToolLoop(tools, context.tools, context, _price_of(context)) if context.tools else None
+        runs = bool(context.tools) and (DIRECT in context.state) is direct
+        return ToolLoop(tools, context.tools, context, _price_of(context)) if runs else None
 
     return build
 

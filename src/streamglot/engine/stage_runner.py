@@ -67,7 +67,7 @@ class StageRunner:
         self._turns = 0
         self._turn_over = False
         self._reading: asyncio.Task[list[Event] | None] | None = None
-        self._asked: dict[asyncio.Task[object], tuple[int, Question]] = {}
+        self._open: dict[asyncio.Task[object], tuple[int, Question]] = {}
         self._next: tuple[int, Request] | None = None
         self._ready: list[Event] = []
         self._over = False
@@ -86,7 +86,7 @@ class StageRunner:
     @property
     def waiting(self) -> bool:
         """Whether the exchange waits for replies rather than for the upstream."""
-        return bool(self._asked) and self._turn_over
+        return bool(self._open) and self._turn_over
 
     # --- requests
 
@@ -138,9 +138,9 @@ class StageRunner:
         while not self._ready:
             if self._over:
                 return None
-            if self._next is not None and all(question.background for _, question in self._asked.values()):
+            if self._next is not None and all(question.background for _, question in self._open.values()):
                 await self._open_next()
-            elif self._asked:
+            elif self._open:
                 await self._wait()
             elif self._turn_over:
                 self._close()
@@ -158,7 +158,7 @@ class StageRunner:
 
     async def _wait(self) -> None:
         """Waits for the upstream or for a reply, whichever comes first."""
-        tasks: set[asyncio.Task[object]] = set(self._asked)
+        tasks: set[asyncio.Task[object]] = set(self._open)
         if not self._turn_over:
             if self._reading is None:
                 assert self._turn is not None
@@ -168,8 +168,8 @@ class StageRunner:
         if self._reading in done and self._reading is not None:
             reading, self._reading = self._reading, None
             self._feed(reading.result())
-        for task in [task for task in self._asked if task in done]:  # in the order of the questions
-            stage, question = self._asked.pop(task)
+        for task in [task for task in self._open if task in done]:  # in the order of the questions
+            stage, question = self._open.pop(task)
             self._pass_on(stage, self._stages[stage].answer(question, task.result()))
 
     def _feed(self, events: list[Event] | None) -> None:
@@ -205,12 +205,12 @@ class StageRunner:
             self._next = stage, question.request
             return None
         if not isinstance(question, CheckResult):
-            self._asked[asyncio.ensure_future(self._resolve(question))] = stage, question
+            self._open[asyncio.ensure_future(self._resolve(question))] = stage, question
             return None
         if all(type(each).tool_result is Stage.tool_result for each in self._stages[:stage]):
             return question.result
         if self._finished_by is None:
-            self._asked[asyncio.ensure_future(self._check_result(question.result, stage))] = stage, question
+            self._open[asyncio.ensure_future(self._check_result(question.result, stage))] = stage, question
         return self._finished_by
 
     def _leave(self, stage: int, events: list[Event]) -> None:
@@ -228,7 +228,7 @@ class StageRunner:
             if not self._closed[index]:
                 self._closed[index] = True
                 self._pass_on(index, stage.close())
-                if self._asked or self._next is not None:
+                if self._open or self._next is not None:
                     return
         self._over = True
 
@@ -261,7 +261,7 @@ class StageRunner:
         """Ends the exchange with ``events``: those that end the model turn, or none if it has ended before. Open questions get
         ``reply`` in place of an answer. If there are any, the answer is not complete, even if the upstream's is: then it ends with
         ``last``."""
-        is_incomplete = bool(self._asked)
+        is_incomplete = bool(self._open)
         self._stop_reading()
         self._turn_over = True
         self._finished_by = reply
@@ -281,14 +281,14 @@ class StageRunner:
 
     def _answer_all(self, reply: Exception) -> None:
         """Gives every open question the same reply. New questions of a stage are dropped."""
-        asked, self._asked = self._asked, {}
-        for task in asked:
+        questions, self._open = self._open, {}
+        for task in questions:
             task.cancel()
-        for stage, question in asked.values():
+        for stage, question in questions.values():
             self._pass_on(stage, self._stages[stage].answer(question, reply))
-        for task in self._asked:
+        for task in self._open:
             task.cancel()
-        self._asked, self._next = {}, None
+        self._open, self._next = {}, None
 
     def _stop_reading(self) -> None:
         if self._reading is not None:
@@ -298,8 +298,8 @@ class StageRunner:
     def close(self) -> None:
         """Releases the upstream of the current turn and cancels the open questions."""
         self._stop_reading()
-        for task in self._asked:
+        for task in self._open:
             task.cancel()
-        self._asked = {}
+        self._open = {}
         if self._turn is not None:
             self._turn.close()

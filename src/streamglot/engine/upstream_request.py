@@ -8,13 +8,14 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import Final, Protocol
 
 import msgspec
 
-from ..dialects import dialect, faults
+from ..dialects import dialect
 from ..dialects.endpoint import Setup
-from ..dialects.lenient import clean, loads
+from ..dialects.lenient import loads
 from ..errors import (
     ConfigError,
     RequestError,
@@ -29,35 +30,33 @@ from ..json_types import JsonObject
 from ..messages import Message, Request, TextPart
 from ..tools.own_calls import with_own_calls
 from ..upstream import Upstream, UpstreamResponse
+from ..upstream.breaker import UNREACHABLE, Breaker, Breakers
+from ..upstream.connection_pool import ConnectionPool
 from ..upstream.providers import abilities_of, maker_of
-from ..upstream.rate_limits import limit_headers, retry_seconds, sensible
+from ..upstream.rate_limits import limit_headers, sensible
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.response import read_whole
 from ..upstream.routes import Candidate
 from ..upstream.secrets import HIDDEN, SecretMask, hide, shown_url
+from .answer import ErrorContext, UpstreamAnswer
+from .ask import Passthrough, call_prefix
 from .conversation import ConversationState, SentRequest
-from .exchange import Passthrough
+from .deadlines import Deadline
+from .kept import KeptConversations
 from .limiter import ConcurrencyLimit
-from .pipeline import Pipeline, with_tools_as_text
+from .pipeline import Pipeline, ThoughtMemory, with_tools_as_text
 from .record import ExchangeRecord, UpstreamWait
-from .trace import AttemptTrace
-from .upstream_stream import ErrorContext, UpstreamStream
-
-if TYPE_CHECKING:
-    from .pool import UpstreamPool
+from .trace import AttemptTrace, EngineTracer
+from .upstream_stream import ERROR_BYTES, UpstreamStream, refused
 
 FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
 """Statuses after which another upstream is tried, in addition to all server errors."""
 LONGEST_PAUSE: Final = 8.0
 """Seconds. Pauses grow up to this. Where another candidate follows, no more than this is waited for one: it can answer at once."""
-CALL_PREFIX_CHARS: Final = 24
-"""Characters of a random id that begin call ids. 96 bits do not repeat, and some providers accept at most 40 characters."""
-ERROR_BYTES: Final = 2**18
-"""Bytes of an error's body that are read."""
+CAUSE_CHARS: Final = 300
+"""Characters of the last failure in the error of an open circuit breaker: what an upstream says first."""
 SHOWN_HEADERS: Final = ("accept", "content-type", "x-request-id", "-version", "-beta")
 """Suffixes of header names whose values contain no secret and are recorded. Of other headers only the names are recorded."""
-LOCATION_CHARS: Final = 200
-"""Characters of a redirect's target that an error shows."""
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 """The value of a header, as defined by RFC 9110."""
 
@@ -72,6 +71,22 @@ class Traffic(Protocol):
         """Called when an upstream has answered with this status."""
 
 
+class UpstreamServices(Protocol):
+    """What the attempts of all requests share."""
+
+    connections: ConnectionPool
+    kept: KeptConversations
+    thoughts: ThoughtMemory
+    tracer: EngineTracer | None
+    whole_post: WholePost | None
+
+    def clock(self) -> float: ...
+    def new_id(self) -> str: ...
+    def within(self, seconds: float) -> Deadline: ...
+    def limit(self, upstream: Upstream) -> ConcurrencyLimit: ...
+    def breakers(self, upstream: Upstream) -> Breakers: ...
+
+
 class UpstreamRequest:
     """One request to an upstream.
 
@@ -81,7 +96,7 @@ class UpstreamRequest:
 
     def __init__(
         self,
-        pool: UpstreamPool,
+        pool: UpstreamServices,
         request: Request,
         record: ExchangeRecord,
         conversation: ConversationState | None,
@@ -122,7 +137,7 @@ class UpstreamRequest:
         breakers = pool.breakers(upstream)
         blocking = breakers.blocking(model, pool.clock())
         if blocking is not None:
-            raise _CircuitOpen(pool.circuit_open(upstream, model, blocking))
+            raise _CircuitOpen(circuit_open(upstream, model, blocking, pool.clock()))
         attempts = max(1, upstream.attempts)
         left = upstream.retry_seconds if is_last else min(upstream.retry_seconds, LONGEST_PAUSE)
         failure: StreamglotError | None = None
@@ -162,13 +177,13 @@ class UpstreamRequest:
     async def _wait(self, seconds: float, failure: StreamglotError, attempt: int, attempts: int) -> None:
         """Waits before the next attempt. The record says so meanwhile."""
         record, since = self._record, self._pool.clock()
-        asked = retry_after_of(failure) is not None
-        record.set_wait(UpstreamWait(record.upstream, seconds, attempt, attempts, failure.status, asked))
+        by_upstream = retry_after_of(failure) is not None
+        record.set_wait(UpstreamWait(record.upstream, seconds, attempt, attempts, failure.status, by_upstream))
         try:
             await asyncio.sleep(seconds)
         finally:
             record.set_wait(None)
-            if asked:
+            if by_upstream:
                 record.waited("upstream", record.upstream, since, self._pool.clock())
 
     async def _ask(self, candidate: Candidate) -> UpstreamStream:
@@ -184,15 +199,16 @@ class UpstreamRequest:
         trace = self._start_trace(candidate)
         try:
             with self._pool.within(upstream.timeouts.first_byte):
-                answer, pipeline, dropped = await self._post(candidate, key, trace)
+                response, pipeline = await self._post(candidate, key, trace)
                 received = self._conversation.received if self._conversation is not None else None
-                source = UpstreamStream(candidate, answer, pipeline, errors, dropped, limit.give_back, received, trace)
+                answer = UpstreamAnswer(candidate, response.headers, pipeline, errors, received, trace)
+                source = UpstreamStream(answer, response, limit.give_back)
                 try:
-                    if not 200 <= answer.status < 300:
-                        raise await refused(answer)
+                    if not 200 <= response.status < 300:
+                        raise await refused(response)
                     await source.prime()
                 except BaseException:
-                    answer.close()
+                    response.close()
                     raise
             return source
         except BaseException as error:
@@ -221,22 +237,19 @@ class UpstreamRequest:
         streams = request.stream if upstream.stream == "same" else upstream.stream == "always"
         return msgspec.structs.replace(request, model=candidate.model, stream=streams)
 
-    async def _post(
-        self, candidate: Candidate, key: str, trace: AttemptTrace | None
-    ) -> tuple[UpstreamResponse, Pipeline, list[str]]:
+    async def _post(self, candidate: Candidate, key: str, trace: AttemptTrace | None) -> tuple[UpstreamResponse, Pipeline]:
         upstream, request = candidate.upstream, self._request
         outgoing = self._for(candidate)
         options = upstream.options
         if self._conversation is not None:
             outgoing = self._conversation.prepare(outgoing, upstream)
-        prefix = f"call_{self._pool.new_id()[:CALL_PREFIX_CHARS]}"
-        pipeline = Pipeline(upstream, candidate.model, outgoing, prefix, self._pool.thoughts)
+        pipeline = Pipeline(upstream, candidate.model, outgoing, call_prefix(self._pool.new_id()), self._pool.thoughts)
         if upstream.base_url.startswith(SCHEME) or not upstream.base_url:
             last_text = outgoing.messages[-1].text if outgoing.messages else ""
             if self._conversation is not None and self._conversation.sent is not None:
                 place_of_file = upstream.base_url or f"{SCHEME}scripted"
                 self._conversation.sent(sent_request(candidate, place_of_file, {}, b"null", [], (), pipeline.notation))
-            return open_replay(upstream, candidate.model, last_text), pipeline, []
+            return open_replay(upstream, candidate.model, last_text), pipeline
         wire = dialect(upstream.dialect)
         if wire.keeps_conversation:
             outgoing = self._continued(outgoing, upstream)
@@ -280,7 +293,7 @@ class UpstreamRequest:
             told = {name: hide(value, secrets) for name, value in told.items()}
         self._record.limits = told
         pipeline.dropped = built.dropped
-        return answer, pipeline, built.dropped
+        return answer, pipeline
 
     # --- upstreams that keep the conversation
 
@@ -288,7 +301,7 @@ class UpstreamRequest:
         """Returns the request with the echo of the answer that it continues, from the memory of this process if the request has
         none. Every attempt continues the same answer."""
         caller = self._record.key or self._passthrough.key
-        self._record.kept = self._pool.kept
+        self._record.remember = partial(self._pool.kept.remember_answer, caller)
         found = self._found.get(upstream.name)
         if found is None:
             found = self._found[upstream.name] = self._pool.kept.restore(request, caller, maker_of(upstream)).messages
@@ -395,32 +408,26 @@ def check_headers(headers: Mapping[str, str]) -> None:
             )
 
 
+def circuit_open(upstream: Upstream, model: str, breaker: Breaker, now: float) -> StreamglotError:
+    """Returns the error for a request that this open circuit breaker blocks. It names the last failure."""
+    wait, cause = breaker.wait(now), breaker.cause
+    unreachable = cause is not None and cause.code == UNREACHABLE
+    subject = f"upstream {upstream.name!r}" if unreachable else f"the model {model!r} of upstream {upstream.name!r}"
+    last = f" The last failure: {cause.message[:CAUSE_CHARS]}" if cause is not None else ""
+    return UpstreamError(
+        f"{subject} failed {upstream.breaker.failures} times in a row and gets no calls for {wait:.0f} s (its circuit breaker is "
+        f"open); try again then, or add another upstream as a fallback.{last}",
+        code="circuit_open",
+        status=503,
+        detail={"retry_after": wait, **({"cause": cause.code} if cause is not None else {})},
+    )
+
+
 class _CircuitOpen(Exception):
     """The upstream was not called. Another candidate's failure explains the outcome better."""
 
     def __init__(self, error: StreamglotError) -> None:
         self.error = error
-
-
-async def refused(answer: UpstreamResponse) -> UpstreamError:
-    """Returns the upstream's error answer as an exception, with its status, message and Retry-After."""
-    if answer.status < 400:
-        place = shown_url(answer.headers.get("location", "nowhere"))[:LOCATION_CHARS]
-        return UpstreamProtocolError(f"it answers {answer.status} and redirects to {place}; correct its base_url")
-    pieces, size = [], 0
-    while size < ERROR_BYTES and (piece := await answer.read()):
-        pieces.append(piece)
-        size += len(piece)
-    body = b"".join(pieces)
-    try:
-        value, lone_surrogates = loads(body)
-        explanation: object = clean(value) if lone_surrogates else value
-    except UpstreamProtocolError:
-        explanation = body.decode("utf-8", "replace").strip()[:300]
-    status = answer.status if answer.status < 600 else 502  # clients and servers do not handle larger statuses
-    error = faults.refusal(explanation or f"status {answer.status} and no explanation", status)
-    error.retry_after = retry_seconds(answer.headers)
-    return error
 
 
 def retry_after_of(error: StreamglotError) -> float | None:

@@ -5,47 +5,40 @@ It uses the same exchange as a live request, with policies, tools, budgets and r
 
 from __future__ import annotations
 
-import random
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache, partial
+from typing import Final
 
 import msgspec
 
-from ..batch.background import BackgroundPool, BackgroundTraffic
+from ..batch.background import BackgroundTraffic
 from ..batch.lines import request_name
 from ..batch.model import Answer, Batch, Item
 from ..callers import ANONYMOUS
 from ..dialects import dialect
-from ..engine.exchange import Exchange, Upstreams
+from ..engine.ask import AskForTurn, Captured, captured, received
+from ..engine.exchange import Exchange
 from ..engine.record import ExchangeRecord
 from ..engine.recorder import TurnRecorder
-from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..errors import RequestError, StreamglotError
 from ..events import StreamError
 from ..json_types import JsonObject
-from ..messages import Request, Response, TokenCounts
+from ..messages import Response, TokenCounts
 from ..store.sessions import named
 from ..store.turn import Session, Started
 from ..upstream import Upstream
 from ..upstream.prices import price
 from ..upstream.providers import PROVIDER_PRICE_SHARE
 from ..upstream.secrets import hide
+from .admission import Admission, Admitted
 from .api.forward import forward_json
 from .api.metered import Metered
+from .auth.access import Access
 from .auth.authenticator import Caller
-from .auth.budget_stage import budget_stage
-from .auth.budgets import Reservation, price_of
-from .endpoints import ENDPOINTS, Endpoint, dialect_of
-from .handler import context_of
+from .endpoints import ENDPOINTS, dialect_of
 from .http.call import json_object
-from .provider_pools import CapturingPool, ProvidedPool
-from .request_options import lift_options, output_options, wants_extensions
-from .retention import RetentionOptions
-from .tool_options import hosted_tools, take_tool_options, tools_for
-
-if TYPE_CHECKING:
-    from .app import Gateway
+from .observe.recording import Recording
+from .services import GatewayServices
 
 SESSIONS: Final = 64
 """Batches whose session id is remembered: more than run at once."""
@@ -62,26 +55,26 @@ _session_id: Final = lru_cache(SESSIONS)(named)
 class BatchRunner:
     """Runs items for the worker of this gateway."""
 
-    def __init__(self, gateway: Gateway, traffic: BackgroundTraffic) -> None:
-        self._gateway = gateway
-        self._pool = BackgroundPool(gateway.pool, traffic)
+    def __init__(
+        self, services: GatewayServices, access: Access, admission: Admission, recording: Recording, traffic: BackgroundTraffic
+    ) -> None:
+        self._services = services
+        self._access = access
+        self._admission = admission
+        self._recording = recording
+        self._ask: AskForTurn = partial(services.pool.ask, traffic=traffic)
 
     async def run(self, batch: Batch, item: Item, request_id: str) -> Answer:
-        gateway = self._gateway
         endpoint = ENDPOINTS.get(batch.endpoint)
         error_dialect = endpoint.dialect if endpoint is not None else dialect_of(batch.endpoint, {})
-        record = ExchangeRecord(request_id, error_dialect, gateway.clock())
+        record = ExchangeRecord(request_id, error_dialect, self._services.clock())
         try:
-            caller, body = self._caller_and_body(batch, item, record)
-            if caller is not None:
-                caller.enter_batched()
-            try:
+            caller = self._caller(batch.owner)
+            with self._admission.batch_slot(caller):
                 if endpoint is None:
-                    return await self._forward(batch, caller, body, request_id)
-                return await self._exchange(batch, endpoint, caller, body, record, self._pool)
-            finally:
-                if caller is not None:
-                    caller.leave_batched()
+                    return await self._forward(batch, caller, json_object(item.body), request_id)
+                admitted = Admitted(endpoint, record, caller=caller)
+                return await self._exchange(batch, item, admitted, self._ask)
         except StreamglotError as error:
             return self._failed(error_dialect, record, error.as_event(), retry_after_of(error), error.has_context)
 
@@ -89,7 +82,7 @@ class BatchRunner:
         """Returns the caller who owns the batch; None if the batch was made without a key."""
         if not owner or owner.startswith(ANONYMOUS):
             return None
-        caller = self._gateway.authenticator.named(owner)
+        caller = self._access.authenticator.named(owner)
         if caller is None:
             raise RequestError(
                 "the key of this batch is no longer valid; create the batch again with a valid key",
@@ -101,32 +94,26 @@ class BatchRunner:
     # --- items of a provider's own batch
 
     def upstream(self, name: str) -> Upstream | None:
-        return self._gateway.pool.routes.upstreams.get(name)
+        return self._services.pool.routes.upstreams.get(name)
 
     async def prepare(self, batch: Batch, item: Item, upstream: str) -> JsonObject | Answer:
         """Returns the body for a provider, after the request hooks of the stages: the provider never sees what they remove."""
         endpoint = ENDPOINTS[batch.endpoint]
-        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
-        pool = CapturingPool(self._gateway.pool, upstream)
+        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._services.clock())
         try:
-            caller, body = self._caller_and_body(batch, item, record)
-            options, asked = take_tool_options(*_own_options(endpoint, body))
-            asked.pop("extensions", None)
-            request = self._parsed(endpoint, asked, record)
-            model = record.model = self._gateway.pool.routes.named(request.model)
-            if caller is not None:
-                caller.check(model, self._gateway.clock())
-            context = context_of(record, {}, self._tools(request, options.patterns, caller, model))
-            exchange = Exchange(request, pool, record=record, stages=self._gateway.pool.stages, context=context)
+            admitted = Admitted(endpoint, record, caller=self._caller(batch.owner), charge="later")
+            await self._admission.admit(admitted, json_object(item.body), batched=_STREAMING)
+            ask = captured(self._services.pool, upstream)
+            exchange = self._admission.exchange(admitted, admitted.request, ask=ask, observed=False)
             try:
                 await exchange.start()
             finally:
                 exchange.close()
+        except Captured as for_provider:
+            return for_provider.body
         except StreamglotError as error:
-            if pool.body is not None:
-                return pool.body
             return self._failed(endpoint.dialect, record, error.as_event(), None, error.has_context)
-        raise AssertionError("a CapturingPool always ends the exchange with an error")
+        raise AssertionError("captured() ends the exchange with an error")
 
     async def complete(self, batch: Batch, item: Item, upstream: str, status: int, body: bytes) -> Answer:
         """Passes the provider's answer through an exchange, as for a call.
@@ -134,89 +121,31 @@ class BatchRunner:
         No budget refuses it, because it is already paid for.
         """
         endpoint = ENDPOINTS[batch.endpoint]
-        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
-        pool = ProvidedPool(self._pool, self._gateway.pool, upstream, status, body)
+        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._services.clock())
+        ask = received(self._ask, self._services.pool, upstream, status, body)
         try:
-            caller, asked = self._caller_and_body(batch, item, record)
-            answer = await self._exchange(batch, endpoint, caller, asked, record, pool, paid=True)
+            admitted = Admitted(endpoint, record, caller=self._caller(batch.owner), charge="paid")
+            answer = await self._exchange(batch, item, admitted, ask)
         except StreamglotError as error:
             answer = self._failed(endpoint.dialect, record, error.as_event(), None, error.has_context)
         answer.cost *= PROVIDER_PRICE_SHARE
         return answer
 
-    def _caller_and_body(self, batch: Batch, item: Item, record: ExchangeRecord) -> tuple[Caller | None, JsonObject]:
-        caller = self._caller(batch.owner)
-        record.key = caller.name if caller is not None else ""
-        return caller, {name: value for name, value in json_object(item.body).items() if name not in _STREAMING}
-
-    def _parsed(self, endpoint: Endpoint, body: JsonObject, record: ExchangeRecord) -> Request:
-        request = endpoint.parse(body, "")
-        request.stream = False
-        if self._gateway.sealer is not None:
-            record.unopened = self._gateway.sealer.open_request(request, endpoint.dialect)
-        return request
-
-    def _tools(self, request: Request, patterns: list[str] | None, caller: Caller | None, model: str) -> list[str]:
-        pool = self._gateway.pool
-        of_key = caller.tools if caller is not None else None
-        tools = tools_for(patterns, of_key, pool.routes.tools(model))
-        return tools + hosted_tools(request, pool.tools.registry.config.hosted, of_key)
-
     # --- the exchange
 
-    async def _exchange(
-        self,
-        batch: Batch,
-        endpoint: Endpoint,
-        caller: Caller | None,
-        body: JsonObject,
-        record: ExchangeRecord,
-        upstreams: Upstreams,
-        paid: bool = False,
-    ) -> Answer:
-        gateway, pool = self._gateway, self._gateway.pool
-        body, headers = _own_options(endpoint, body)
-        extensions = wants_extensions(body, gateway.server)
-        body.pop("extensions", None)
-        options, asked = take_tool_options(body, headers)
-        written = output_options(gateway.server, endpoint.dialect, headers)
-        request = self._parsed(endpoint, asked, record)
-        model = record.model = pool.routes.named(request.model)
-        if caller is not None and not paid:
-            caller.check(model, gateway.clock())
-        reservation: Reservation | None = None
-        if caller is not None and caller.metered:
-            candidates = pool.routes.find(model, random.random)
-            try:
-                reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
-            except RequestError:
-                if not paid:
-                    raise
+    async def _exchange(self, batch: Batch, item: Item, admitted: Admitted, ask: AskForTurn) -> Answer:
+        pool, endpoint = self._services.pool, admitted.endpoint
         exchange: Exchange | None = None
         try:
-            tools = self._tools(request, options.patterns, caller, model)
-            response_id = f"{endpoint.id_prefix}{gateway.new_id()}"
-            recorder = await self._recorder(batch, endpoint, request, body, record, response_id)
-            stages = list(pool.stages)
-            if reservation is not None and caller is not None and reservation.counts and not paid:
-                reservation.expect(estimate(request))
-                stages.insert(0, budget_stage(reservation, caller, whole=True))
-            exchange = Exchange(
-                request,
-                upstreams,
-                record=record,
-                stages=stages,
-                observers=gateway.observers_for(recorder, reservation, None),
-                context=context_of(record, {}, tools),
-                conversation=recorder,
-            )
+            await self._admission.admit(admitted, json_object(item.body), batched=_STREAMING)
+            await self._record(batch, admitted)
+            exchange = self._admission.exchange(admitted, admitted.request, ask=ask)
             pool.watch(exchange)
             await exchange.start()
-            collected = await exchange.collect(extensions=extensions)
+            collected = await exchange.collect(extensions=admitted.extensions)
             if collected.error is not None:
-                return self._failed(endpoint.dialect, record, collected.error, None, True)
-            written |= endpoint.response(exchange.request, body)
-            answer = self._answered(exchange, endpoint, written, collected, response_id)
+                return self._failed(endpoint.dialect, admitted.record, collected.error, None, True)
+            answer = self._answered(exchange, admitted, collected)
             exchange.finish()
             await exchange.drain()
             return answer
@@ -224,50 +153,39 @@ class BatchRunner:
             if exchange is not None:
                 pool.unwatch(exchange)
                 exchange.close()
-            elif reservation is not None:
-                reservation.settle(None, gateway.clock())
+            elif admitted.reservation is not None:
+                admitted.reservation.settle(None, self._services.clock())
 
-    async def _recorder(
-        self, batch: Batch, endpoint: Endpoint, request: Request, body: JsonObject, record: ExchangeRecord, response_id: str
-    ) -> TurnRecorder | None:
+    async def _record(self, batch: Batch, admitted: Admitted) -> None:
         """Begins to record the turn.
 
         The turns of a batch form one session named after the batch, except items that continue another turn.
         """
-        gateway, store = self._gateway, self._gateway.store
-        if store is None or gateway.recorders is None:
-            return None
-        if request.previous_response_id or body.get("conversation"):
-            options = RetentionOptions(conversation=bool(body.get("conversation")))
-            return await gateway.recorders.begin(endpoint, None, request, body, record, options, response_id, batch.owner)
+        store, endpoint, request = self._recording.store, admitted.endpoint, admitted.request
+        if store is None:
+            return
+        if request.previous_response_id or admitted.options.conversation:
+            await self._admission.record(admitted, batch.owner)
+            return
         session = Session(id=_session_id(batch.owner, batch.id), caller=batch.owner, name=batch.id, started=batch.created)
         started = Started(
             caller=batch.owner,
-            request_id=record.request_id,
+            request_id=admitted.record.request_id,
             dialect=endpoint.dialect,
-            model=record.model,
+            model=admitted.record.model,
             request=request,
-            response_id=response_id if endpoint.retrievable else "",
+            response_id=admitted.response_id if endpoint.retrievable else "",
             retrievable=request.store is not False,
         )
-        return TurnRecorder(
+        admitted.recorder = TurnRecorder(
             store.start(session, started, remember=False),
             content=store.settings.content,
             raw=store.settings.raw,
         )
 
-    def _answered(
-        self, exchange: Exchange, endpoint: Endpoint, options: JsonObject, collected: Response, response_id: str
-    ) -> Answer:
-        collected = msgspec.structs.replace(
-            collected,
-            id=response_id if endpoint.retrievable else collected.id or response_id,
-            model=collected.model or exchange.request.model,
-            created=collected.created or int(self._gateway.time()),
-        )
-        if self._gateway.sealer is not None:
-            collected = self._gateway.sealer.response(collected, endpoint.dialect)
-        data = msgspec.json.encode(dialect(endpoint.dialect).build_response(collected, **options))
+    def _answered(self, exchange: Exchange, admitted: Admitted, collected: Response) -> Answer:
+        own_id = admitted.endpoint.retrievable
+        data = msgspec.json.encode(self._admission.whole_answer(admitted, exchange.request, collected, own_id=own_id))
         record, usage = exchange.record, collected.usage
         model = exchange.turn.model if exchange.turn is not None else record.model
         return Answer(
@@ -283,12 +201,12 @@ class BatchRunner:
         )
 
     async def _forward(self, batch: Batch, caller: Caller | None, body: JsonObject, request_id: str) -> Answer:
-        gateway = self._gateway
+        services = self._services
         kind = FORWARDED[batch.endpoint]
-        if caller is not None:
-            caller.check(gateway.pool.routes.named(str(body.get("model", ""))), gateway.clock())
-        async with Metered(gateway, caller, {}, body, request_id, kind) as metered:
-            metered.answer = await forward_json(gateway, body, kind, request_id, metered.asked)
+        body = {name: value for name, value in body.items() if name not in _STREAMING}
+        self._admission.check(caller, str(body.get("model", "")))
+        async with Metered(services, self._admission, self._recording, caller, {}, body, request_id, kind) as metered:
+            metered.answer = await forward_json(services, body, kind, request_id, metered.asked)
         try:
             answer = msgspec.json.decode(metered.answer)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -305,7 +223,7 @@ class BatchRunner:
         self, name: str, record: ExchangeRecord, error: StreamError, retry_after: float | None, has_context: bool
     ) -> Answer:
         if not has_context:
-            error = msgspec.structs.replace(error, message=hide(error.message, self._gateway.pool.secrets()))
+            error = msgspec.structs.replace(error, message=hide(error.message, self._services.pool.secrets()))
         usage = record.usage
         return Answer(
             error.status,
@@ -318,9 +236,3 @@ class BatchRunner:
             throttled=error.retryable and error.status == _TOO_MANY,
             attempts=record.attempts,
         )
-
-
-def _own_options(endpoint: Endpoint, body: JsonObject) -> tuple[JsonObject, dict[str, str]]:
-    """Returns the body without fields that say how an answer is delivered, and its options as headers."""
-    body, headers = lift_options(endpoint, body, {})
-    return {name: value for name, value in body.items() if name not in _STREAMING}, headers

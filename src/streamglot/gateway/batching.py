@@ -3,44 +3,56 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..batch.background import BackgroundTraffic
 from ..batch.checking import Route
 from ..batch.files import FileStorage
 from ..batch.model import PROVIDER, Batch, LineError
-from ..batch.service import BatchService
+from ..batch.service import BatchService, ItemRunner
 from ..callers import ANONYMOUS
+from ..config import BatchesConfig
 from ..dialects import dialect
 from ..errors import RequestError
 from ..store import Database, Store
+from ..tasks import WriteLine
 from ..upstream.providers import BATCH_APIS
-from .batch_runner import BatchRunner
+from .auth.access import Access
 from .endpoints import COUNTED_BY, ENDPOINTS
+from .services import GatewayServices
 
 if TYPE_CHECKING:
     from ..batch.shared_limits import SharedLimits
-    from .app import Gateway
 
 
-async def open_batches(gateway: Gateway, store: Store) -> BatchService:
+async def open_batches(
+    services: GatewayServices,
+    access: Access,
+    store: Store,
+    environment: Mapping[str, str],
+    runner: Callable[[BackgroundTraffic], ItemRunner],
+    answers_live: Callable[[], bool],
+) -> BatchService:
     """Starts the batch service of this gateway.
 
     On PostgreSQL the service has its own connections, so that results do not wait behind turns. SQLite has only one writer, so
     separate connections would not help.
     """
-    config = gateway.loaded.config.batches
+    pool = services.pool
+    config = pool.loaded.config.batches
 
     def route(batch: Batch) -> Route:
         owner = batch.owner
 
         def upstream_of(model: str) -> str:
-            named = gateway.pool.routes.named(model)
-            caller = gateway.authenticator.named(owner) if owner and not owner.startswith(ANONYMOUS) else None
+            named = pool.routes.named(model)
+            caller = access.authenticator.named(owner) if owner and not owner.startswith(ANONYMOUS) else None
             if caller is not None and not caller.may_use(named):
                 raise RequestError(f"the key {owner!r} may not use the model {named!r}", code="model_not_allowed", status=403)
-            upstream = gateway.pool.routes.find(named, lambda: 0.0)[0].upstream
+            upstream = pool.routes.find(named, lambda: 0.0)[0].upstream
             sent = upstream.batches == "provider" and upstream.dialect in BATCH_APIS and batch.endpoint in ENDPOINTS
             return f"{PROVIDER}{upstream.name}" if sent else upstream.name
 
@@ -49,42 +61,41 @@ async def open_batches(gateway: Gateway, store: Store) -> BatchService:
     service = BatchService(
         store,
         config,
-        gateway.tasks,
+        services.tasks,
         route=route,
         describe=described,
-        line_bytes=gateway.server.max_body_bytes,
-        storage=bucket_of(gateway),
+        line_bytes=services.server.max_body_bytes,
+        storage=bucket_of(config, environment, services.log),
         database=None if store.database.is_sqlite else await Database.open(store.settings.url),
-        limits=_limits(gateway, store),
+        limits=_limits(services, store),
     )
-    service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.answers_live, gateway.log)
+    service.start(runner(service.traffic) if config.worker else None, answers_live, services.log)
     return service
 
 
-def bucket_of(gateway: Gateway) -> FileStorage | None:
+def bucket_of(config: BatchesConfig, environment: Mapping[str, str], log: WriteLine) -> FileStorage | None:
     """Returns the S3-compatible store of uploaded files; None if they are in a directory."""
-    config = gateway.loaded.config.batches
     if not config.directory.startswith("s3://"):
         return None
     from ..batch.s3_storage import S3Storage
 
-    return S3Storage(config.directory, config.s3, gateway.environment, gateway.log)
+    return S3Storage(config.directory, config.s3, environment, log)
 
 
-def _limits(gateway: Gateway, store: Store) -> SharedLimits | None:
+def _limits(services: GatewayServices, store: Store) -> SharedLimits | None:
     """Returns the rate limits that all workers count in Valkey; None if there is none, or no worker."""
-    config = gateway.loaded.config
+    config = services.pool.loaded.config
     if not config.valkey.url or not config.batches.worker:
         return None
     from ..batch.shared_limits import SharedLimits
 
     def account(name: str) -> str:
         """The key identifies the account, and cannot be found from its hash."""
-        upstream = gateway.pool.routes.upstreams.get(name)
+        upstream = services.pool.routes.upstreams.get(name)
         identity = f"{upstream.base_url}\n{upstream.key}" if upstream is not None else name
         return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
-    return SharedLimits(config.valkey.url, str(store.process.id), account=account, say=gateway.log)
+    return SharedLimits(config.valkey.url, str(store.process.id), account=account, say=services.log)
 
 
 def described(fault: LineError) -> bytes:

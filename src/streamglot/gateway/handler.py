@@ -8,76 +8,53 @@ Until the first event, an error is an HTTP status in the error shape of the clie
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ..dialects import dialect
-from ..dialects.approval import Answers, ApprovalAnswer
-from ..dialects.interface import FindAnswers
-from ..engine.cache import CachingPool
-from ..engine.exchange import Exchange, Passthrough, Upstreams
+from ..engine.answer import ENDS
+from ..engine.exchange import Ending, Exchange
 from ..engine.record import ExchangeRecord, clean_id
-from ..engine.resumed import ResumedPool
-from ..engine.tokens import estimate, estimated_usage
+from ..engine.tokens import estimated_usage
 from ..engine.upstream_request import retry_after_of
-from ..engine.upstream_stream import ENDS
-from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError, ToolCallParseError
+from ..errors import FOREIGN_ERRORS, StreamglotError, ToolCallParseError
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..json_types import JsonObject
 from ..messages import ReasoningPart, Request, Response, TextPart
-from ..stages.stage import ExchangeContext, StageFactory
-from ..tools.activity import EXTENSIONS
-from ..upstream.routes import MODEL_NOT_FOUND, Candidate
 from ..upstream.secrets import hide
-from .auth.authenticator import Caller, presented
-from .auth.budget_stage import budget_stage
-from .auth.budgets import Reservation, price_of
+from .admission import Admission, Admitted
 from .endpoints import Endpoint
 from .http.call import Call, ClientDisconnected, json_object
-from .request_options import lift_options, output_options, wants_extensions
+from .observe.recording import Recording
 from .response_writer import ResponseWriter
-from .retention import RetentionOptions, retention_options
-from .suspended_calls import resumed_answer
-from .tool_options import hosted_tools, take_tool_options, tools_for
-
-if TYPE_CHECKING:
-    from .app import Gateway
-    from .recording import TurnRecorders
-
-TRACE_HEADERS: Final = ("traceparent", "tracestate")
-"""The W3C trace context. The second header has no meaning without the first."""
+from .services import GatewayServices
 
 
 class RequestHandler:
     """Handles one request. ``stop`` and ``interrupt`` end the exchange from outside. The gateway's clock calls ``tick``."""
 
-    _caller: Caller | None = None
     _exchange: Exchange | None = None
-    _reservation: Reservation | None = None
-    _activity = ""
     _error: StreamError | None = None
-    _resumed: tuple[Response, frozenset[str]] | None = None
-    _gone = False
-    _stopped = False
-    _interruption: StreamglotError | None = None
-    _task: asyncio.Task[object] | None = None
 
-    def __init__(self, gateway: Gateway, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
+    def __init__(
+        self,
+        services: GatewayServices,
+        admission: Admission,
+        recording: Recording,
+        endpoint: Endpoint,
+        call: Call,
+        model_in_path: str,
+    ) -> None:
         given = call.headers.get("x-request-id")
-        self.record = ExchangeRecord((clean_id(given) if given else "") or gateway.new_id(), endpoint.dialect, gateway.clock())
-        self._gateway = gateway
-        self._endpoint = endpoint
-        self._dialect = dialect(endpoint.dialect)
-        self.record.on_wait = lambda _: gateway.live.changed()
-        self._response = ResponseWriter(gateway, endpoint, call, self.record, self.stop)
+        self.record = ExchangeRecord((clean_id(given) if given else "") or services.new_id(), endpoint.dialect, services.clock())
+        self._services = services
+        self._admission = admission
+        self._recording = recording
+        self._admitted = Admitted(endpoint, self.record, call.headers)
+        self.record.on_wait = lambda _: recording.live.changed()
+        self._response = ResponseWriter(services, self._admitted, call, self.stop)
+        self._ending = Ending()
         self._model_in_path = model_in_path
-        self._body: JsonObject = {}
-        self._options = RetentionOptions()
-        self._tools: list[str] = []
-        tracing = gateway.tracing
+        tracing = recording.tracing
         self._span = None if tracing is None else tracing.request(call.method, self._route(call.path), call.headers)
 
     # --- called from outside
@@ -89,38 +66,31 @@ class RequestHandler:
 
     def interrupt(self, error: StreamglotError) -> None:
         """Ends the exchange with this error, for example because the gateway stops or a budget is used up."""
-        if self._interruption is not None or self._response.call.ended:
-            return
-        self._interruption = error
-        if self._exchange is not None and self._exchange.reading:
-            self._exchange.interrupt(error)
-        elif self._task is not None:
-            self._task.cancel()
+        if not self._response.call.ended:
+            self._ending.interrupt(error)
 
     def stop(self) -> None:
-        """Ends the stream as cancelled, with a complete final event."""
-        if self._task is not None and not self._stopped and not self._response.call.ended:
-            self._stopped = True
-            self._task.cancel()
+        """Ends the answer as cancelled, with a complete final event."""
+        if not self._response.call.ended:
+            self._ending.stop()
 
     def _client_gone(self) -> None:
-        if self._options.keep:
+        if self._admitted.options.keep:
             self._response.leave()
-        elif self._task is not None and not self._response.call.ended and not self._gone:
-            self._gone = True
-            self._task.cancel()
+        elif not self._response.call.ended:
+            self._ending.leave()
 
     async def run(self) -> None:
-        self._task = self._response.call.task()
+        self._ending.own(self._response.call.task())
         if self._span is not None:
             self._span.attach()
         try:
             await self._answer()
         except FOREIGN_ERRORS as error:  # an internal error, possibly while reporting another: the client still gets an answer
-            self._gateway.log_fault(self.record.request_id, error)
+            self._services.log_fault(self.record.request_id, error)
             await self._report_fault()
         finally:
-            attempt = self._gateway.tasks.attempt  # a step that fails does not prevent the next one
+            attempt = self._services.tasks.attempt  # a step that fails does not prevent the next one
             self._response.call.unwatch()
             if self._exchange is None or not self._exchange.finished:
                 attempt("finish", self._finish)
@@ -140,10 +110,9 @@ class RequestHandler:
             try:
                 await self._path()
             except asyncio.CancelledError:
-                if not self._cancelled_by_us():
+                if not self._ending.caught():
                     raise
-                if self._stopped:
-                    await self._end_stopped()
+                await self._end_early()
         except ClientDisconnected:
             self._response.end_unsent()
             self.record.ending = "client_gone"
@@ -155,163 +124,71 @@ class RequestHandler:
         try:
             await self._fail(StreamglotError("internal error of the gateway; its log has the details").as_event(), None)
         except FOREIGN_ERRORS as error:
-            self._gateway.log_fault(self.record.request_id, error)
+            self._services.log_fault(self.record.request_id, error)
             self._response.call.cut()
-
-    def _cancelled_by_us(self) -> bool:
-        """Returns whether the gateway cancelled the request. If so, undoes the cancellation and raises the error that caused
-        it, if there is one."""
-        if not (self._gone or self._stopped or self._interruption is not None):
-            return False
-        if self._task is not None:
-            self._task.uncancel()
-        if self._gone:
-            raise ClientDisconnected from None
-        if self._interruption is not None and not self._stopped and not self._response.call.ended:
-            raise self._interruption from None
-        return True  # also if the cancellation came too late, and the client has the whole answer
 
     # --- request to answer
 
     async def _path(self) -> None:
-        gateway, response, call = self._gateway, self._response, self._response.call
-        caller = self._caller = response.caller = gateway.authenticator.admit(call.headers, call.query("key"))
-        body = json_object(await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds)))
-        body, call.headers = lift_options(self._endpoint, body, call.headers)
-        self._body = body
-        self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
-        options, asked = take_tool_options(asked, call.headers)
-        self._activity = options.activity
-        response.options = output_options(gateway.server, self._endpoint.dialect, call.headers)
-        answers: list[ApprovalAnswer] = []
-        find_answers = self._dialect.approval_answers
-        if find_answers is not None:
-            answers, asked = await self._approval_answers(find_answers, asked)
-        request = self._endpoint.parse(asked, self._model_in_path)
-        request.include_usage = request.include_usage or self._always_usage
-        if gateway.sealer is not None:
-            self.record.unopened = gateway.sealer.open_request(request, self._endpoint.dialect)
-        model = self.record.model = gateway.pool.routes.named(request.model)
-        self.record.stream = request.stream
-        if model != request.model:
-            response.model = model
-        if caller is not None:
-            self.record.key = caller.name
-            caller.check(model, gateway.clock())
-        candidates = self._candidates(model)  # an unknown model is refused before anything is recorded
-        if caller is not None and caller.metered:
-            self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
-        of_key = caller.tools if caller is not None else None
-        self._tools = tools_for(options.patterns, of_key, gateway.pool.routes.tools(model))
-        self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted, of_key)
+        services, admission, admitted = self._services, self._admission, self._admitted
+        response, call = self._response, self._response.call
+        admitted.caller = admission.caller(call.headers, call.query("key"))
+        body = json_object(await call.body(services.server.max_body_bytes, services.within(services.server.body_seconds)))
+        await admission.admit(admitted, body, model_in_path=self._model_in_path, keep=call.query("keep"))
         call.watch(self._client_gone)
-        async with gateway.slot(caller):
-            response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"
-            if gateway.recorders is not None:
-                await self._record_turn(gateway.recorders, request, body, response_id)
-            if answers:  # last, because a call is resumed once
-                self._resumed = await resumed_answer(gateway.approvals, answers, self.record.key)
-            if self._reservation is not None:
-                self._reservation.expect(estimate(request))  # includes the history that the recorder put in front
+        async with admission.slot(admitted.caller):
+            response.recorder = await admission.record(admitted)
+            await admission.resume(admitted)
+            request = admitted.request
             if request.stream:
-                response.begin(request, body, response_id)
-            if self._options.background and not body.get("stream"):
+                response.begin()
+            if admitted.options.background and not admitted.body.get("stream"):
                 await response.answer_later()
-            exchange = self._exchange = self._make_exchange(request)
+            exchange = self._exchange = admission.exchange(admitted, request, ending=self._ending, span=self._span)
             response.context = exchange.context
             await exchange.start()
-            await (self._stream(exchange, response_id) if request.stream else self._whole(exchange, response_id))
+            await (self._stream(exchange) if request.stream else self._whole(exchange))
             self._finish()
             await exchange.drain()
-
-    def _candidates(self, model: str) -> list[Candidate]:
-        try:
-            return self._gateway.pool.routes.find(model, random.random)
-        except RequestError as error:
-            if error.code == MODEL_NOT_FOUND:
-                error.status = self._endpoint.unknown_model_status
-            raise
-
-    async def _record_turn(self, recorders: TurnRecorders, request: Request, body: JsonObject, response_id: str) -> None:
-        """Begins to record the turn."""
-        request.stream = request.stream or self._options.background
-        recorder = self._response.recorder = await recorders.begin(
-            self._endpoint, self._response.call, request, body, self.record, self._options, response_id
-        )
-        self.record.turn = recorder.turn_id
-
-    async def _approval_answers(self, find: FindAnswers, body: JsonObject) -> Answers:
-        """Returns the client's decisions about calls of an earlier answer, and the body without them."""
-        named: set[str] = set()
-
-        def collect(id: str) -> bool:
-            named.add(id)
-            return False
-
-        answers = find(body, collect)
-        return find(body, (await self._gateway.approvals.known(named)).__contains__) if named else answers
-
-    def _make_exchange(self, request: Request) -> Exchange:
-        gateway, headers, recorder = self._gateway, self._response.call.headers, self._response.recorder
-        context = context_of(self.record, headers if self._span is None else self._span.headers, self._tools, self._activity)
-        context.can_ask = request.stream and self._dialect.approval_answers is not None
-        pool: Upstreams = gateway.pool
-        if gateway.caches:
-            pool = CachingPool(gateway.pool, gateway.cache, self.record.key or presented(headers))
-        if self._resumed is not None:
-            response, context.state["approved_calls"] = self._resumed
-            pool = ResumedPool(pool, response)
-        return Exchange(
-            request,
-            pool,
-            record=self.record,
-            stages=self._stages(request),
-            observers=gateway.observers_for(recorder, self._reservation, self._span),
-            context=context,
-            conversation=recorder,
-            passthrough=Passthrough(
-                gateway.authenticator.passed_key(self._caller, headers),
-                {name: headers[name] for name in self._endpoint.passed if name in headers},
-                context.trace,
-            ),
-        )
-
-    def _stages(self, request: Request) -> list[StageFactory]:
-        """Returns the configured stages, preceded by the budget stage if the key has a budget."""
-        stages, reservation, caller = self._gateway.pool.stages, self._reservation, self._caller
-        if reservation is None or caller is None or not reservation.counts:
-            return stages
-        return [budget_stage(reservation, caller, whole=not request.stream), *stages]
 
     @property
     def _gives_id(self) -> bool:
         """Returns whether the client can fetch the response by its id. The id must then be one that the gateway made."""
         response = self._response
-        return self._endpoint.retrievable and (response.recorder is not None or response.call.remembers)
+        return self._admitted.endpoint.retrievable and (response.recorder is not None or response.call.remembers)
 
-    async def _stream(self, exchange: Exchange, response_id: str) -> None:
-        response, writer, sealer = self._response, self._response.writer, self._gateway.sealer
-        always_usage = self._always_usage
+    async def _stream(self, exchange: Exchange) -> None:
+        response, writer, sealer = self._response, self._response.writer, self._recording.sealer
+        response_id = self._admitted.response_id
+        encode = writer.feed if sealer is None and not self._always_usage else self._encode
         events = await exchange.read()
         if events is not None and self._gives_id:
             events = [msgspec.structs.replace(event, id=response_id) if type(event) is StreamStart else event for event in events]
         while events is not None:
-            if always_usage and events and type(events[-1]) is StreamEnd:
-                events = self._with_usage(exchange, events)
-            if sealer is not None:
-                events = sealer.events(events, self._endpoint.dialect)
-            data = writer.feed(events)
+            data = encode(events)
             if events and type(events[-1]) in ENDS:
-                await response.write(data + writer.close(), last=True, broken=type(events[-1]) is StreamError)
+                broken = type(events[-1]) is StreamError
+                if self._ending.decided:  # the client may have stopped reading
+                    await response.end(data, broken)
+                else:
+                    await response.write(data + writer.close(), last=True, broken=broken)
                 return
             if data:
                 await response.write(data)
             events = await exchange.read()
         await response.write(writer.close(), last=True, broken=True)
 
+    def _encode(self, events: list[Event]) -> bytes:
+        """Returns the events in the client's dialect, with what the configuration adds to them."""
+        if self._always_usage and self._exchange is not None and events and type(events[-1]) is StreamEnd:
+            events = self._with_usage(self._exchange, events)
+        if self._recording.sealer is not None:
+            events = self._recording.sealer.events(events, self._admitted.endpoint.dialect)
+        return self._response.writer.feed(events)
+
     @property
     def _always_usage(self) -> bool:
-        return self._gateway.server.usage == "always"
+        return self._services.server.usage == "always"
 
     def _with_usage(self, exchange: Exchange, events: list[Event]) -> list[Event]:
         """Returns the last events of a stream, with an estimate of the usage before the end if no upstream reported it."""
@@ -321,31 +198,18 @@ class RequestHandler:
         usage = Usage(*(getattr(counts, name) for name in Usage.__struct_fields__))
         return [*events[:-1], usage, events[-1]]
 
-    async def _whole(self, exchange: Exchange, response_id: str) -> None:
+    async def _whole(self, exchange: Exchange) -> None:
         """Answers with one body instead of a stream."""
-        collected = await exchange.collect(
-            extensions=self._activity == EXTENSIONS or wants_extensions(self._body, self._gateway.server)
-        )
+        collected = await exchange.collect(extensions=self._admitted.extensions)
+        if self._ending.stopped:
+            raise _stopped()
         error = collected.error
         if error is not None and error.code != ToolCallParseError.code:
             await self._fail(error, None, has_context=True)
             return
         if error is not None:
             collected = _without_calls(collected)
-        collected = msgspec.structs.replace(
-            collected,
-            id=response_id if self._gives_id else collected.id or response_id,
-            model=collected.model or exchange.request.model,
-            created=collected.created or int(self._gateway.time()),
-        )
-        endpoint, sealer = self._endpoint, self._gateway.sealer
-        if sealer is not None:
-            collected = sealer.response(collected, endpoint.dialect)
-        if endpoint.build is not None:
-            built = endpoint.build(collected, self._body)
-        else:
-            options = {**self._response.options, **endpoint.response(exchange.request, self._body)}
-            built = self._dialect.build_response(collected, **options)
+        built = self._admission.whole_answer(self._admitted, exchange.request, collected, own_id=self._gives_id)
         if error is not None:
             # The text before a call that cannot be parsed is not lost.
             await self._fail(error, None, has_context=True, partial=built)
@@ -360,17 +224,27 @@ class RequestHandler:
 
         The client may fetch its answer as soon as it has it, and the upstream may be slow to close its connection.
         """
-        if self._exchange is None:
-            self._exchange = self._make_exchange(Request())
-        if self._error is not None:
-            self._exchange.fail(self._error)
-        self._exchange.finish()
+        self._any_exchange().finish(self._error)
 
-    async def _end_stopped(self) -> None:
-        """Ends the answer after ``stop``."""
-        nothing: list[Event] = [StreamStart(), StreamEnd("cancelled")]
-        events = nothing if self._exchange is None else self._exchange.end_now()
-        await self._response.end(self._response.writer.feed(events))
+    def _any_exchange(self) -> Exchange:
+        """Returns the exchange; an empty one if the request ended before its own began."""
+        if self._exchange is None:
+            self._exchange = self._admission.exchange(self._admitted, Request(), ending=self._ending, span=self._span)
+        return self._exchange
+
+    async def _end_early(self) -> None:
+        """Ends the answer where no read of the exchange could do it: before the exchange, or while the client is written to."""
+        ending, response = self._ending, self._response
+        if ending.gone:
+            raise ClientDisconnected from None
+        if response.call.ended:  # it came too late: the client has the whole answer
+            return
+        if ending.error is not None:
+            raise ending.error from None
+        if response.writer is None:
+            raise _stopped() from None
+        events = await self._any_exchange().read()
+        await response.end(self._encode(events or []))
 
     async def _fail(
         self, error: StreamError, retry_after: float | None, has_context: bool = False, partial: JsonObject | None = None
@@ -381,7 +255,7 @@ class RequestHandler:
         and the request id and contains no secrets.
         """
         if not has_context:
-            message = hide(error.message, self._gateway.pool.secrets())
+            message = hide(error.message, self._services.pool.secrets())
             error = msgspec.structs.replace(error, message=f"{message} (request id {self.record.request_id})")
         self.record.failed(error)
         self._error = error
@@ -389,7 +263,7 @@ class RequestHandler:
 
     def _budget_exceeded(self) -> bool:
         """Ends the exchange if other requests of its key have used up the budget. Returns whether it did."""
-        caller, reservation, exchange = self._caller, self._reservation, self._exchange
+        caller, reservation, exchange = self._admitted.caller, self._admitted.reservation, self._exchange
         if caller is None or reservation is None or exchange is None or exchange.turn is None or not reservation.used_up():
             return False
         self.interrupt(caller.budget_exceeded())
@@ -399,33 +273,26 @@ class RequestHandler:
         """Keeps a silent stream alive and ends one that is over its time."""
         response = self._response
         response.tick()
-        if response.call.ended or self._interruption is not None:
+        if response.call.ended or self._ending.error is not None:
             return
         if self._budget_exceeded():
             return
         overdue = self._exchange.overdue(now) if self._exchange is not None else None
         if overdue is not None:
             self.interrupt(overdue)
-        server = self._gateway.server
+        server = self._services.server
         stalled = now - server.stall_seconds
         if response.busy and response.last_write < stalled and self.record.last_event < stalled:
             call = response.call
             self._client_gone()
             call.cut()
         elif response.silent(now, server.keep_alive_seconds):
-            self._gateway.spawn("keep-alive", response.keep_alive())
+            self._services.tasks.spawn("keep-alive", response.keep_alive())
 
 
-def context_of(
-    record: ExchangeRecord, headers: Mapping[str, str], tools: Sequence[str] = (), activity: str = ""
-) -> ExchangeContext:
-    """Returns what stages and observers know about a request.
-
-    ``tools`` are globs of the gateway's tools that the request may use. ``activity`` says how the client wants to see tool runs.
-    """
-    known = TRACE_HEADERS[0] in headers
-    trace = {name: headers[name] for name in TRACE_HEADERS if name in headers} if known else {}
-    return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tools, activity=activity)
+def _stopped() -> StreamglotError:
+    """The error of a request without a stream that was stopped: its answer must not look complete."""
+    return StreamglotError("the request was stopped before its answer was complete", code="cancelled", status=499)
 
 
 def _without_calls(response: Response) -> Response:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from ..batch.merging import COMPLETIONS, RequestMerger, mergeable
-from ..engine.upstream_request import refused
+from ..engine.upstream_stream import refused
 from ..json_types import JsonObject
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.response import read_whole

@@ -22,6 +22,7 @@ from ..messages import Message, Request
 from ..store import (
     DatabaseBuffer,
     Session,
+    SessionHints,
     Started,
     Store,
     StoreSettings,
@@ -33,7 +34,6 @@ from ..store import (
 from ..tasks import WriteLine
 from .auth.authenticator import anonymous
 from .endpoints import Endpoint
-from .http.call import Call
 from .retention import RetentionOptions
 from .stream_recorder import StreamRecorder
 
@@ -61,7 +61,7 @@ class TurnRecorders:
     async def begin(
         self,
         endpoint: Endpoint,
-        call: Call | None,
+        headers: Mapping[str, str],
         request: Request,
         body: JsonObject,
         record: ExchangeRecord,
@@ -71,10 +71,9 @@ class TurnRecorders:
     ) -> ServedTurnRecorder:
         """Finds the session, puts its history in front of a request that only names it, and starts the turn.
 
-        ``id`` is the response id that the client is given. An item of a batch has a ``caller`` and no call.
+        ``id`` is the response id that the client is given. An item of a batch has a ``caller`` and no headers.
         """
         store = self._store
-        headers = call.headers if call is not None else {}
         caller = (record.key or anonymous(headers)) if caller is None else caller
         session = await store.find_session(session_hints(caller, request, body, headers, endpoint.chat), request)
         record.session = session.id
@@ -111,6 +110,16 @@ class TurnRecorders:
         answers = await store.answers(session)
         return ServedTurnRecorder(store, endpoint, session, answers, options, started, body, since(record.began))
 
+    async def begin_call(self, request: Request, record: ExchangeRecord, headers: Mapping[str, str]) -> RecordedCall:
+        """Starts the turn of a tool call that no model made."""
+        store, caller = self._store, record.key or anonymous(headers)
+        session = await store.find_session(SessionHints(caller=caller), request)
+        record.session = session.id
+        started = Started(
+            caller=caller, request_id=record.request_id, dialect=record.dialect, model=record.model, request=request
+        )
+        return RecordedCall(store, session, started)
+
     async def _last_of(self, session: Session) -> str:
         turn, ended = await self._store.last_turn(session)
         if not ended:
@@ -137,6 +146,15 @@ class TurnRecorders:
 def since(began: float) -> float:
     """Returns the seconds since this time of the gateway's clock."""
     return max(0.0, time.monotonic() - began)
+
+
+class RecordedCall(TurnRecorder):
+    """Records a tool call that no model made."""
+
+    def __init__(self, store: Store, session: Session, started: Started) -> None:
+        turn = store.start(session, started, remember=False)
+        super().__init__(turn, content=store.settings.content, raw=store.settings.raw)
+        self.turn_id = turn.id
 
 
 class ServedTurnRecorder(TurnRecorder):

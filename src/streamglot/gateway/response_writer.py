@@ -6,28 +6,26 @@ When the client has disconnected, or fetches its answer later, the rest goes onl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ..dialects import dialect
 from ..dialects.writer import Writer
-from ..engine.record import ExchangeRecord
 from ..events import KeepAlive, StreamError
-from ..json_types import JsonObject, JsonValue
-from ..messages import Request
+from ..json_types import JsonObject
 from ..stages.stage import ExchangeContext
-from .endpoints import Endpoint
+from .admission import Admitted
+from .auth.access import limits_told
 from .http.call import HALF_CLOSED_SECONDS, Call, ClientDisconnected, DetachedCall
 from .http.reply import retry_after as retry_after_value
+from .services import GatewayServices
 from .stream_recorder import DIALECT, RESPONSE_ID, StreamRecorder
 
 if TYPE_CHECKING:
-    from .app import Gateway
-    from .auth.authenticator import Caller
     from .recording import ServedTurnRecorder
 
 LAST_WRITE_SECONDS: Final = 2.0
@@ -44,24 +42,17 @@ class ResponseWriter:
     writer: Writer = None  # type: ignore[assignment]  # ``begin`` sets it, before anything is written
     recorder: ServedTurnRecorder | None = None
     context: ExchangeContext | None = None
-    caller: Caller | None = None
-    """The owner of the key. Without keys, clients get the limits of the upstream."""
-    options: Mapping[str, JsonValue] = MappingProxyType({})
-    """The options of the writer that do not depend on the request, see ``output_options``."""
-    model = ""
-    """The model that is requested upstream, if the client named another one or none."""
     busy = 0
     left = False
     _stream: StreamRecorder | None = None
 
-    def __init__(
-        self, gateway: Gateway, endpoint: Endpoint, call: Call, record: ExchangeRecord, stop: Callable[[], None]
-    ) -> None:
+    def __init__(self, services: GatewayServices, admitted: Admitted, call: Call, stop: Callable[[], None]) -> None:
         self.call = call
-        self.last_write = self._last_keep_alive = record.began
-        self._gateway = gateway
-        self._endpoint = endpoint
-        self._record = record
+        self._services = services
+        self._admitted = admitted
+        self._endpoint = admitted.endpoint
+        self._record = admitted.record
+        self.last_write = self._last_keep_alive = self._record.began
         self._stop = stop
 
     @property
@@ -69,11 +60,12 @@ class ResponseWriter:
         """Whether the stream has begun. An error is then its last event; before that, it is an HTTP status."""
         return self.call.started or self.left
 
-    def begin(self, request: Request, body: JsonObject, minted: str) -> None:
+    def begin(self) -> None:
         """Prepares to answer with a stream."""
-        known = dialect(self._endpoint.dialect)
-        options = {**known.writer_options(request), **self.options, **self._endpoint.writer(request, body)}
-        self.writer = known.writer(id=minted, created=int(self._gateway.time()), abort=self._aborts, **options)
+        admitted, known = self._admitted, dialect(self._endpoint.dialect)
+        request = admitted.request
+        options = {**known.writer_options(request), **admitted.output, **self._endpoint.writer(request, admitted.body)}
+        self.writer = known.writer(id=admitted.response_id, created=int(time.time()), abort=self._aborts, **options)
         if self.recorder is not None and self.recorder.options.keep:
             self._open(self._stream_headers())  # the client may reconnect before the first event
 
@@ -81,7 +73,7 @@ class ResponseWriter:
 
     @property
     def _aborts(self) -> bool:
-        return self._gateway.server.broken_stream == "abort"
+        return self._services.server.broken_stream == "abort"
 
     async def write(self, data: bytes, last: bool = False, broken: bool = False) -> None:
         """Writes a piece. ``broken``: the last one, and an error ends it."""
@@ -110,7 +102,7 @@ class ResponseWriter:
                 await call.write(data)
         finally:
             self.busy -= 1
-            self.last_write = self._gateway.clock()
+            self.last_write = self._services.clock()
 
     def _open(self, headers: dict[str, str]) -> None:
         if self.recorder is not None:
@@ -125,7 +117,7 @@ class ResponseWriter:
     async def end(self, data: bytes, broken: bool = False) -> None:
         """Writes the end of the stream, and cuts the connection if the client does not read it in time."""
         try:
-            with self._gateway.within(LAST_WRITE_SECONDS):
+            with self._services.within(LAST_WRITE_SECONDS):
                 await self.write(data + self.writer.close(), last=True, broken=broken)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()
@@ -201,7 +193,7 @@ class ResponseWriter:
             return
         self._record_end(error)
         try:
-            with self._gateway.within(LAST_WRITE_SECONDS):
+            with self._services.within(LAST_WRITE_SECONDS):
                 await self._refuse(error, retry_after, partial)
         except (TimeoutError, asyncio.CancelledError):
             self.call.cut()
@@ -226,12 +218,12 @@ class ResponseWriter:
 
     def _headers(self) -> dict[str, str]:
         record = self._record
-        headers = self._gateway.limits_told(self.caller, self._endpoint.dialect, record.limits)
+        headers = limits_told(self._admitted.caller, self._endpoint.dialect, record.limits, self._services.clock())
         headers["x-request-id"] = record.request_id
         if record.upstream:
             headers["x-streamglot-upstream"] = record.upstream
-        if self.model:
-            headers["x-streamglot-model"] = self.model
+        if self._admitted.model:
+            headers["x-streamglot-model"] = self._admitted.model
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
         if self.context is not None and self.context.annotations.get("policies"):

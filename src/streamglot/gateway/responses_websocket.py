@@ -9,7 +9,9 @@ gateway then stops every upstream.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,16 +21,19 @@ from ..dialects import dialect
 from ..errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
 from ..events import StreamEnd, StreamStart
 from ..json_types import JSON_ERRORS, JsonObject
-from .app import shutting_down
-from .endpoints import ENDPOINTS
-from .http.call import json_object
+from .auth.access import Access
+from .endpoints import ENDPOINTS, Endpoint
+from .http.call import Call, json_object
 from .http.http_call import HTTPCall
 from .http.server import refuse_upgrade
 from .http.websocket import HandshakeError, WebSocket, WebSocketClosed, accept
+from .observe.recording import Recording
+from .requests import RunningRequests
+from .services import GatewayServices
 from .websocket_call import WebSocketCall, error_event
 
 if TYPE_CHECKING:
-    from .app import Gateway
+    from ..store import Store
 
 PATH: Final = "/v1/responses"
 """The path of the endpoint that answers."""
@@ -47,6 +52,7 @@ _OF_CONNECTION: Final = frozenset(("upgrade", "connection", "x-request-id", "con
 """Headers of the upgrade that do not apply to its messages."""
 
 Fields = dict[str, Raw]
+Answering = Callable[[Endpoint, Call, str], Awaitable[None]]
 _decode_fields = msgspec.json.Decoder(Fields).decode
 
 
@@ -67,8 +73,19 @@ class Lane:
 class ResponsesWebSocket:
     """Serves one connection."""
 
-    def __init__(self, gateway: Gateway, upgrade: HTTPCall, socket: WebSocket) -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        services: GatewayServices,
+        access: Access,
+        store: Store | None,
+        answer: Answering,
+        upgrade: HTTPCall,
+        socket: WebSocket,
+    ) -> None:
+        self._services = services
+        self._access = access
+        self._store = store
+        self._answer = answer
         self._upgrade = upgrade
         self._socket = socket
         self._lanes: dict[bytes, Lane] = {}
@@ -136,7 +153,7 @@ class ResponsesWebSocket:
         self._lanes[name] = lane  # moved to the end: the lane used last is dropped last
         if len(lane.waiting) >= WAITING:
             raise _too_many(f"{WAITING} requests wait in this stream already; send the next one when some are answered")
-        if self._waiting_bytes and self._waiting_bytes + size > self._gateway.server.max_body_bytes:
+        if self._waiting_bytes and self._waiting_bytes + size > self._services.server.max_body_bytes:
             raise _too_many("the requests that wait on this connection are too large together; send this one again later")
         lane.waiting.append((fields, size))
         self._waiting_bytes += size
@@ -167,7 +184,7 @@ class ResponsesWebSocket:
                 except StreamglotError as error:
                     await self._refuse(error, lane.name)
         except FOREIGN_ERRORS as error:
-            self._gateway.log_fault("", error)
+            self._services.log_fault("", error)
             self._socket.close(1011, "internal error of the gateway; its log has the details")
         finally:
             lane.task = None
@@ -183,7 +200,7 @@ class ResponsesWebSocket:
             return
         call = lane.call = WebSocketCall(self._socket, self._upgrade, headers, body, lane.name)
         try:
-            await self._gateway.exchange(ENDPOINTS[PATH], call, "")
+            await self._answer(ENDPOINTS[PATH], call, "")
         finally:
             lane.call = None
         id, output = call.response
@@ -191,16 +208,16 @@ class ResponsesWebSocket:
 
     async def _prewarm(self, lane: Lane, body: bytes, items: bytes) -> None:
         """Remembers the start of a conversation that a client sends ahead of its question. No upstream is called."""
-        gateway, endpoint = self._gateway, ENDPOINTS[PATH]
-        caller = gateway.authenticator.admit(self._headers, self._upgrade.query("key"))
+        services, endpoint = self._services, ENDPOINTS[PATH]
+        caller = self._access.authenticator.admit(self._headers, self._upgrade.query("key"))
         asked = json_object(body)
         request = dialect(endpoint.dialect).parse_request(asked)
         if caller is not None:
-            caller.check_model(gateway.pool.routes.named(request.model))
-        id = f"{endpoint.id_prefix}{gateway.new_id()}"
+            caller.check_model(services.pool.routes.named(request.model))
+        id = f"{endpoint.id_prefix}{services.new_id()}"
         known = dialect(endpoint.dialect)
         options = {**known.writer_options(request), **endpoint.writer(request, asked)}
-        writer = known.writer(id=id, created=int(gateway.time()), **options)
+        writer = known.writer(id=id, created=int(time.time()), **options)
         call = WebSocketCall(self._socket, self._upgrade, {}, b"", lane.name)
         await call.end(writer.feed([StreamStart(), StreamEnd("end")]))
         self._remember(lane, id, items)
@@ -214,7 +231,7 @@ class ResponsesWebSocket:
             del asked["previous_response_id"]
             items = b",".join(filter(None, (self._past[previous], items)))
             asked["input"] = Raw(b"[%b]" % items)
-        elif previous and self._gateway.store is None:
+        elif previous and self._store is None:
             message = f"this connection has no response {excerpt(previous)} to continue; send the whole conversation"
             raise RequestError(message, code=_NOT_FOUND)
         asked["stream"] = Raw(b"true")
@@ -232,7 +249,7 @@ class ResponsesWebSocket:
 
         Drops the oldest responses of other lanes to make room.
         """
-        max_bytes = self._gateway.server.max_body_bytes
+        max_bytes = self._services.server.max_body_bytes
         self._forget(lane)
         if not id or len(items) > max_bytes:
             return
@@ -246,13 +263,14 @@ class ResponsesWebSocket:
         lane.latest = ""
 
 
-async def serve(gateway: Gateway, call: HTTPCall) -> None:
-    """Accepts the connection and serves it until it ends."""
-    endpoint, server = ENDPOINTS[PATH], gateway.server
+async def serve(
+    services: GatewayServices, access: Access, recording: Recording, requests: RunningRequests, answer: Answering, call: HTTPCall
+) -> None:
+    """Accepts the connection and serves it until it ends. ``answer`` answers one request at an endpoint."""
+    endpoint, server = ENDPOINTS[PATH], services.server
     try:
-        if gateway.stopping:
-            raise shutting_down()
-        gateway.authenticator.admit(call.headers, call.query("key"))
+        requests.check_open()
+        access.authenticator.admit(call.headers, call.query("key"))
     except StreamglotError as error:
         body = msgspec.json.encode(dialect(endpoint.dialect).error_body(error.as_event()))
         await call.reply(error.status, body, "application/json", {})
@@ -262,7 +280,7 @@ async def serve(gateway: Gateway, call: HTTPCall) -> None:
     except HandshakeError as error:
         await refuse_upgrade(call, f"{error}; send a POST request, or a WebSocket handshake of version 13")
         return
-    await ResponsesWebSocket(gateway, call, socket).run()
+    await ResponsesWebSocket(services, access, recording.store, answer, call, socket).run()
 
 
 def _fields_of(message: bytes) -> Fields:

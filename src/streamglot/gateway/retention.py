@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -10,7 +11,6 @@ from ..dialects.fields import Fields
 from ..errors import Unsupported
 from ..json_types import JsonObject
 from .endpoints import Endpoint
-from .http.call import Call
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -33,9 +33,9 @@ class RetentionOptions(msgspec.Struct):
 
 
 def retention_options(
-    endpoint: Endpoint, call: Call, body: JsonObject, store: Store | None
+    endpoint: Endpoint, body: JsonObject, headers: Mapping[str, str], keep: str, store: Store | None
 ) -> tuple[RetentionOptions, JsonObject]:
-    """Returns the client's options, and the body without them."""
+    """Returns the client's options, and the body without them. ``keep`` is the parameter of the address."""
     found = RetentionOptions()
     own: set[str] = set()
     if not _OWN_FIELDS.keys().isdisjoint(body):
@@ -44,7 +44,7 @@ def retention_options(
     if "keep" in own:
         found.keep = body["keep"]
     else:
-        found.keep = call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
+        found.keep = keep.lower() in _YES or headers.get("x-streamglot-keep", "").lower() in _YES
     if endpoint.retrievable:
         fields = Fields(rest)
         found.background = fields.take("background", bool, False)

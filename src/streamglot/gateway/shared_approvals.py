@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,12 +24,14 @@ from msgspec import Struct
 
 from ..errors import RequestError, StreamglotError
 from ..events import BareEvent
+from ..tasks import WriteLine
+from .observe.live import Live
 
 if TYPE_CHECKING:
     from ..dialects.approval import ApprovalAnswer
+    from ..engine.pool import UpstreamPool
     from ..policies.approvals import ApprovalRequest, Approvals, Decision, SuspendedCall
     from ..store import FoundApproval, Store, StoredApprovals
-    from .app import Gateway
 
 WATCH_SECONDS: Final = 0.4
 """Seconds between two polls for decisions, and for the questions of other processes while a client watches them."""
@@ -77,8 +79,11 @@ class _StoredCall(Struct, omit_defaults=True):
 class SharedApprovals:
     """The questions of all processes. It is the ``ApprovalSharing`` of the registry of this process."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, pool: UpstreamPool, live: Live, store: Callable[[], Store | None], log: WriteLine) -> None:
+        self._pool = pool
+        self._live = live
+        self._store = store
+        self._log = log
         self._folder_store: Store | None = None
         self._opening = asyncio.Lock()
         self._writing = asyncio.Lock()
@@ -92,12 +97,12 @@ class SharedApprovals:
 
     @property
     def _own(self) -> Approvals:
-        return self._gateway.pool.approvals
+        return self._pool.approvals
 
     # --- the questions of this process
 
     def opened(self, request: ApprovalRequest) -> None:
-        self._gateway.live.changed()
+        self._live.changed()
         if self.shares:
             with suppress(ValueError):  # text that is not valid Unicode stays in this process
                 body = msgspec.json.encode(request).decode()
@@ -105,7 +110,7 @@ class SharedApprovals:
                 self._work.set()
 
     def closed(self, request: ApprovalRequest, decision: Decision | None) -> None:
-        self._gateway.live.changed()
+        self._live.changed()
         if self._unwritten.pop(request.id, None) or self._written.pop(request.id, None):
             self._closed.append((request.id, None if decision is None else _bare(decision)))
             self._work.set()
@@ -145,7 +150,7 @@ class SharedApprovals:
                 others.append(msgspec.json.decode(body, type=ApprovalRequest))
         if others != self._others:
             self._others = others
-            self._gateway.live.changed()
+            self._live.changed()
 
     # --- decisions
 
@@ -222,7 +227,7 @@ class SharedApprovals:
 
     async def known(self, ids: Collection[str]) -> set[str]:
         """Which of these ids are those of suspended calls."""
-        own = {id for id in ids if self._gateway.pool.is_suspended(id)}
+        own = {id for id in ids if self._pool.is_suspended(id)}
         missing = [id for id in ids if id not in own and _is_id(id)][:MAX_ANSWERS]
         table = await self._table() if missing else None
         return own | (await table.suspended(missing)).keys() if table is not None else own
@@ -258,7 +263,7 @@ class SharedApprovals:
 
         if len(answers) > MAX_ANSWERS:
             raise RequestError(f"a request may decide {MAX_ANSWERS} calls, not {len(answers)}; nothing was decided")
-        ids = {answer.id for answer in answers if not self._gateway.pool.is_suspended(answer.id) and _is_id(answer.id)}
+        ids = {answer.id for answer in answers if not self._pool.is_suspended(answer.id) and _is_id(answer.id)}
         table = await self._table() if ids else None
         bodies = await table.suspended(ids) if table is not None else {}
         calls = {}
@@ -273,12 +278,12 @@ class SharedApprovals:
     @property
     def shares(self) -> bool:
         """Whether other processes can see the questions of this one."""
-        store = self._gateway.store
+        store = self._store()
         return bool(_folder) or (store is not None and store.settings.content)
 
     async def _table(self, create: bool = False) -> StoredApprovals | None:
         """The table, if there is one. ``create``: make the one in the supervisor's folder if it is not there yet."""
-        store = self._gateway.store
+        store = self._store()
         if store is not None and store.settings.content:
             return store.approvals
         if self._folder_store is not None:
@@ -290,7 +295,7 @@ class SharedApprovals:
                 from ..store import Store, StoreSettings
 
                 place = f"sqlite:///{Path(_folder) / FILE}"
-                self._folder_store = await Store.open(StoreSettings(url=place), self._gateway.log)
+                self._folder_store = await Store.open(StoreSettings(url=place), self._log)
         return self._folder_store.approvals
 
     async def run(self) -> None:
@@ -317,8 +322,7 @@ class SharedApprovals:
         if self._written:
             for id, decision in await table.decisions():
                 self._take(id, decision)
-        live = self._gateway.live
-        if live.watchers("approvals") or live.watchers("overview"):
+        if self._live.watchers("approvals") or self._live.watchers("overview"):
             await self.refresh()
         if time.monotonic() > self._expire_at:
             self._expire_at = time.monotonic() + EXPIRE_SECONDS

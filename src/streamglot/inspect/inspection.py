@@ -102,15 +102,15 @@ class Inspection:
 
     # --- pieces
 
-    def feed(self, direction: str, at: float, data: bytes, asked: Attempt | None = None) -> None:
-        """Feeds one piece of the recording. ``asked`` is the parsed request, for a request to an upstream."""
+    def feed(self, direction: str, at: float, data: bytes, attempt: Attempt | None = None) -> None:
+        """Feeds one piece of the recording. ``attempt`` is the parsed request, for a request to an upstream."""
         self.seconds = max(self.seconds, at)
         if direction == EVENTS:
             self._recorded_events(at, data)
         elif direction == DOWN:
             self._written(at, data)
-        elif asked is not None:
-            self._begin(asked)
+        elif attempt is not None:
+            self._begin(attempt)
         elif direction.startswith(UP):
             self._received(_number(direction), at, data)
 

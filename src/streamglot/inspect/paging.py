@@ -27,9 +27,9 @@ class Pager:
     def feed(self, pieces: Iterable[RecordedPiece]) -> Iterator[JsonObject]:
         inspection = self.inspection
         for piece in pieces:
-            asked = attempt_of(piece) if piece.direction.startswith(ASKED) else None
+            attempt = attempt_of(piece) if piece.direction.startswith(ASKED) else None
             for part in _parts(piece):
-                inspection.feed(piece.direction, piece.at, part, asked)
+                inspection.feed(piece.direction, piece.at, part, attempt)
                 if len(inspection.upstream.at) + len(inspection.events.at) >= self._room:
                     self._room = PAGE_ROWS
                     yield inspection.page()

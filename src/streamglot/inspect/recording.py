@@ -87,12 +87,12 @@ def read_source(body: bytes, dialect: str = "", inband: str = "") -> PastedSourc
         notation, starts = (inband, False) if inband else detect_inband(body, name)
         return PastedSource(pieces, name, notation, starts, timed=False)
     received = b"".join(piece.data for piece in pieces if piece.direction == UP)
-    asked = next((found for piece in pieces if piece.direction.startswith(ASKED) and (found := attempt_of(piece))), None)
+    attempt = next((found for piece in pieces if piece.direction.startswith(ASKED) and (found := attempt_of(piece))), None)
     written = b"".join(piece.data for piece in pieces if piece.direction == DOWN)
     has_events = any(piece.direction == EVENTS for piece in pieces)
-    name = dialect or (asked.dialect if asked is not None else "") or (detect(received) if received else EVENT_LINES)
-    notation, starts = inband or (asked.inband if asked is not None else ""), False
-    if not notation and asked is None:
+    name = dialect or (attempt.dialect if attempt is not None else "") or (detect(received) if received else EVENT_LINES)
+    notation, starts = inband or (attempt.inband if attempt is not None else ""), False
+    if not notation and attempt is None:
         notation, starts = detect_inband(received, name)
     return PastedSource(pieces, name, notation, starts, True, has_events, _detected(written) if written else "")
 

@@ -87,17 +87,17 @@ class ApprovalSharing(Protocol):
 
 
 class Approvals:
-    """``new_id`` makes the ids of questions. ``asked`` is called with each open question, to notify people. ``sharing`` shows the
+    """``new_id`` makes the ids of questions. ``notify`` is called with each open question, to notify people. ``sharing`` shows the
     questions to other processes."""
 
     def __init__(
         self,
         new_id: Callable[[], str],
-        asked: Callable[[ApprovalRequest], None] | None = None,
+        notify: Callable[[ApprovalRequest], None] | None = None,
         sharing: ApprovalSharing | None = None,
     ) -> None:
         self._new_id = new_id
-        self._asked = asked
+        self._notify = notify
         self._sharing = sharing
         self._open: dict[str, tuple[ApprovalRequest, asyncio.Future[Decision]]] = {}
         self._decided: dict[str, tuple[ApprovalRequest, Decision]] = {}
@@ -121,8 +121,8 @@ class Approvals:
         try:
             if self._sharing is not None:
                 self._sharing.opened(request)
-            if self._asked is not None:
-                self._asked(request)
+            if self._notify is not None:
+                self._notify(request)
             return await decided
         finally:
             del self._open[request.id]

@@ -31,9 +31,10 @@ from ..events import (
     as_events,
     not_an_event,
 )
+from ..grammar import BlockStart, OpenBlocks
 from ..json_types import JsonObject, JsonValue
 from ..messages import MediaPart, Response, ResponseChoice, Step, TextPart, TokenCounts, ToolResultPart
-from .snapshot import BlockStart, ChoiceSnapshot, Medium, Snapshot, add_last_step, counts_of, finished_part
+from .snapshot import ChoiceSnapshot, Medium, Snapshot, add_last_step, counts_of, finished_part
 
 REASONING_SUMMARY: Final = "reasoning_summary"
 """The field of the extensions with the summaries that the gateway had made."""
@@ -52,6 +53,7 @@ class Collect:
             self._extensions = {"reasoning_chunks": [], "reasoning_summaries": [], "tool_call_chunks": []}
         self._summaries: list[JsonValue] = []
         self._choices: dict[int, _ChoiceParts] = {}
+        self._blocks = OpenBlocks()
         self._usage = Usage()
         """The usage of the current step."""
         self._usage_before = Usage()
@@ -114,7 +116,7 @@ class Collect:
 
     def _choice(self, index: int) -> _ChoiceParts:
         if index not in self._choices:
-            self._choices[index] = _ChoiceParts(index, self._extensions)
+            self._choices[index] = _ChoiceParts(index, self._blocks, self._extensions)
         return self._choices[index]
 
     def _of_another(self, wrapped: Choice) -> None:
@@ -165,11 +167,11 @@ class _ChoiceParts:
     """The parts of one choice. Pieces are joined when their block ends, so that a long block costs its length. A snapshot
     may refer to any of the lists here: they are appended to or replaced, never shortened."""
 
-    def __init__(self, index: int, extensions: _Extensions | None) -> None:
+    def __init__(self, index: int, blocks: OpenBlocks, extensions: _Extensions | None) -> None:
         self.choice = ResponseChoice(index)
         self._extensions = extensions
         self.pieces: list[str] = []
-        self._open: BlockStart | None = None
+        self._blocks = blocks
         self._citations: list[Citation] = []
         self._last_text: TextPart | None = None
         self._media: dict[str, Medium] = {}
@@ -204,11 +206,15 @@ class _ChoiceParts:
 
     # --- blocks
 
+    @property
+    def _open(self) -> BlockStart | None:
+        return self._blocks.starts.get(self.choice.index)
+
     def text(self, event: TextDelta) -> None:
         self.pieces.append(event.text)
 
     def start(self, event: BlockStart) -> None:
-        self._open = event
+        self._blocks.follow(event, self.choice.index)
         if self._extensions is not None:
             self._note("start", event)
 
@@ -219,7 +225,8 @@ class _ChoiceParts:
 
     def arguments(self, event: ToolCallDelta) -> None:
         self.pieces.append(event.args)
-        self._note("args", self._open, event.args)
+        if self._extensions is not None:
+            self._note("args", self._open, event.args)
 
     def end_text(self, event: TextEnd) -> None:
         self._end(event.echo)
@@ -233,7 +240,7 @@ class _ChoiceParts:
     def _end(self, echo: Echo | None, redacted: bool = False, complete: bool = True) -> None:
         text = "".join(self.pieces)
         self.pieces = []
-        start, self._open = self._open, None
+        start = self._blocks.starts.pop(self.choice.index, None)
         part = finished_part(start, text, self._citations, echo, redacted, complete)
         if isinstance(part, TextPart):
             self._citations, self._last_text = [], part

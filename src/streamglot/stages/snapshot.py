@@ -7,11 +7,10 @@ while more events come. Reading from a snapshot costs the length of what is read
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from msgspec import Struct
 
 from ..events import Citation, Echo, Extra, ReasoningStart, StopReason, StreamError, TextStart, ToolCallStart, Usage
+from ..grammar import BlockStart
 from ..json_types import JsonValue
 from ..messages import (
     MediaPart,
@@ -29,8 +28,6 @@ from ..messages import (
     reasoning_of,
     shown,
 )
-
-BlockStart: TypeAlias = TextStart | ReasoningStart | ToolCallStart
 
 
 class Medium(Struct):

@@ -1,6 +1,5 @@
 """Tools that models call and we run: the registry, its sources, and the loop."""
 
-from .execution import ToolExecutor
 from .loop import ToolLoop
 from .registry import ToolRegistry
 from .settings import ToolsConfig
@@ -10,7 +9,6 @@ __all__ = [
     "FunctionTool",
     "Tool",
     "ToolError",
-    "ToolExecutor",
     "ToolLoop",
     "ToolOutput",
     "ToolRegistry",

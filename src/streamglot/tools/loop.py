@@ -39,7 +39,19 @@ from ..stages import Collect, messages_of
 from ..stages.stage import CheckResult, ExchangeContext, NextRequest, Output, Question, QuestionGenerator, Stage
 from .activity import Activity
 from .hosted import HostedTools
-from .questions import Call, Executor, ListTools, Offer, RunTool, content_of, output_of_check, output_of_reply, refusal
+from .questions import (
+    DIRECT,
+    Call,
+    DirectCall,
+    Executor,
+    ListTools,
+    Offer,
+    RunTool,
+    content_of,
+    output_of_check,
+    output_of_reply,
+    refusal,
+)
 from .steps import StepLog
 from .tool import NO_OUTPUT, ToolOutput, arguments_of
 
@@ -73,6 +85,7 @@ class ToolLoop(Stage):
         self._cost = 0.0
         self._last_round = False
         self._over = False
+        self._direct: DirectCall | None = context.state.get(DIRECT)
         self._steps = StepLog(context, executor.clock)
         self._start_turn()
 
@@ -92,7 +105,8 @@ class ToolLoop(Stage):
         """Declares the tools. A tool of the client's own keeps its name; ours of the same name is left out."""
         self._began = self._executor.clock()
         self._steps.begin_turn()
-        offer = yield ListTools(self._executor, self._patterns)
+        direct = self._direct
+        offer = Offer({direct.name: direct.tool}) if direct is not None else (yield ListTools(self._executor, self._patterns))
         if isinstance(offer, Exception):
             raise StreamglotError(f"the tools could not be listed: {offer or type(offer).__name__}") from offer
         if (request.n or 1) > 1:
@@ -222,9 +236,9 @@ class ToolLoop(Stage):
             self._check(call, refusal(f"{call.name!r} {words}"), out)
             return None
         left = self._began + self._limits.total_seconds - self._executor.clock()
-        return RunTool(
-            self._executor, tool, call, arguments, max(0.0, min(self._limits.seconds, left)) + self._executor.approval_seconds
-        )
+        seconds = max(0.0, min(self._limits.seconds, left)) + self._executor.approval_seconds
+        unlimited = self._direct is not None and self._direct.unlimited
+        return RunTool(self._executor, tool, call, arguments, None if unlimited else seconds)
 
     def _repeated(self, name: str, arguments: Mapping[str, JsonValue]) -> str:
         same = name, msgspec.json.encode(arguments, order="deterministic")
@@ -248,13 +262,19 @@ class ToolLoop(Stage):
             return out
         if isinstance(question, CheckResult):
             call = self._checking.pop(question)
-            self._settle(call, output_of_check(call, reply), out)
+            output = output_of_check(call, reply)
+            if self._direct is not None:
+                self._direct.changed = output != output_of_check(call, question.result)
+                self._direct.output = structs.replace(output)
+            self._settle(call, output, out)
             if isinstance(reply, PolicyRefused):
                 self._end_by_policy(reply, out)
                 return out
         else:
             assert isinstance(question, RunTool)
             self._running -= 1
+            if self._direct is not None:
+                self._direct.reply = reply
             self._check(question.call, output_of_reply(question, reply), out)
         if isinstance(self._end, StreamError) or (isinstance(self._end, StreamEnd) and self._end.reason in UNFINISHED):
             self._waiting = []
@@ -309,6 +329,8 @@ class ToolLoop(Stage):
             out.append(structs.replace(self._end, reason="tool_calls"))
         elif self._last_round:
             out.append(structs.replace(self._end, reason="other"))
+        elif self._direct is not None:
+            out.append(structs.replace(self._end, reason="end"))
         else:
             out.append(StepEnd(self._step, self._end.reason))
             out.append(NextRequest(self._next_request()))

@@ -106,19 +106,19 @@ class RefreshFirst(httpx2.Auth):
         context, refreshed = self._inner.context, False
         flow = self._inner.async_auth_flow(request)
         try:
-            asked = await anext(flow)
+            outgoing = await anext(flow)
             while True:
-                response = yield asked
-                if asked is not request:  # a request of the sign-in, or of a refresh
+                response = yield outgoing
+                if outgoing is not request:  # a request of the sign-in, or of a refresh
                     refreshed = True
                 elif response.status_code == 401 and not refreshed and context.can_refresh_token():
                     refreshed = True
                     await flow.aclose()
                     context.token_expiry_time = EXPIRED
                     flow = self._inner.async_auth_flow(request)
-                    asked = await anext(flow)
+                    outgoing = await anext(flow)
                     continue
-                asked = await flow.asend(response)
+                outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
         finally:

@@ -96,21 +96,21 @@ class McpWorker:
 
     async def _serve(self, lines: asyncio.StreamReader) -> None:
         while line := await lines.readline():
-            asked = msgspec.json.decode(line)
-            number = asked["id"]
-            if asked["op"] == "cancel":
+            message = msgspec.json.decode(line)
+            number = message["id"]
+            if message["op"] == "cancel":
                 if number in self._tasks:
                     self._tasks[number].cancel()
                 continue
-            self._tasks[number] = asyncio.ensure_future(self._answer(asked))
+            self._tasks[number] = asyncio.ensure_future(self._answer(message))
 
-    async def _answer(self, asked: JsonObject) -> None:
-        number = asked["id"]
+    async def _answer(self, message: JsonObject) -> None:
+        number = message["id"]
         try:
-            if asked["op"] == "list":
+            if message["op"] == "list":
                 say({"id": number, "tools": await self._list()})
             else:
-                called = await self._client.call_tool(asked["name"], asked["arguments"], meta=asked.get("meta"))
+                called = await self._client.call_tool(message["name"], message["arguments"], meta=message.get("meta"))
                 say({"id": number, **_result(called)})
         except Exception as error:
             say({"id": number, "error": _words(error)})

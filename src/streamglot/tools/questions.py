@@ -71,12 +71,31 @@ class Call(Struct):
         return "".join(self.pieces)
 
 
+DIRECT: Final = "direct_call"
+"""The subject in an exchange's state of a call that no model made."""
+
+
+class DirectCall(Struct):
+    """A call that a program made in place of a model. The loop runs it as any other, and ends the exchange with its result.
+
+    ``name`` is the tool's name for models. ``reply`` is what the tool returned or raised, ``output`` the result after the policies;
+    None if a policy did not let the call pass. ``changed``: a policy changed the result.
+    """
+
+    name: str
+    tool: Tool
+    unlimited: bool = False
+    reply: object = None
+    output: ToolOutput | None = None
+    changed: bool = False
+
+
 class RunTool(Question):
     """Runs one call. The reply is a ToolOutput, or the exception that the tool raised."""
 
     subject = "tool"
 
-    def __init__(self, executor: Executor, tool: Tool, call: Call, arguments: JsonObject, seconds: float) -> None:
+    def __init__(self, executor: Executor, tool: Tool, call: Call, arguments: JsonObject, seconds: float | None) -> None:
         self.call = call
         self.label = call.name
         self.tool = tool
@@ -103,7 +122,7 @@ def output_of_reply(question: RunTool, reply: object) -> ToolOutput:
     name = question.call.name
     if isinstance(reply, ToolOutput):
         return reply
-    if isinstance(reply, TimeoutError):
+    if isinstance(reply, TimeoutError) and question.seconds is not None:
         return refusal(f"{name!r} did not finish within {question.seconds:g} s and was stopped")
     if isinstance(reply, (ToolError, ArgumentsError)):
         return ToolOutput(str(reply) or type(reply).__name__, is_error=True)

@@ -78,10 +78,10 @@ class ToolRegistry:
     async def select(self, patterns: Sequence[str]) -> tuple[list[Tool], list[str]]:
         """The enabled tools that match one of the patterns, by name, and the faults of sources that could not be asked."""
         found = [tool for tool in self._tools.values() if matches_tool(tool.name, patterns) and self.enabled(tool.name)]
-        asked = [source for source in self._sources if _may_match(source.name, patterns)]
+        matching = [source for source in self._sources if _may_match(source.name, patterns)]
         faults: list[str] = []
         for source, tools in zip(
-            asked, await asyncio.gather(*(source.tools() for source in asked), return_exceptions=True), strict=True
+            matching, await asyncio.gather(*(source.tools() for source in matching), return_exceptions=True), strict=True
         ):
             if isinstance(tools, BaseException):
                 if not isinstance(tools, Exception):

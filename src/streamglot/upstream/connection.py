@@ -24,7 +24,9 @@ from .response import UpstreamResponse
 from .writes import Writes
 
 READ_BYTES: Final = 2**16
-"""Bytes buffered for one stream. A slow client stops the upstream after twice this amount."""
+"""Bytes buffered for one stream."""
+FULL_BYTES: Final = 2 * READ_BYTES
+"""Bytes of an answer that wait for their reader. With more, the connection is not read: a slow client slows the upstream down."""
 HEAD_BYTES: Final = 2**17
 """Bytes of a response without a body byte between them: status line and headers, chunk extensions, trailers. Policies and
 cookies are long, but all headers together are shorter than this."""
@@ -214,14 +216,20 @@ class PlainResponse:
 
     async def read(self) -> bytes:
         while not self._pieces:
-            if self._connection is None and self._error is None:
+            if self._error is not None:
+                raise self._error
+            if self._connection is None:
                 return b""
-            await self.more()
+            waiter = self._waiter = asyncio.get_running_loop().create_future()  # as ``more``; this runs for every chunk
+            try:
+                await waiter
+            finally:
+                self._waiter = None
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
-        self._held = 0
-        if self._connection is not None:
+        was_full, self._held = self._held > FULL_BYTES, 0
+        if was_full and self._connection is not None:
             self._connection.resume()
         return data
 
@@ -248,7 +256,7 @@ class PlainResponse:
     def put(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self._held += len(piece)
-        if self._held > 2 * READ_BYTES and self._connection is not None:
+        if self._held > FULL_BYTES and self._connection is not None:
             self._connection.pause()
 
     def complete(self) -> None:

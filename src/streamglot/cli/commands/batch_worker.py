@@ -41,7 +41,7 @@ async def work(gateway: Gateway) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with gateway.running():
-        assert gateway.store is not None
+        assert gateway.recording.store is not None
         set_collector()
-        print(f"{READY} {gateway.store.database.shown}", file=sys.stderr, flush=True)
+        print(f"{READY} {gateway.recording.store.database.shown}", file=sys.stderr, flush=True)
         await stop.wait()

@@ -183,7 +183,7 @@ def _keys(state: Authentication) -> Finding:
     """Reports a gateway that requires keys while no key is valid: it refuses every request."""
     if not state.usable:
         return Finding("bad", "keys", f"{state.summary}: every request is refused with 401", state.step)
-    return Finding("good" if state.asked else "note", "keys", state.summary)
+    return Finding("good" if state.required else "note", "keys", state.summary)
 
 
 # --- the model on this machine

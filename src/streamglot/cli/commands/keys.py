@@ -84,7 +84,7 @@ def _explain(state: Authentication) -> None:
     """Warns if the gateway refuses every request because no key is valid."""
     if not state.usable:
         print(f"{state.summary}. Every request is refused with 401: {state.step}", file=sys.stderr)
-    elif not state.asked:
+    elif not state.required:
         print(state.summary, file=sys.stderr)
 
 

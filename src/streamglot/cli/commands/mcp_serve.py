@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from ...client import Client
 from ...config import load
-from ...errors import ConfigError, StreamglotError
+from ...engine.tool_call import ToolCall
+from ...errors import ConfigError, PolicyRefused, StreamglotError
 from ...extras import require
 from ...json.from_types import ArgumentsError
 from ...json_types import JsonObject
 from ...stages import collect
-from ...tools import FunctionTool, Tool, ToolError, ToolExecutor, ToolOutput
+from ...tools import FunctionTool, Tool, ToolError, ToolOutput
 from ...tools.registry import by_model_name
 from ..exit_status import TERMINATION_SIGNALS
 from ..output.terminal import is_terminal, print_error
@@ -103,10 +104,6 @@ class OfferedTools:
         self._client = client
         self._own: list[Tool] = [FunctionTool(self.query, read_only=True)] if queries else []
 
-    @property
-    def _executor(self) -> ToolExecutor:
-        return self._client.pool.tools
-
     async def query(self, prompt: str, model: str = "", system: str = "") -> str:
         """Asks a language model and returns its answer.
 
@@ -125,7 +122,7 @@ class OfferedTools:
         return response.choices[0].text
 
     async def tools(self) -> dict[str, Tool]:
-        found, faults = await self._executor.registry.select(["*"])
+        found, faults = await self._client.pool.tools.registry.select(["*"])
         for fault in faults:
             print_error(fault)
         return by_model_name([*self._own, *found])
@@ -134,14 +131,14 @@ class OfferedTools:
         tool = (await self.tools()).get(name)
         if tool is None:
             return ToolOutput(f"There is no tool {name!r}.", is_error=True)
-        seconds = None if tool in self._own else self._executor.limits.seconds  # a model has its own time limits
+        pool = self._client.pool
         try:
-            tool.check(arguments)
-            async with asyncio.timeout(seconds):
-                return await self._executor.run(tool, arguments)
-        except (ToolError, ArgumentsError) as error:
+            call = ToolCall(pool, tool, arguments, unlimited=tool in self._own)  # a model has its own time limits
+            return await call.run(self._client.exchange(call.request, collects=True, call=call))
+        except (ToolError, ArgumentsError, PolicyRefused) as error:
             return ToolOutput(str(error), is_error=True)
         except TimeoutError:
+            seconds = pool.tools.limits.seconds
             return ToolOutput(f"The tool {name!r} did not finish within {seconds:g} s and was stopped.", is_error=True)
         except Exception as error:  # a tool is foreign code and may raise anything
             return ToolOutput(f"The tool {name!r} failed: {type(error).__name__}: {error}", is_error=True)

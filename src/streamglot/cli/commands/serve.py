@@ -81,7 +81,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
         started = f"upstreams.{NAME}" in overrides
         place = http_address(server.host, port), http_address(reachable_host(server.host), port)
         absent = [f"{found.provider.name}{NO_BREAK}({_looked_for(found)})" for found in others if not found.there]
-        _print_banner(rows, absent, *place, NAME if started else REPLAY, gateway.authenticator.state)
+        _print_banner(rows, absent, *place, NAME if started else REPLAY, gateway.access.authenticator.state)
         if alone and wanted and not started:
             print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
         return serve(loaded, listener)
@@ -116,9 +116,9 @@ def _print_banner(
     print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
     if not keys.usable:
         print(f"\nThe gateway cannot be used: {keys.summary}. Every request is refused with 401: {keys.step}", file=sys.stderr)
-    elif keys.asked:
+    elif keys.required:
         print(f"\n{keys.summary[0].upper()}{keys.summary[1:]}. Put one in place of {YOUR_KEY}.", file=sys.stderr)
-    key = YOUR_KEY if keys.asked else "streamglot"
+    key = YOUR_KEY if keys.required else "streamglot"
     curl, openai, anthropic = (recipe(client, address, model, key).text for client in ("curl", "openai", "anthropic"))
     print(f"\nTry it:\n\n{curl.partition(BLANK_LINE)[0]}", file=sys.stderr)
     print(f"\nOr point a program at it:\n\n{openai}\n{anthropic}", file=sys.stderr)

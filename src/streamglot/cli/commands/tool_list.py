@@ -9,11 +9,13 @@ from typing import Final
 
 import msgspec
 
+from ...client import Client
 from ...config import LoadedConfig, load
-from ...errors import ConfigError
+from ...engine.tool_call import ToolCall
+from ...errors import ConfigError, PolicyRefused
 from ...json.from_types import ArgumentsError
 from ...json_types import JSON_ERRORS
-from ...tools import Tool, ToolError, ToolExecutor, ToolRegistry
+from ...tools import Tool, ToolError, ToolRegistry, ToolsConfig
 from ..output.terminal import neutral, print_error
 
 ALL: Final = "`streamglot tools list --all` lists them all"
@@ -22,8 +24,8 @@ ALL: Final = "`streamglot tools list --all` lists them all"
 def list_tools(pattern: str, json: bool, every: bool) -> int:
     """Lists the enabled tools; with ``every``, also those that are not enabled."""
 
-    async def work(executor: ToolExecutor, loaded: LoadedConfig) -> int:
-        tools, faults = await executor.registry.select([pattern])
+    async def work(registry: ToolRegistry, loaded: LoadedConfig) -> int:
+        tools, faults = await registry.select([pattern])
         enabled = ToolRegistry(loaded.config.tools).enabled
         if json:
             rows = [{"name": tool.name, "description": tool.description, "enabled": enabled(tool.name)} for tool in tools]
@@ -45,8 +47,8 @@ def list_tools(pattern: str, json: bool, every: bool) -> int:
 
 
 def show_tool(name: str) -> int:
-    async def work(executor: ToolExecutor, _loaded: LoadedConfig) -> int:
-        tool = await _find(executor, name)
+    async def work(registry: ToolRegistry, _loaded: LoadedConfig) -> int:
+        tool = await _find(registry, name)
         print(neutral(tool.name))
         if tool.description:
             print(neutral(tool.description))
@@ -61,46 +63,53 @@ def show_tool(name: str) -> int:
 def run_tool(name: str, pairs: list[str]) -> int:
     """Runs a tool once. Each pair is ``key=value``. A value is parsed as JSON unless the schema wants a string."""
 
-    async def work(executor: ToolExecutor, _loaded: LoadedConfig) -> int:
-        tool = await _find(executor, name)
-        arguments = {key: _value(tool, key, value) for key, value in map(_pair, pairs)}
-        try:
-            tool.check(arguments)
-            async with asyncio.timeout(executor.limits.seconds):
-                output = await executor.run(tool, arguments)
-        except ArgumentsError as error:
-            raise ConfigError(f"{tool.name}: {error}; `streamglot tools show {tool.name}` shows its arguments") from None
-        except ToolError as error:
-            print_error(f"{tool.name}: {error}")
-            return 1
-        except TimeoutError:
-            print_error(f"{tool.name} did not finish within {executor.limits.seconds:g} s (tools.limits.seconds)")
-            return 1
+    async def work() -> int:
+        loaded = load()
+        loaded.config.tools = _every(loaded.config.tools)
+        async with Client(config=loaded, discover=False) as client:
+            tool = await _find(client.pool.tools.registry, name)
+            arguments = {key: _value(tool, key, value) for key, value in map(_pair, pairs)}
+            try:
+                call = ToolCall(client.pool, tool, arguments, approved=True)
+                output = await call.run(client.exchange(call.request, collects=True, call=call))
+            except ArgumentsError as error:
+                raise ConfigError(f"{tool.name}: {error}; `streamglot tools show {tool.name}` shows its arguments") from None
+            except (ToolError, PolicyRefused) as error:
+                print_error(f"{tool.name}: {error}")
+                return 1
+            except TimeoutError:
+                seconds = client.pool.tools.limits.seconds
+                print_error(f"{tool.name} did not finish within {seconds:g} s (tools.limits.seconds)")
+                return 1
         print(neutral(output.text), file=sys.stderr if output.is_error else sys.stdout)
         for medium in output.media:
             print_error(f"{tool.name} also returned {medium.mime}, {len(medium.data) * 3 // 4} bytes")
         return int(output.is_error)
 
-    return _with_tools(work, every=True)
+    return asyncio.run(work())
 
 
-def _with_tools(work: Callable[[ToolExecutor, LoadedConfig], Awaitable[int]], *, every: bool) -> int:
+def _with_tools(work: Callable[[ToolRegistry, LoadedConfig], Awaitable[int]], *, every: bool) -> int:
     """Runs ``work`` with the tools of the configuration. ``every``: also those that models may not use."""
 
     async def run() -> int:
         loaded = load()
-        tools = msgspec.structs.replace(loaded.config.tools, enabled=["*"], disabled=[]) if every else loaded.config.tools
-        executor = ToolExecutor(ToolRegistry(tools))
+        registry = ToolRegistry(_every(loaded.config.tools) if every else loaded.config.tools)
         try:
-            return await work(executor, loaded)
+            return await work(registry, loaded)
         finally:
-            await executor.registry.close()
+            await registry.close()
 
     return asyncio.run(run())
 
 
-async def _find(executor: ToolExecutor, name: str) -> Tool:
-    tools, faults = await executor.registry.select([name])
+def _every(tools: ToolsConfig) -> ToolsConfig:
+    """The same tools, all of them enabled."""
+    return msgspec.structs.replace(tools, enabled=["*"], disabled=[])
+
+
+async def _find(registry: ToolRegistry, name: str) -> Tool:
+    tools, faults = await registry.select([name])
     if len(tools) != 1:
         for fault in faults:
             print_error(fault)

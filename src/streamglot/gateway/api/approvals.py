@@ -25,7 +25,7 @@ from .store_view import id_in, json_reply
 
 if TYPE_CHECKING:
     from ..app import Gateway
-    from ..handler import RequestHandler
+    from ..requests import RunningRequest
 
 
 def approval_routes(gateway: Gateway) -> list[Route]:
@@ -85,7 +85,7 @@ def approval_routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-def waiting_requests(running: Iterable[RequestHandler]) -> list[JsonObject]:
+def waiting_requests(running: Iterable[RunningRequest]) -> list[JsonObject]:
     """Returns the requests that wait before their next attempt at an upstream."""
     waits = ((handler.record.request_id, handler.record.wait) for handler in running)
     return [{"request_id": id, **shown_wait(wait)} for id, wait in waits if wait is not None]

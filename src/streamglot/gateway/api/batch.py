@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,16 +33,20 @@ from ...batch.requests import (
 )
 from ...batch.runner import Outcome, RetryPolicy, run_all, with_retries
 from ...dialects import dialect
+from ...engine.exchange import Exchange
+from ...engine.record import ExchangeRecord
+from ...engine.tool_call import ToolCall
 from ...engine.upstream_request import retry_after_of
 from ...errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
 from ...framing import sse
 from ...json_types import JsonObject, JsonValue
+from ..admission import Admitted
 from ..auth.authenticator import Caller, anonymous
+from ..endpoints import ENDPOINTS
 from ..http.asgi import read_body
 from ..http.call import json_object
-from ..tool_options import tools_for
 from .batch_answers import BatchAnswers
-from .item_call import ChatItem, Emit, item_request_id
+from .item_call import CHAT_PATH, ChatItem, Emit, item_request_id
 
 if TYPE_CHECKING:
     from ..app import Gateway
@@ -127,23 +132,26 @@ class BatchRun:
         try:
             payload = payload_of(item)
             if item.type == TOOL_CALL:
-                return await self._run_tool(payload)
+                return await self._run_tool(item, payload)
             emit = self._emit(item) if self._events is not None else None
             chat = ChatItem(self._gateway, self._headers, self._key, item_request_id(self._request_id, item), emit)
             return await chat.run(payload)
         except StreamglotError as error:
             return Outcome(error=error.as_event(), retry_after=retry_after_of(error))
 
-    async def _run_tool(self, payload: JsonObject) -> Outcome[JsonValue]:
-        gateway, caller = self._gateway, self._caller
+    async def _run_tool(self, item: BatchItem, payload: JsonObject) -> Outcome[JsonValue]:
+        services, admission = self._gateway.services, self._gateway.admission
+        record = ExchangeRecord(item_request_id(self._request_id, item), CHAT_DIALECT, services.clock())
+        admitted = Admitted(ENDPOINTS[CHAT_PATH], record, dict(self._headers), self._caller)
 
-        def allow(patterns: list[str]) -> list[str]:
-            return tools_for(patterns, caller.tools if caller is not None else None, [])
+        async def exchange(call: ToolCall) -> Exchange:
+            await admission.record_tool_call(admitted, call.request)
+            return admission.exchange(admitted, call.request, upstreams=call, stages=call.stages)
 
-        if caller is not None:
-            caller.count(gateway.clock())
-        async with gateway.slot(caller):
-            return Outcome(await run_tool_call(gateway.pool.tools, payload, allow))
+        admission.admit_tool_call(admitted)
+        async with admission.slot(self._caller):
+            allow = partial(admission.allow_tools, admitted)
+            return Outcome(await run_tool_call(services.pool, payload, exchange, allow))
 
     def _emit(self, item: BatchItem) -> Emit:
         async def emit(delta: JsonObject) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from ...batch.merging import EMBEDDINGS, mergeable
 from ...dialects import dialect
 from ...dialects.endpoint import bearer, join
+from ...engine.answer import ErrorContext
 from ...engine.record import clean_id
-from ...engine.upstream_request import check_headers, refused
-from ...engine.upstream_stream import ErrorContext
+from ...engine.upstream_request import check_headers
+from ...engine.upstream_stream import refused
 from ...errors import RequestError, StreamglotError, Unsupported, UpstreamTimeout
 from ...json_types import JsonObject
 from ...messages import Request
@@ -22,9 +23,7 @@ from ...upstream.response import read_whole
 from ...upstream.routes import Candidate
 from ...upstream.secrets import SecretMask, hide
 from ..endpoints import COUNTED_BY, PLAIN
-
-if TYPE_CHECKING:
-    from ..app import Gateway
+from ..services import GatewayServices
 
 EMBEDDINGS_PATH: Final = "embeddings"
 ANSWER_BYTES: Final = 64 * 2**20
@@ -32,7 +31,7 @@ ANSWER_BYTES: Final = 64 * 2**20
 
 
 async def forward_json(
-    gateway: Gateway,
+    services: GatewayServices,
     body: JsonObject,
     path: str,
     request_id: str,
@@ -48,7 +47,7 @@ async def forward_json(
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise RequestError("model is required and must be a string")
-    candidates = gateway.pool.routes.find(model, lambda: 0.0)
+    candidates = services.pool.routes.find(model, lambda: 0.0)
     candidate = next((one for one in candidates if one.upstream.dialect in PLAIN and one.upstream.base_url), None)
     if candidate is None:
         raise Unsupported(f"no upstream that serves {model!r} has {path}; name an upstream that has it, as upstream/model")
@@ -59,28 +58,28 @@ async def forward_json(
     url = join(upstream.base_url, path)
 
     async def post(sent: JsonObject) -> bytes:
-        return await _post(gateway, candidate, url, headers, sent, request_id, limits)
+        return await _post(services, candidate, url, headers, sent, request_id, limits)
 
     request = mergeable(EMBEDDINGS, body) if path == EMBEDDINGS_PATH and path in upstream.merge else None
     if request is None:
         return await post(body)
-    return await gateway.merger.send((owner, upstream.name, url, candidate.model), request, post, upstream.merge_seconds)
+    return await services.merger.send((owner, upstream.name, url, candidate.model), request, post, upstream.merge_seconds)
 
 
 async def count_tokens(
-    gateway: Gateway, body: JsonObject, request: Request, request_id: str, limits: dict[str, str]
+    services: GatewayServices, body: JsonObject, request: Request, request_id: str, limits: dict[str, str]
 ) -> bytes | None:
     """Returns the upstream's own token count if it has the client's dialect; None if no upstream can count. ``limits`` as above."""
-    candidate = gateway.pool.routes.find(request.model, lambda: 0.0)[0]
+    candidate = services.pool.routes.find(request.model, lambda: 0.0)[0]
     upstream = candidate.upstream
     if upstream.dialect != COUNTED_BY or not upstream.base_url.startswith("http"):
         return None
     place = dialect(upstream.dialect).endpoint(upstream.base_url, request, key=upstream.key, **upstream.options)
-    return await _post(gateway, candidate, join(place.url, "count_tokens"), place.headers, body, request_id, limits)
+    return await _post(services, candidate, join(place.url, "count_tokens"), place.headers, body, request_id, limits)
 
 
 async def _post(
-    gateway: Gateway,
+    services: GatewayServices,
     candidate: Candidate,
     url: str,
     headers: dict[str, str],
@@ -92,11 +91,11 @@ async def _post(
     context = ErrorContext(candidate, request_id)
     sent = msgspec.json.encode({**body, "model": candidate.model})
     every = {"content-type": "application/json", "x-request-id": clean_id(request_id), **headers, **upstream.headers}
-    limit = gateway.pool.limit(upstream)
+    limit = services.pool.limit(upstream)
     await limit.take()
     try:
         async with patient_timeout(upstream.timeouts.first_byte):
-            answer = await gateway.pool.connections.post(upstream, url, every, sent)
+            answer = await services.pool.connections.post(upstream, url, every, sent)
             try:
                 if limits is not None:
                     told, secrets = limit_headers(answer.headers), context.secrets()

@@ -21,7 +21,6 @@ from ...json_types import JsonObject, JsonValue
 from ...messages import Response
 from ...stages import Collect
 from ..endpoints import ENDPOINTS
-from ..handler import RequestHandler
 from ..http.call import DONE, CallDeadline
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ class ChatItem:
         wanted = {"stream": True, "stream_options": {"include_usage": True}} if streamed is not None else {"stream": False}
         sent = msgspec.json.encode({**body, **wanted})
         call = ItemCall(self._headers, self._key, sent, self._request_id, streamed.feed if streamed is not None else None)
-        handler = RequestHandler(self._gateway, ENDPOINTS[CHAT_PATH], call, "")
+        handler = self._gateway.handler(ENDPOINTS[CHAT_PATH], call)
         await call.served(self._gateway.serve(handler))
         error = handler.error
         if error is None and call.status == 200:

@@ -22,14 +22,15 @@ from ...json_types import JsonValue
 from ...messages import Request, Response, TokenCounts
 from ...upstream.prices import price
 from ...upstream.routes import Candidate
+from ..admission import Admission, context_of
 from ..auth.authenticator import Caller, anonymous
-from ..auth.budgets import Reservation, price_of
-from ..handler import context_of
+from ..auth.budgets import Reservation
 from ..http.call import ClientDisconnected
+from ..observe.recording import Recording
+from ..services import GatewayServices
 
 if TYPE_CHECKING:
     from ...store import Turn as StoredTurn
-    from ..app import Gateway
     from ..observe.spans import AttemptSpan
 
 LARGEST_COUNT: Final = 2**31 - 1
@@ -53,7 +54,9 @@ class Metered:
 
     def __init__(
         self,
-        gateway: Gateway,
+        services: GatewayServices,
+        admission: Admission,
+        recording: Recording,
         caller: Caller | None,
         headers: Mapping[str, str],
         body: Mapping[str, JsonValue],
@@ -61,47 +64,46 @@ class Metered:
         kind: str,
     ) -> None:
         self.answer: bytes | None = None
-        self._gateway = gateway
+        self._services = services
+        self._admission = admission
+        self._recording = recording
         self._caller = caller
         self._headers = headers
         self._estimate = estimated_input(body.get("input"))
         model = body.get("model")
         self.record = ExchangeRecord(
-            request_id, kind, gateway.clock(), gateway.pool.routes.named(model if isinstance(model, str) else "")
+            request_id, kind, services.clock(), services.pool.routes.named(model if isinstance(model, str) else "")
         )
         self.record.key = caller.name if caller is not None else ""
         self._candidate: Candidate | None = None
         self._reservation: Reservation | None = None
         self._stored: StoredTurn | None = None
-        tracing = gateway.tracing
+        tracing = recording.tracing
         self._span = None if tracing is None else tracing.request("POST", f"/v1/{kind}", headers, kind)
         self._attempt: AttemptSpan | None = None
         self._context = context_of(self.record, headers if self._span is None else self._span.headers)
-        self._turn = gateway.slot(caller)
+        self._turn = admission.slot(caller)
 
     def asked(self, candidate: Candidate) -> Mapping[str, str]:
         """Notes the upstream that is about to be called. Returns the trace context that the request carries."""
         self._candidate = candidate
         self.record.attempts += 1
         self.record.upstream, self.record.upstream_dialect = candidate.upstream.name, candidate.upstream.dialect
-        tracing = self._gateway.tracing
+        tracing = self._recording.tracing
         if tracing is None or self._span is None:
             return self._context.trace
         self._attempt = tracing.attempt(candidate, Request(), self.record.dialect, self._span)
         return self._attempt.headers
 
     async def __aenter__(self) -> Metered:
-        caller, gateway, record = self._caller, self._gateway, self.record
-        if caller is not None and caller.metered:
-            candidate = gateway.pool.routes.find(record.model, lambda: 0.0)[0]
-            self._reservation = caller.reserve(self._estimate, 1, price_of(candidate), gateway.clock())
+        self._reservation = self._admission.reserve(self._caller, self.record.model, self._estimate, 1)
         try:
             await self._turn.__aenter__()
         except BaseException as error:
             self._settle(error)
             raise
         try:
-            self._stored = await self._begin() if gateway.store is not None else None
+            self._stored = await self._begin() if self._recording.store is not None else None
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
             raise
@@ -114,17 +116,17 @@ class Metered:
     async def _begin(self) -> StoredTurn:
         from ...store import SessionHints, Started
 
-        assert self._gateway.store is not None
+        assert self._recording.store is not None
         record, request = self.record, Request(model=self.record.model, dialect=self.record.dialect)
         caller = record.key or anonymous(self._headers)
-        session = await self._gateway.store.find_session(SessionHints(caller=caller), request)
+        session = await self._recording.store.find_session(SessionHints(caller=caller), request)
         started = Started(
             caller=caller, request_id=record.request_id, dialect=record.dialect, model=record.model, request=request, probe=True
         )
-        return self._gateway.store.start(session, started)
+        return self._recording.store.start(session, started)
 
     def _settle(self, error: BaseException | None) -> None:
-        record, now = self.record, self._gateway.clock()
+        record, now = self.record, self._services.clock()
         if isinstance(error, StreamglotError):
             record.failed(error.as_event())
         else:
@@ -152,7 +154,8 @@ class Metered:
         if self._attempt is not None:
             self._attempt.failed(error) if error is not None else self._attempt.used(record.usage)
         result = ExchangeResult(self._context, record, Request(), seconds=now - record.began)
-        self._gateway.notify_observers(result, self._span)
+        for observer in self._recording.observers_for(None, None, self._span):
+            observer.finished(result)
 
     def _used(self, ending: str) -> TokenCounts:
         """Returns the usage that the answer reports.

@@ -114,8 +114,7 @@ def pages(gateway: Gateway) -> Starlette:
         body = json_object(
             await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
         )
-        if caller is not None:
-            caller.check(gateway.pool.routes.named(model or str(body.get("model") or body.get(field) or "")), gateway.clock())
+        gateway.admission.check(caller, model or str(body.get("model") or body.get(field) or ""))
         return caller, body
 
     async def counted(http: HttpRequest) -> Response:
@@ -124,7 +123,9 @@ def pages(gateway: Gateway) -> Starlette:
         counting.need_conversation(body)
         request = counting.parse_count(body)
         async with gateway.slot(caller):
-            answer = await while_there(http, count_tokens(gateway, body, request, request_id(http), upstream_limits(http)))
+            answer = await while_there(
+                http, count_tokens(gateway.services, body, request, request_id(http), upstream_limits(http))
+            )
         data = answer or msgspec.json.encode(counting.count_body(estimate(request)))
         return Response(data, headers=limits_told(http), media_type="application/json")
 
@@ -141,10 +142,12 @@ def pages(gateway: Gateway) -> Starlette:
 
     async def embeddings(http: HttpRequest) -> Response:
         caller, body = await asked(http)
-        async with Metered(gateway, caller, http.headers, body, request_id(http), "embeddings") as metered:
+        async with Metered(
+            gateway.services, gateway.admission, gateway.recording, caller, http.headers, body, request_id(http), "embeddings"
+        ) as metered:
             owner = caller.name if caller is not None else anonymous(http.headers)
             limits = upstream_limits(http)
-            work = forward_json(gateway, body, EMBEDDINGS_PATH, request_id(http), metered.asked, owner, limits)
+            work = forward_json(gateway.services, body, EMBEDDINGS_PATH, request_id(http), metered.asked, owner, limits)
             metered.answer = await while_there(http, work)
         return Response(metered.answer, headers=limits_told(http), media_type="application/json")
 

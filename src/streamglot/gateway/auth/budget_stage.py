@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from ...events import (
-    BareEvent,
-    Choice,
-    Event,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    TextEnd,
-    TextStart,
-    ToolCallEnd,
-    ToolCallStart,
-)
+from ...events import Event, StreamEnd, StreamError
+from ...grammar import OpenBlocks
 from ...stages.stage import ExchangeContext, Output, Stage, StageFactory
 from .authenticator import Caller
 from .budgets import Reservation
-
-_BROKEN_END: dict[type, BareEvent] = {
-    TextStart: TextEnd(complete=False),
-    ReasoningStart: ReasoningEnd(complete=False),
-    ToolCallStart: ToolCallEnd(complete=False),
-}
-_ENDS = (TextEnd, ReasoningEnd, ToolCallEnd)
 
 
 def budget_stage(reservation: Reservation, caller: Caller, *, whole: bool) -> StageFactory:
@@ -44,7 +26,7 @@ class BudgetStage(Stage):
         self._caller = caller
         self._context = context
         self._whole = whole
-        self._open: dict[int, type] = {}
+        self._open = OpenBlocks()
         self._over = False
 
     def feed(self, events: list[Event]) -> list[Output]:
@@ -52,25 +34,12 @@ class BudgetStage(Stage):
             return []
         number = self._reservation.count(events)
         if number is None or (self._whole and isinstance(events[-1], (StreamEnd, StreamError))):
-            self._follow(events)
+            self._open.feed(events)
             return list(events)
         self._over = True
         kept = events[:number]
-        self._follow(kept)
+        self._open.feed(kept)
         if isinstance(kept[-1], (StreamEnd, StreamError)):
             return list(kept)
         error = self._caller.budget_exceeded().as_event()
-        return [*kept, *self._close_blocks(), error]
-
-    def _follow(self, events: list[Event]) -> None:
-        """Remembers the open block of each choice."""
-        for event in events:
-            index, bare = (event.index, event.event) if type(event) is Choice else (0, event)
-            if type(bare) in _BROKEN_END:
-                self._open[index] = type(bare)
-            elif isinstance(bare, _ENDS):
-                self._open.pop(index, None)
-
-    def _close_blocks(self) -> list[Event]:
-        broken = [(index, _BROKEN_END[kind]) for index, kind in sorted(self._open.items(), reverse=True)]
-        return [Choice(index, event) if index else event for index, event in broken]
+        return [*kept, *self._open.close(), error]

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from .server import Server
+Address = tuple[str, int]
+
+
+class ConnectionServer(Protocol):
+    """What connections use of their server."""
+
+    loop: asyncio.AbstractEventLoop
+    connections: set[ClientConnection]
+    stopping: bool
+
+    @property
+    def stall_seconds(self) -> float:
+        """Seconds that a client may read nothing of what it is sent."""
+
+    def answered(self, task: asyncio.Task[object], error: BaseException | None) -> None:
+        """Called when the task of a call has ended."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -15,7 +29,7 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = ("_draining", "closing", "deadline", "paused", "server")
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ConnectionServer) -> None:
         self.server = server
         self.deadline = inf
         self.paused = False

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, TypeVar
 from urllib.parse import unquote
 
 import httptools
 
 from ...errors import RequestError, excerpt
 from .call import DONE, CallDeadline, ClientDisconnected, check_length, query_value, too_large, too_slow
+from .connection import Address, ClientConnection, ConnectionServer
 from .encodings import decoded
 from .parser import ProtocolError, RequestHead
 from .reply import STATUS_LINES, Reply, error_reply, header_lines, sent_status
-
-if TYPE_CHECKING:
-    from .protocol import Address, HTTPProtocol
-    from .server import Server
-    from .websocket import WebSocket
 
 READ_AHEAD_BYTES: Final = 65_536
 """Bytes of a body that may be buffered before the endpoint reads."""
@@ -34,6 +30,31 @@ _NO_BODY: Final = frozenset((204, 304))
 
 # How the end of the response's body is marked.
 CHUNKED, LENGTH, CLOSE, EMPTY = range(4)
+
+
+T = TypeVar("T", bound=ClientConnection)
+
+
+class CallConnection(Protocol):
+    """What a call uses of its connection."""
+
+    paused: bool
+
+    @property
+    def server(self) -> ConnectionServer: ...
+    @property
+    def addresses(self) -> tuple[Address | None, Address | None]: ...
+    @property
+    def can_switch(self) -> bool: ...
+
+    def write(self, data: bytes) -> None: ...
+    def write_soon(self, data: bytes) -> None: ...
+    async def drained(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def response_ended(self, call: HTTPCall) -> None: ...
+    def switch(self, head: bytes, make: Callable[[ConnectionServer, asyncio.Transport], T]) -> T: ...
+    def reset(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class HTTPCall:
@@ -69,7 +90,7 @@ class HTTPCall:
 
     remembers = False
 
-    def __init__(self, connection: HTTPProtocol, head: RequestHead) -> None:
+    def __init__(self, connection: CallConnection, head: RequestHead) -> None:
         self.head = head
         self.method = head.method
         self.headers = head.fields
@@ -340,7 +361,7 @@ class HTTPCall:
         """Whether the connection can change to another protocol: the client has sent nothing after this request."""
         return self.complete and not self.disconnected and self._connection.can_switch
 
-    def switch(self, headers: Mapping[str, str], make: Callable[[Server, asyncio.Transport], WebSocket]) -> WebSocket:
+    def switch(self, headers: Mapping[str, str], make: Callable[[ConnectionServer, asyncio.Transport], T]) -> T:
         """Answers with 101. From then on the connection belongs to the protocol that ``make`` returns."""
         self.started = self.ended = True
         fields = header_lines({**headers, **self.extra_headers})

@@ -25,17 +25,13 @@ import socket
 import struct
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from .connection import ClientConnection
-from .http_call import HTTPCall
+from .connection import Address, ClientConnection, ConnectionServer
+from .http_call import HTTPCall, T
 from .parser import ProtocolError, RequestHead, RequestParser
 from .refusals import NotRead, cut_off, headers_too_slow, internal_error, shutting_down, too_many_connections
 from .reply import STATUS_LINES, error_reply, header_lines
-
-if TYPE_CHECKING:
-    from .server import Server
-    from .websocket import WebSocket
 
 HEAD_SECONDS: Final = 20.0
 """Seconds for a request's head, from the connection or from its first byte: a slow connection needs one second."""
@@ -60,7 +56,22 @@ PROBE_SECONDS: Final = 0.5
 NEVER: Final = inf
 _RESET: Final = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which a close resets the connection."""
-Address = tuple[str, int]
+
+
+class FaultLog(Protocol):
+    def log_fault(self, request_id: str, error: BaseException) -> None: ...
+
+
+class HTTPServer(ConnectionServer, Protocol):
+    """What HTTP connections use of their server."""
+
+    crowded: bool
+
+    @property
+    def application(self) -> FaultLog: ...
+    def opened(self, connection: HTTPProtocol) -> bool: ...
+    def answer(self, call: HTTPCall) -> None: ...
+    def flush_soon(self, connection: HTTPProtocol) -> None: ...
 
 
 class HTTPProtocol(ClientConnection):
@@ -81,12 +92,13 @@ class HTTPProtocol(ClientConnection):
         "_transport",
     )
 
+    server: HTTPServer
     head_seconds = HEAD_SECONDS
     keep_alive_seconds = KEEP_ALIVE_SECONDS
     discard_seconds = DISCARD_SECONDS
     last_request_seconds = LAST_REQUEST_SECONDS
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: HTTPServer) -> None:
         super().__init__(server)
         self._transport: asyncio.Transport = None  # type: ignore[assignment]  # connection_made is called first
         self._parser = RequestParser(self)
@@ -207,7 +219,7 @@ class HTTPProtocol(ClientConnection):
         """Whether nothing was read after the current request."""
         return self._receiving is None and not self._queue and self._error is None and not self._discarding
 
-    def switch(self, head: bytes, make: Callable[[Server, asyncio.Transport], WebSocket]) -> WebSocket:
+    def switch(self, head: bytes, make: Callable[[ConnectionServer, asyncio.Transport], T]) -> T:
         """Sends the head of a 101 answer and hands the transport over to another protocol. This protocol is then done."""
         self._transport.write(self._out + head)
         protocol = make(self.server, self._transport)

@@ -28,11 +28,10 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, generate_accept_token
 
 from .call import DONE
-from .connection import ClientConnection
+from .connection import ClientConnection, ConnectionServer
 
 if TYPE_CHECKING:
     from .http_call import HTTPCall
-    from .server import Server
 
 PING_SECONDS: Final = 25.0
 """Seconds of silence after which a client is pinged. Proxies drop connections that are silent for a minute."""
@@ -75,7 +74,9 @@ class WebSocket(ClientConnection):
     ping_seconds = PING_SECONDS
     pong_seconds = PONG_SECONDS
 
-    def __init__(self, server: Server, transport: asyncio.Transport, max_message_bytes: int, message_seconds: float) -> None:
+    def __init__(
+        self, server: ConnectionServer, transport: asyncio.Transport, max_message_bytes: int, message_seconds: float
+    ) -> None:
         super().__init__(server)
         self.busy = False
         """Whether the owner works for the client. An idle connection may be closed to make room for another one."""

@@ -255,7 +255,7 @@ def shown_wait(wait: UpstreamWait) -> JsonObject:
         "seconds": seconds,
         "attempt": wait.attempt,
         "attempts": wait.attempts,
-        "asked": wait.asked,
+        "asked": wait.by_upstream,
     }
 
 

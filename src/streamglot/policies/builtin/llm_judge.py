@@ -97,12 +97,12 @@ class LlmJudge(Policy, frozen=True):
         return DEFER if piece.text.strip() or piece.kind in ("tool_call", "answer") else FORWARD
 
     async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:
-        asked = self._request(piece)
-        key = hashlib.sha256(msgspec.json.encode(asked)).digest()
+        request = self._request(piece)
+        key = hashlib.sha256(msgspec.json.encode(request)).digest()
         now = engine.clock()
         opinion = _cache.get(key, now)
         if opinion is None:
-            response = await engine.complete(asked)
+            response = await engine.complete(request)
             if response.error is not None:
                 raise StreamglotError(response.error.message, code=response.error.code)
             opinion = parse_opinion("".join(choice.text for choice in response.choices[:1]))

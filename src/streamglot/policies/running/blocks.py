@@ -27,7 +27,6 @@ from ...json_types import JsonObject
 from ..pieces import Kind, Piece
 from ..verdicts import Forward, Refuse, Replace, Rewrite, Verdict
 
-Start: TypeAlias = TextStart | ReasoningStart | ToolCallStart
 End: TypeAlias = TextEnd | ReasoningEnd | ToolCallEnd
 Whole: TypeAlias = ToolResult | Citation | Media
 
@@ -52,13 +51,6 @@ def delta_of(kind: Kind, text: str) -> BareEvent:
     if kind == "text":
         return TextDelta(text)
     return ReasoningDelta(text) if kind == "reasoning" else ToolCallDelta(text)
-
-
-def end_of(kind: Kind) -> End:
-    """The end of a block that a policy cut off. A call that is cut off is never run."""
-    if kind == "text":
-        return TextEnd()
-    return ReasoningEnd() if kind == "reasoning" else ToolCallEnd(complete=False)
 
 
 def without_echo(end: End) -> End:

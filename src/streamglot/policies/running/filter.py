@@ -27,13 +27,14 @@ from ...events import (
     ToolCallStart,
     ToolResult,
 )
+from ...grammar import BlockStart
 from ...json_types import JsonObject
 from ...patterns.scanner import Found, Overflow, PatternSet, Segment
 from ...stages.stage import Question
 from ..needs import Need
 from ..pieces import Piece
 from ..verdicts import Forward
-from .blocks import KIND_OF, Start, Whole, piece_of_block, piece_of_whole, quotes_text, texts_of, trimmed
+from .blocks import KIND_OF, Whole, piece_of_block, piece_of_whole, quotes_text, texts_of, trimmed
 from .judging import Judging
 from .matches import judge_matches, match_piece, overflow_verdict, rewritten_strings, scanner_for
 from .release import Block, Release, Unit
@@ -93,7 +94,7 @@ class BlockFilter:
 
     # --- blocks
 
-    def _start(self, event: Start) -> None:
+    def _start(self, event: BlockStart) -> None:
         kind = KIND_OF[type(event)]
         need = self._needs.get(kind)
         unit = "block" if need is None else need.unit

@@ -136,13 +136,19 @@ class Judging:
 
     def _suspended(self, unit: Unit, call: SuspendedCall) -> None:
         """Withholds the call in this answer and sends the client the question for its user."""
-        asked = call.request
+        request = call.request
         unit.verdict = Refuse()
         unit.notice = Extra(
             APPROVAL,
-            {"id": asked.id, "call_id": asked.call_id, "message": asked.message, "name": asked.tool, "arguments": asked.text},
+            {
+                "id": request.id,
+                "call_id": request.call_id,
+                "message": request.message,
+                "name": request.tool,
+                "arguments": request.text,
+            },
         )
-        self.note(unit.piece, Ask(message=asked.message, reason="the user of the client is asked"), self.now() - unit.since)
+        self.note(unit.piece, Ask(message=request.message, reason="the user of the client is asked"), self.now() - unit.since)
 
     def _failed_at_once(self, piece: Piece, error: Exception) -> Verdict:
         verdict = self._failure(error)

@@ -31,17 +31,16 @@ from ...events import (
     ToolCallStart,
     ToolResult,
 )
+from ...grammar import BlockStart, OpenBlocks
 from ...patterns.scanner import Found
 from ..pieces import Kind, Piece
 from ..verdicts import End as EndVerdict
 from ..verdicts import Refuse, Replace, Retry, Rewrite, Verdict
 from .blocks import (
     End,
-    Start,
     Whole,
     block_after,
     delta_of,
-    end_of,
     text_block,
     texts_of,
     whole_after,
@@ -53,8 +52,7 @@ from .sentences import Segmenter
 MAX_HELD_CHARS: Final = 8 * 2**20
 """Characters that wait behind an awaited verdict, for one policy and choice: more than a model writes while a person decides."""
 ENDED: Final = "a policy ended the answer"
-_OPENED_BY: Final[dict[type, Kind]] = {TextStart: "text", ReasoningStart: "reasoning", ToolCallStart: "tool_call"}
-_CLOSED_BY: Final = frozenset((TextEnd, ReasoningEnd, ToolCallEnd))
+_FOLLOWED: Final = frozenset((TextStart, ReasoningStart, ToolCallStart, TextEnd, ReasoningEnd, ToolCallEnd, StepEnd))
 
 
 class Block:
@@ -62,7 +60,7 @@ class Block:
 
     __slots__ = ("after", "changed", "events", "held_chars", "kind", "opened", "piece", "refused", "segmenter", "start")
 
-    def __init__(self, kind: Kind, start: Start, segmenter: Segmenter | None, piece: Piece) -> None:
+    def __init__(self, kind: Kind, start: BlockStart, segmenter: Segmenter | None, piece: Piece) -> None:
         self.kind = kind
         self.start = start
         self.segmenter = segmenter  # a Scanner, JsonScanner, Sentences or Deltas; None where the block is held whole
@@ -110,7 +108,7 @@ class Release:
         self._released_texts: list[str] | None = [] if keeps else None
         self._queue: deque[tuple[Callable[..., None], tuple[Any, ...], int]] = deque()  # Any: the arguments of the method
         self._held_chars = 0
-        self._open_kind: Kind | None = None  # of the block that is open in the output
+        self._blocks = OpenBlocks()  # of the output
         self._any = False  # content was released
         self._calls = self._refused_calls = 0
         self._refused_ids: set[str] = set()
@@ -202,7 +200,7 @@ class Release:
         if kind is TextDelta:
             if self._released_texts is not None:
                 self._released_texts += [event.text for event in events if isinstance(event, TextDelta)]
-        elif kind in _OPENED_BY or kind in _CLOSED_BY or kind is StepEnd:
+        elif kind in _FOLLOWED:
             for event in events:
                 self._follow(event)
         if block is None or kind is not Citation:
@@ -217,7 +215,7 @@ class Release:
         if kind is StepEnd:
             self._calls = self._refused_calls = 0
             return
-        self._open_kind = _OPENED_BY.get(kind)
+        self._blocks.follow(event)
         self._any = True
         if isinstance(event, ToolCallStart):
             self._calls += event.kind != "server"
@@ -238,7 +236,7 @@ class Release:
 
     def _render_close(self, block: Block, end: End) -> None:
         if block.opened:
-            self._open_kind = None
+            self._blocks.follow(end)
             self.out.append(without_echo(end) if block.changed else end)
         elif not block.refused and not block.changed:  # an empty block passes unchanged
             self._open(block)
@@ -347,9 +345,7 @@ class Release:
 
     def stop(self) -> None:
         """Closes what is open in the output. Nothing is released any more."""
-        if self._open_kind is not None:
-            self.out.append(end_of(self._open_kind))
-            self._open_kind = None
+        self.out += self._blocks.close(broken=False)  # type: ignore[arg-type]  # one choice alone
         self.done = True
         self._queue.clear()
         self._held_chars = 0

@@ -50,9 +50,9 @@ def checked(
     """The request after all policies. Raises PolicyRefused for a request that one of them refuses. Questions of
     policies in a dry run go into ``later``: the request does not wait for them."""
     for member in members:
-        asked: list[Question] = []
+        questions: list[Question] = []
         judge_context = member.context(context, request)
-        judging = Judging(member, judge_context, recorder, asked.append)
+        judging = Judging(member, judge_context, recorder, questions.append)
         changed = member.policy.request(request, judge_context)
         if not member.shadow:
             request = judge_context.request = changed
@@ -62,7 +62,7 @@ def checked(
             for place, piece in pieces_of(request, member.needs)
             if member.sees(piece) and not (piece.kind == "tool_result" and piece.call_id in known)
         ]
-        yield from judged([unit for _, unit in units], judging, asked, member.needs.request_patterns, later)
+        yield from judged([unit for _, unit in units], judging, questions, member.needs.request_patterns, later)
         if not member.shadow:
             request = _applied(request, units, member)
     return request
@@ -71,11 +71,11 @@ def checked(
 def judged(
     units: list[Unit],
     judging: Judging,
-    asked: list[Question],
+    questions: list[Question],
     patterns: PatternSet | None,
     later: dict[Question, Judging],
 ) -> QuestionGenerator[None]:
-    """Gives each unit its verdict. ``asked`` are the questions of ``judging``, which all units wait for together."""
+    """Gives each unit its verdict. ``questions`` are the questions of ``judging``, which all units wait for together."""
     for unit in units:
         if patterns is None:
             judging.judge(unit)
@@ -83,11 +83,11 @@ def judged(
             verdict = judge_matches(judging.verdict, patterns, unit.piece, judging.note)
             judging.accept(unit, verdict, recorded=True)
     if judging.member.shadow:
-        later.update(dict.fromkeys(asked, judging))
-        asked.clear()
-    while asked:
-        together = ConcurrentQuestions([question for question in asked if isinstance(question, (Judgement, Approval))])
-        asked.clear()
+        later.update(dict.fromkeys(questions, judging))
+        questions.clear()
+    while questions:
+        together = ConcurrentQuestions([question for question in questions if isinstance(question, (Judgement, Approval))])
+        questions.clear()
         replies = yield together
         for number, question in enumerate(together.questions):
             judging.settle(question, replies if isinstance(replies, BaseException) else replies[number])

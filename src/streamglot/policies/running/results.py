@@ -48,11 +48,11 @@ def checked_result(
     """The result after all policies. Raises PolicyRefused where one of them ends the exchange. Questions of policies in a dry run go
     into ``later``: the result does not wait for them."""
     for member, direction in [(each, direction) for each in members for direction in directions_of(each, context)]:
-        asked: list[Question] = []
-        judging = Judging(member, member.context(context, request), recorder, asked.append)
+        questions: list[Question] = []
+        judging = Judging(member, member.context(context, request), recorder, questions.append)
         patterns = member.needs.request_patterns if direction == "request" else member.needs.answer[KIND].patterns
         units = {place: Unit(piece, judging.now()) for place, piece in _pieces(result, direction) if member.sees(piece)}
-        yield from judged(list(units.values()), judging, asked, patterns, later)
+        yield from judged(list(units.values()), judging, questions, patterns, later)
         if not member.shadow:
             result = _applied(result, units, member)
     context.state.setdefault(CHECKED_RESULTS, set()).add(result.call_id)

@@ -61,7 +61,7 @@ class PolicyStage(Stage):
         self._recorder = Recorder(context, clock)
         self._request: Request | None = None
         self._chains: dict[int, Chain] = {}
-        self._asked: dict[Question, tuple[Chain, int]] = {}
+        self._places: dict[Question, tuple[Chain, int]] = {}
         self._questions: list[Question] = []
         # Questions of dry runs about the request, and about results of the turn before.
         self._later: dict[Question, Judging] = context.state.setdefault(_LATER, {})
@@ -140,7 +140,7 @@ class PolicyStage(Stage):
     def answer(self, question: Question, reply: object) -> list[Output]:
         if isinstance(question, NextRequest):
             return self._not_retried(str(reply))
-        chain, place = self._asked.pop(question, (None, 0))
+        chain, place = self._places.pop(question, (None, 0))
         if chain is None:
             watching = self._asked_later.pop(question, None)
             if watching is not None:
@@ -215,12 +215,12 @@ class PolicyStage(Stage):
         return chain
 
     def _ask(self, question: Question, chain: Chain, place: int) -> None:
-        self._asked[question] = chain, place
+        self._places[question] = chain, place
         self._questions.append(question)
 
     def _with_questions(self, released: Iterable[Event]) -> list[Output]:
-        asked, self._questions = self._questions, []
-        return [*released, *asked]
+        questions, self._questions = self._questions, []
+        return [*released, *questions]
 
     def _started(self, events: list[Event]) -> list[Event]:
         """A second start belongs to a second turn: the client has seen the first."""
@@ -249,7 +249,7 @@ class PolicyStage(Stage):
         assert request is not None
         released_text = [Message("assistant", [TextPart(chain.released_text)])] if chain.released_text else []
         messages = [*request.messages, *released_text, Message("user", [TextPart(retry.instruction)])]
-        self._asked.clear()
+        self._places.clear()
         self._questions.clear()
         self._usage_before = self._usage
         used = [] if self._usage is None else [self._usage]  # a policy that holds the whole answer withheld it
