@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ..errors import Unsupported
 from ..json_types import JsonObject
-from ..messages import Built, Request
+from ..messages import Built, OutputFormat, Request
 from .fields import Fields
 
 
@@ -107,3 +107,30 @@ def drop(built: Built, name: str, essential: bool, meaning: str) -> None:
             detail={"param": name},
         )
     built.dropped.append(name)
+
+
+# --- the form of the answer, on wires that follow chat completions
+
+
+def parse_output(form: Fields, *, nested: bool) -> OutputFormat:
+    """``nested``: the schema and its name are in an object of their own."""
+    kind = form.take("type", str, "text")
+    match kind:
+        case "text" | "json_object":
+            return OutputFormat("json_object" if kind == "json_object" else "text")  # a default is left out by its identity
+        case "json_schema":
+            inner = form.need_inner("json_schema", "the type 'json_schema'") if nested else form
+            name, description = inner.take("name", str, ""), inner.take("description", str, "")
+            return OutputFormat(kind, name, description, inner.take("schema", dict), inner.take("strict", bool))
+    raise form.wrong("type", "text, json_object or json_schema", kind)
+
+
+def build_output(output: OutputFormat, *, nested: bool) -> JsonObject:
+    if output.kind != "json_schema":
+        return {"type": output.kind}
+    schema: JsonObject = {"name": output.name or "answer", "schema": output.schema or {}}
+    if output.description:
+        schema["description"] = output.description
+    if output.strict is not None:
+        schema["strict"] = output.strict
+    return {"type": "json_schema", **({"json_schema": schema} if nested else schema)}

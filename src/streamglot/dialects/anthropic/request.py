@@ -8,12 +8,14 @@ from ...errors import Unsupported
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Request, ToolChoice, ToolSpec
+from ..common.conversation import cache_mark
+from ..common.function_tools import NO_PARAMETERS
 from ..echo import is_native
 from ..fields import Fields
 from ..parameters import drop, give, give_extra, take
 from .history import parse_cache, parse_messages, parse_system
 from .reasoning import build_reasoning, parse_reasoning
-from .turns import Turns, build_cache
+from .turns import Turns
 from .wire import DIALECT
 
 PARAMETERS: Final = {
@@ -153,13 +155,13 @@ def _build_tool(tool: ToolSpec) -> JsonObject:
         body = {"name": tool.name}
         if tool.description:
             body["description"] = tool.description
-        schema = {"type": "object", "properties": {}} if tool.parameters is None else tool.parameters
+        schema = NO_PARAMETERS if tool.parameters is None else tool.parameters
         body["input_schema"] = schema if "type" in schema else {"type": "object", **schema}
         if tool.strict is not None:
             body["strict"] = tool.strict
         body.update(own)
     if tool.cache is not None:
-        body["cache_control"] = build_cache(tool.cache)
+        body["cache_control"] = cache_mark("ephemeral", tool.cache)
     return body
 
 

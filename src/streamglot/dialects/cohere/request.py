@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...errors import RequestError
 from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..common.function_tools import NO_PARAMETERS, parse_function
 from ..fields import Fields
 from ..parameters import give, give_extra, take
+from ..thinking_budget import is_off
 from .history import build_messages, parse_messages
 from .wire import DIALECT
 
@@ -69,10 +70,9 @@ def build(request: Request) -> Built:
 
 
 def _parse_tool(tool: Fields, strict: bool | None) -> ToolSpec:
-    inner = tool.inner("function")
-    if inner is None:
-        raise RequestError(f"{tool.where('function')} is required", detail={"param": tool.where("function")})
-    return ToolSpec(inner.need("name", str), inner.take("description", str, ""), inner.take("parameters", dict), strict)
+    spec = parse_function(tool.need_inner("function"))
+    spec.strict = strict
+    return spec
 
 
 def _build_tools(request: Request, built: Built) -> None:
@@ -89,7 +89,7 @@ def _build_tools(request: Request, built: Built) -> None:
 
 
 def _build_tool(tool: ToolSpec) -> JsonObject:
-    body: JsonObject = {"name": tool.name, "parameters": tool.parameters or {"type": "object", "properties": {}}}
+    body: JsonObject = {"name": tool.name, "parameters": tool.parameters or NO_PARAMETERS}
     if tool.description:
         body["description"] = tool.description
     return {"type": "function", "function": body}
@@ -98,7 +98,7 @@ def _build_tool(tool: ToolSpec) -> JsonObject:
 def _build_reasoning(reasoning: Reasoning | None, body: JsonObject) -> None:
     if reasoning is None:
         return
-    if reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0:
+    if is_off(reasoning):
         body["thinking"] = {"type": "disabled"}
         return
     body["thinking"] = {"type": "enabled"}

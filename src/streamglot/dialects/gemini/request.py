@@ -14,6 +14,7 @@ from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, Too
 from ..echo import is_native
 from ..fields import Fields
 from ..parameters import give, give_extra, take
+from ..thinking_budget import is_off
 from .history import HistoryParser, build_contents, generation
 from .schema import json_schema
 from .signature import DIALECT
@@ -232,7 +233,7 @@ def _parse_reasoning(config: Fields) -> Reasoning | None:
 def _build_reasoning(reasoning: Reasoning, model: str) -> JsonObject:
     """A number of tokens or a level: the API refuses both together, and older models have no levels."""
     thinking: JsonObject = {}
-    off = reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0
+    off = is_off(reasoning)
     levels = (generation(model) or _LEVEL_GENERATION) >= _LEVEL_GENERATION
     effort = "none" if off else reasoning.effort
     if reasoning.budget_tokens is not None and not (off and levels):

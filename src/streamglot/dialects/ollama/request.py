@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...errors import RequestError, Unsupported
+from ...errors import Unsupported
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..common.function_tools import build_function, parse_function
 from ..echo import is_native
 from ..fields import Fields
 from ..parameters import give, give_extra, take
+from ..thinking_budget import is_off
 from .history import build_content, build_messages, parse_content, parse_messages
 
 DIALECT: Final = "ollama"
@@ -122,22 +124,16 @@ def _parse_tool(tool: Fields) -> ToolSpec:
     kind = tool.take("type", str, "function")
     if kind != "function":
         return ToolSpec(kind, kind="server", native=Echo(DIALECT, {"type": kind, **tool.rest}))
-    function = tool.inner("function")
-    if function is None:
-        raise RequestError(f"{tool.where('function')} is required for a tool of type 'function'")
-    name, description = function.need("name", str), function.take("description", str, "")
-    return ToolSpec(name, description, function.take("parameters", dict))
+    return parse_function(tool.need_inner("function", "a tool of type 'function'"))
 
 
 def _build_tool(tool: ToolSpec, built: Built) -> JsonObject:
     if tool.native is not None and is_native(tool.native, DIALECT):
         return tool.native.data
-    if tool.strict is not None:
+    function = build_function(tool)
+    if "strict" in function:
+        del function["strict"]
         built.drop("tools.strict")
-    function: JsonObject = {"name": tool.name}
-    if tool.description:
-        function["description"] = tool.description
-    function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
     return {"type": "function", "function": function}
 
 
@@ -160,7 +156,7 @@ def _build_think(reasoning: Reasoning | None, levels: bool, built: Built) -> Non
         built.drop("reasoning.budget_tokens")
     if reasoning.summary is not None:
         built.drop("reasoning.summary")
-    if reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0:
+    if is_off(reasoning):
         built.body["think"] = False
     elif reasoning.effort is not None and levels:
         built.body["think"] = _LEVEL_OF.get(reasoning.effort, reasoning.effort)

@@ -27,7 +27,7 @@ from ...framing import ndjson
 from ...json_types import JsonObject
 from ...stages.steps import STEP_BREAK
 from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
-from .wire import COUNTERS, arguments_object, done_reason, error_body, write_time, write_usage
+from .wire import COUNTERS, arguments_line, done_reason, error_body, write_time, write_usage
 
 _ON_THE_LAST: Final = frozenset((*COUNTERS, "context", "remote_model", "remote_host", "_debug_info"))
 _ON_A_LINE: Final = frozenset(("logprobs", "completed", "total"))
@@ -131,7 +131,7 @@ class OllamaWriter(Writer):
         if not event.complete:
             self.lose(event)
             return
-        arguments = encode({"input": text}) if call.kind == "custom" else arguments_object(text)
+        arguments = encode({"input": text}) if call.kind == "custom" else arguments_line(text)
         self._write(
             b'"","tool_calls":[{"id":%b,"function":{"index":%d,"name":%b,"arguments":%b}}]'
             % (encode(call.call_id), self._calls, encode(call.name), arguments)

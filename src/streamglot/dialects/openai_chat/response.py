@@ -6,11 +6,12 @@ from ...events import Extra
 from ...json_types import JsonObject, JsonValue
 from ...messages import MediaPart, ReasoningField, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import with_step_breaks
+from ..common.function_tools import build_call
 from ..counts import completion_usage
-from ..echo import is_native, pack
+from ..echo import pack
 from .details import marker, of_text, our_summary, own_details, signed, without_texts
 from .reader import ChatReader
-from .wire import FINISH_OF, error_body
+from .wire import FINISH_OF, error_body, extra_content, write_citation
 
 
 def build(
@@ -61,12 +62,9 @@ def _build_choice(
                     echo = of_text(part.echo, start, len(message["content"]))
                     thoughts.append(ReasoningPart("", redacted=True, echo=echo))
                 for citation in part.citations:
-                    place = {"start_index": citation.start or 0, "end_index": citation.end or 0}
-                    if citation.native is not None and is_native(citation.native, ChatReader.dialect):
-                        annotations.append(citation.native.data)
-                    elif citation.url:
-                        fields = {"url": citation.url, "title": citation.title, **place}
-                        annotations.append({"type": "url_citation", "url_citation": fields})
+                    annotation = write_citation(citation)
+                    if annotation is not None:
+                        annotations.append(annotation)
             case RefusalPart():
                 message["refusal"] = (message["refusal"] or "") + part.text
             case ReasoningPart():
@@ -106,16 +104,9 @@ def _joined_logprobs(extras: list[Extra]) -> JsonObject | None:
 
 
 def _build_call(part: ToolCallPart, strict: bool) -> JsonObject:
-    if part.kind == "custom":
-        return {"id": part.call_id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
-    call: JsonObject = {
-        "id": part.call_id,
-        "type": "function",
-        "function": {"name": part.name, "arguments": part.arguments},
-    }
-    if part.echo is not None and not strict:
-        own = part.echo.data.get("extra_content") if is_native(part.echo, ChatReader.dialect) else None
-        call["extra_content"] = own if own is not None else {"streamglot": pack(part.echo)}
+    call = build_call(part)
+    if part.kind == "function" and part.echo is not None and not strict:
+        call["extra_content"] = extra_content(part.echo)
     return call
 
 

@@ -31,10 +31,10 @@ from ...json_types import JsonObject, JsonValue
 from ...messages import ReasoningField
 from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
-from ..echo import is_native, pack
+from ..echo import pack
 from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
 from .details import SHOWN, marker, of_text, our_summary, own_details, signed, without_texts
-from .wire import FINISH_OF, error_body
+from .wire import FINISH_OF, error_body, extra_content, write_citation
 
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
 _HEAD_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "provider"))
@@ -382,12 +382,10 @@ class _ChoiceWriter:
         if self._call is None:
             return
         if event.echo is not None and not self._writer.strict and not self._writer._functions:
-            own = event.echo.data.get("extra_content") if is_native(event.echo, self._writer.dialect) else None
-            content = own if own is not None else {"streamglot": pack(event.echo)}
             last = b'"tool_calls":[{"index":%d,"function":{"arguments":""}}]' % self._calls
             if event.complete:  # else the base may take back what is written here
                 last, self._held = self._held or last, b""
-            self._writer.write_delta(self.index, b'%b,"extra_content":%b}]' % (last[:-2], encode(content)))
+            self._writer.write_delta(self.index, b'%b,"extra_content":%b}]' % (last[:-2], encode(extra_content(event.echo))))
         elif event.complete:
             self.flush()
         self._call = None
@@ -396,14 +394,11 @@ class _ChoiceWriter:
     # --- annotations and media
 
     def _citation(self, event: Citation) -> None:
-        if event.native is not None and is_native(event.native, self._writer.dialect):
-            self._annotations.append(event.native.data)
-        elif event.url:
-            place = {"start_index": event.start or 0, "end_index": event.end or 0}
-            citation = {"url": event.url, "title": event.title, **place}
-            self._annotations.append({"type": "url_citation", "url_citation": citation})
-        else:
+        annotation = write_citation(event)
+        if annotation is None:
             self._writer.lose(event)
+        else:
+            self._annotations.append(annotation)
 
     def _media(self, event: Media) -> None:
         if event.mime.startswith("audio/"):
