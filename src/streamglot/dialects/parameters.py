@@ -6,6 +6,7 @@ directions; the table in docs/parameters.md is generated from all of them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import compress, repeat
 from operator import attrgetter, is_not
 from typing import Final, Literal
@@ -57,6 +58,18 @@ PARAMETERS: Final[dict[str, Parameter]] = {
 _HARMLESS: Final[JsonObject] = {"n": 1, "logprobs": False, "top_logprobs": 0, "modalities": ["text"], "store": False}
 """Values that request nothing special. It does not matter if a dialect lacks them."""
 _values: Final = attrgetter(*PARAMETERS)
+
+
+def begin(body: JsonObject, dialect: str, *, stream: bool = False) -> tuple[Fields, Request]:
+    """A body in parts, and its request with the model. ``stream`` is what a body means that does not say it."""
+    fields = Fields(body)
+    return fields, Request(fields.take("model", str, ""), dialect=dialect, stream=fields.take("stream", bool, stream))
+
+
+def keep_extra(request: Request, extra: JsonObject, essential: Collection[str]) -> None:
+    """Keeps the fields that only the client's dialect has. ``essential`` names those that change what the answer is."""
+    request.extra = extra
+    request.essential = [name for name in extra if name in essential]
 
 
 def take(fields: Fields, names: dict[str, str], request: Request) -> None:

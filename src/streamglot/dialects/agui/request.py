@@ -12,7 +12,7 @@ from ...messages import Message, Reasoning, Request, TextPart
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..common.function_tools import parse_choice, parse_function
 from ..fields import Fields
-from ..parameters import take
+from ..parameters import keep_extra, take
 from .history import parse_messages
 from .wire import DIALECT
 
@@ -48,8 +48,7 @@ def parse(body: JsonObject) -> Request:
     _take_forwarded(fields, request)
     resume = [_parse_resume(answer) for answer in fields.objects("resume")]
     left = {name: value for name, value in fields.rest.items() if value not in _EMPTY}
-    request.extra = {**session, **({"resume": resume} if resume else {}), **left}
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, {**session, **({"resume": resume} if resume else {}), **left}, ESSENTIAL)
     return request
 
 

@@ -16,7 +16,7 @@ from ...messages import EFFORTS, Built, Message, OutputFormat, Reasoning, Reques
 from ..common.conversation import cache_mark
 from ..common.function_tools import NO_PARAMETERS
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import give, give_extra, keep_extra, take
 from ..thinking_budget import fit_budget, is_off
 from .history import History, parse_content, parse_messages
 from .wire import DIALECT
@@ -56,8 +56,7 @@ def parse(body: JsonObject) -> Request:
     request.metadata = fields.take("requestMetadata", dict)
     _parse_more(fields, request)
     _parse_output(fields, request)
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, fields.rest, ESSENTIAL)
     return request
 
 

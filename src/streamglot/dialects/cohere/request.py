@@ -8,7 +8,7 @@ from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..common.function_tools import NO_PARAMETERS, parse_function
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import begin, give, give_extra, keep_extra, take
 from ..thinking_budget import is_off
 from .history import build_messages, parse_messages
 from .wire import DIALECT
@@ -30,10 +30,7 @@ BUDGETS: Final = {"minimal": 512, "low": 1024, "medium": 4096, "high": 16_384, "
 
 
 def parse(body: JsonObject) -> Request:
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, False)
+    fields, request = begin(body, DIALECT)
     request.messages = parse_messages(fields.objects("messages"))
     strict = fields.take("strict_tools", bool)
     request.tools = [_parse_tool(tool, strict) for tool in fields.objects("tools")]
@@ -48,8 +45,7 @@ def parse(body: JsonObject) -> Request:
         request.reasoning = Reasoning(budget_tokens=thinking.take("token_budget", int), enabled=enabled)
     request.output = _parse_output(fields)
     take(fields, PARAMETERS, request)
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, fields.rest, ESSENTIAL)
     return request
 
 

@@ -13,7 +13,7 @@ from ...json_types import JsonObject, JsonValue
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..echo import is_native
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import give, give_extra, keep_extra, take
 from ..thinking_budget import is_off
 from .history import HistoryParser, build_contents, generation
 from .schema import json_schema
@@ -99,8 +99,7 @@ def _parse(fields: Fields, model: str, stream: bool) -> Request:
         if request.modalities is not None:
             request.modalities = [str(word).lower() for word in request.modalities]
         extra.update({f"generationConfig.{name}": value for name, value in config.rest.items()})
-    request.extra = {**fields.rest, **extra}
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, {**fields.rest, **extra}, ESSENTIAL)
     return request
 
 

@@ -11,7 +11,7 @@ from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolCh
 from ..common.function_tools import build_function, parse_function
 from ..echo import is_native
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import begin, give, give_extra, keep_extra, take
 from ..thinking_budget import is_off
 from .history import build_content, build_messages, parse_content, parse_messages
 
@@ -38,10 +38,7 @@ _LEVEL_OF: Final = {"minimal": "low", "xhigh": "high"}
 
 def parse(body: JsonObject) -> Request:
     """A body with ``messages`` is for /api/chat, any other for /api/generate. Both stream by default."""
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, True)
+    fields, request = begin(body, DIALECT, stream=True)
     if "messages" in fields.rest:
         request.messages = parse_messages(fields.objects("messages"))
     else:
@@ -55,8 +52,7 @@ def parse(body: JsonObject) -> Request:
         _parse_options(options, request)
         if options.rest:
             fields.rest["options"] = options.rest
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL and request.extra[name]]
+    keep_extra(request, fields.rest, [name for name in ESSENTIAL if fields.rest.get(name)])
     return request
 
 

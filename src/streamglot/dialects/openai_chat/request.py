@@ -8,28 +8,19 @@ from typing import Final
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..common.completions import SAMPLING, build_stream, parse_usage_option
 from ..common.function_tools import build_choice, build_function, parse_choice, parse_function
 from ..echo import is_native
 from ..fields import Fields
-from ..parameters import build_output, give, give_extra, parse_output, take
+from ..parameters import begin, build_output, give, give_extra, keep_extra, parse_output, take
 from ..thinking_budget import effort_for
 from .history import build_messages, parse_messages
 from .wire import DIALECT
 
 PARAMETERS: Final = {
     "max_completion_tokens": "max_tokens",
-    "max_tokens": "max_tokens",
-    "stop": "stop",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "repetition_penalty": "repetition_penalty",
-    "logit_bias": "logit_bias",
-    "seed": "seed",
-    "n": "n",
+    "safety_identifier": "user",
+    **SAMPLING,
     "logprobs": "logprobs",
     "top_logprobs": "top_logprobs",
     "parallel_tool_calls": "parallel_tool_calls",
@@ -39,20 +30,14 @@ PARAMETERS: Final = {
     "service_tier": "service_tier",
     "prompt_cache_key": "cache_key",
     "store": "store",
-    "safety_identifier": "user",
-    "user": "user",
     "metadata": "metadata",
 }
 ESSENTIAL: Final = frozenset(("web_search_options",))
 
 
 def parse(body: JsonObject) -> Request:
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, False)
-    options = fields.inner("stream_options")
-    request.include_usage = bool(options and options.take("include_usage", bool, False)) or not request.stream
+    fields, request = begin(body, DIALECT)
+    parse_usage_option(fields, request)
     request.messages = parse_messages(fields.take("messages", list, []))
     if not fields.rest.keys() <= PARAMETERS.keys():  # more than plain parameters
         request.tools = [parse_tool(tool) for tool in fields.objects("tools")]
@@ -62,19 +47,15 @@ def parse(body: JsonObject) -> Request:
         request.reasoning = _parse_reasoning(fields)
         request.output = _parse_output(fields)
     take(fields, PARAMETERS, request)
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, fields.rest, ESSENTIAL)
     return request
 
 
 def build(request: Request, *, max_tokens: str = "max_tokens", reasoning_object: bool = False) -> Built:
     """``max_tokens`` is the upstream's name for the limit. ``reasoning_object``: the upstream takes the object ``reasoning`` of
     routers."""
-    built = Built({"model": request.model, "messages": build_messages(request.messages)})
+    built = Built({"model": request.model, "messages": build_messages(request.messages), **build_stream(request)})
     body = built.body
-    if request.stream:
-        body["stream"] = True
-        body["stream_options"] = {"include_usage": True}
     if request.tools:
         body["tools"] = [build_tool(tool) for tool in request.tools]
     if request.tool_choice is not None:

@@ -6,12 +6,11 @@ from ...events import Extra
 from ...json_types import JsonObject, JsonValue
 from ...messages import MediaPart, ReasoningField, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import with_step_breaks
+from ..common.completions import build_completion
 from ..common.function_tools import build_call
-from ..counts import completion_usage
 from ..echo import pack
 from .details import marker, of_text, our_summary, own_details, signed, without_texts
-from .reader import ChatReader
-from .wire import FINISH_OF, error_body, extra_content, write_citation
+from .wire import DIALECT, FINISH_OF, error_body, extra_content, write_citation
 
 
 def build(
@@ -22,28 +21,12 @@ def build(
     reasoning_field: ReasoningField = "reasoning_content",
 ) -> JsonObject:
     """An incomplete call is left out, so that no client runs it. The options are those of ``ChatWriter``."""
-    if response.error is not None and not any(choice.parts for choice in response.choices):
-        return error_body(response.error)
-    body: JsonObject = {
-        "id": response.id,
-        "object": "chat.completion",
-        "created": response.created,
-        "model": response.model,
-        "choices": [_build_choice(choice, response.extras, strict, functions, reasoning_field) for choice in response.choices],
-    }
+    choices = [_build_choice(choice, response.extras, strict, functions, reasoning_field) for choice in response.choices]
     if not strict:
-        _add_summaries(body["choices"], response.extras)
-    usage = completion_usage(response.usage, strict)
-    if usage is not None:
-        body["usage"] = usage
-    for extra in response.extras:
-        if extra.dialect == ChatReader.dialect and not strict:
-            body.update({name: value for name, value in extra.data.items() if name not in ("choice", "reasoning_summary")})
-    if response.extensions is not None and not strict:
-        body["extensions"] = response.extensions
-    if response.error is not None:
-        body.update(error_body(response.error))
-    return body
+        _add_summaries(choices, response.extras)
+    own = (extra.data for extra in response.extras if extra.dialect == DIALECT)
+    extras = ({name: value for name, value in data.items() if name not in ("choice", "reasoning_summary")} for data in own)
+    return build_completion(response, "chat.completion", choices, extras, error_body, strict=strict)
 
 
 def _build_choice(
@@ -95,7 +78,7 @@ def _joined_logprobs(extras: list[Extra]) -> JsonObject | None:
     """Joins log probabilities, which arrive in pieces as lists of tokens."""
     joined: dict[str, list[JsonValue]] = {}
     for extra in extras:
-        choice = extra.data.get("choice") if extra.dialect == ChatReader.dialect else None
+        choice = extra.data.get("choice") if extra.dialect == DIALECT else None
         logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
         for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
             if isinstance(tokens, list):

@@ -24,7 +24,7 @@ from ..common.function_tools import arguments_text
 from ..fields import named_part
 from ..media import build_audio, data_url
 from ..tool_results import failure_marked
-from .tools import Origin, origins
+from .tools import Origin, origin_of, origins
 from .wire import ANNOTATIONS, CALL_FIELDS, OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, arguments_object, is_minted, own
 
 _WRITTEN: Final = (CALL_FIELDS - {"status"}) | {"namespace"}
@@ -109,15 +109,8 @@ class ItemBuilder:
 
     def _origin(self, part: ToolCallPart) -> Origin | None:
         """The origin of a call: as the call itself says, else as the tools of this request do."""
-        if not self._namespaces:
-            return None
-        for echo in (part.native, part.echo):
-            original = {} if echo is None else echo.data
-            if original.get("type") == "tool_search_call":
-                return Origin(part.name)
-            if isinstance(original.get("namespace"), str):
-                return Origin(str(original.get("name", part.name)), original["namespace"])
-        return self._origins.get(part.name)
+        states = [echo.data for echo in (part.native, part.echo) if echo is not None]
+        return origin_of(part.name, states, self._origins) if self._namespaces else None
 
     def _search(self, part: ToolCallPart) -> JsonObject:
         item = {name: value for name, value in (part.native.data if part.native is not None else {}).items() if name != "name"}

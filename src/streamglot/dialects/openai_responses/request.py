@@ -9,7 +9,7 @@ from ...json_types import JsonObject
 from ...messages import Built, Reasoning, ReasoningPart, Request
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
-from ..parameters import build_output, give, give_extra, parse_output, take
+from ..parameters import begin, build_output, give, give_extra, keep_extra, parse_output, take
 from ..thinking_budget import effort_for
 from .history import parse_input
 from .input_items import build_input
@@ -40,10 +40,7 @@ ENCRYPTED: Final = "reasoning.encrypted_content"
 
 
 def parse(body: JsonObject) -> Request:
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, False)
+    fields, request = begin(body, DIALECT)
     request.tools = parse_tools(fields)
     request.messages = parse_input(fields, request.tools)
     request.tool_choice = parse_choice(fields)
@@ -56,10 +53,10 @@ def parse(body: JsonObject) -> Request:
     if rest:
         fields.rest["include"] = rest
     take(fields, PARAMETERS, request)
-    request.extra = {name: value for name, value in fields.rest.items() if value is not None and value is not False}
+    extra = {name: value for name, value in fields.rest.items() if value is not None and value is not False}
     if body.get("user") not in (None, request.user):
-        request.extra["user"] = body["user"]  # in addition to a safety_identifier, which identifies the user
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+        extra["user"] = body["user"]  # in addition to a safety_identifier, which identifies the user
+    keep_extra(request, extra, ESSENTIAL)
     return request
 
 

@@ -73,6 +73,16 @@ def origins(tools: Iterable[ToolSpec]) -> dict[str, Origin]:
     return found
 
 
+def origin_of(name: str, states: Iterable[JsonObject], declared: dict[str, Origin]) -> Origin | None:
+    """The origin of a call with this name: as its own ``states`` say, else as its tool was ``declared``."""
+    for state in states:
+        if state.get("type") == "tool_search_call":
+            return Origin(SEARCH)
+        if isinstance(state.get("namespace"), str):
+            return Origin(str(state.get("name", name)), state["namespace"])
+    return declared.get(name)
+
+
 def is_client_search(item: JsonObject) -> bool:
     """Whether this is a tool search that the client runs, or its result."""
     return item.get("type") in ("tool_search_call", "tool_search_output") and item.get("execution") == "client"

@@ -10,7 +10,7 @@ from ...messages import Message, Request, TextPart, ToolSpec
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..common.function_tools import parse_choice
 from ..fields import Fields
-from ..parameters import take
+from ..parameters import keep_extra, take
 from .history import parse_messages
 from .wire import DIALECT
 
@@ -41,10 +41,8 @@ def parse(body: JsonObject) -> Request:
     request.tools = _parse_tools(fields)
     request.tool_choice = parse_choice(fields, "toolChoice")
     take(fields, PARAMETERS, request)
-    request.extra = {name: value for name, value in fields.rest.items() if value is not None}
-    if approvals:
-        request.extra["approvals"] = approvals
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    extra = {name: value for name, value in fields.rest.items() if value is not None}
+    keep_extra(request, {**extra, **({"approvals": approvals} if approvals else {})}, ESSENTIAL)
     return request
 
 
