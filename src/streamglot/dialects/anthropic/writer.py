@@ -24,7 +24,6 @@ from ...events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    StepEnd,
     StreamEnd,
     StreamError,
     StreamStart,
@@ -35,7 +34,6 @@ from ...events import (
     ToolCallEnd,
     ToolCallStart,
     ToolResult,
-    Usage,
 )
 from ...framing import sse
 from ...json_types import JsonObject
@@ -82,10 +80,10 @@ class AnthropicWriter(Writer):
 
     def rules(self) -> Rules:
         return {
+            **super().rules(),
             TextDelta: self._text,
             ReasoningDelta: self._reasoning,
             ToolCallDelta: self._arguments,
-            StreamStart: self._begin,
             TextStart: lambda event: None,
             TextEnd: self._text_end,
             ReasoningStart: lambda event: None,
@@ -94,17 +92,13 @@ class AnthropicWriter(Writer):
             ToolCallEnd: self._call_end,
             ToolResult: self._result,
             Citation: self._citation,
-            StepEnd: self.end_step,
-            Usage: self.keep_usage,
             KeepAlive: self._ping,
             Extra: self._extra,
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
 
     # --- the message
 
-    def _begin(self, event: StreamStart) -> None:
+    def begin(self, event: StreamStart) -> None:
         """Only stores the event: usage in the same read becomes part of the first event."""
         self.id, self.model = event.id or self.id, event.model or self.model
         self._begun = True

@@ -63,7 +63,7 @@ class CandidateWriter:
         self._next: str | None = None
         self._latest = ""
         self._thought_chars = 0
-        self.step_break = StepBreak()
+        self.step_break = StepBreak() if index else writer.step_break
         self.rules: Rules = {
             TextDelta: self.text,
             ReasoningDelta: self.reasoning,

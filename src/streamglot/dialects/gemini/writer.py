@@ -18,10 +18,8 @@ from ...events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
@@ -29,7 +27,6 @@ from ...events import (
     ToolCallEnd,
     ToolCallStart,
     ToolResult,
-    Usage,
 )
 from ...json_types import JsonObject
 from ..writer import Rules, Writer, WriterOptions, encode
@@ -68,6 +65,7 @@ class GeminiWriter(Writer):
     def rules(self) -> Rules:
         first = self._candidates[0] = CandidateWriter(self, 0)
         return {
+            **super().rules(),
             TextDelta: first.text,
             ReasoningDelta: first.reasoning,
             ToolCallDelta: first.arguments,
@@ -80,19 +78,10 @@ class GeminiWriter(Writer):
             ToolResult: first.result,
             Citation: first.citation,
             Media: first.media,
-            StepEnd: self.end_step,
-            StreamStart: self.begin,
             Choice: self._choice,
-            Usage: self.keep_usage,
             Extra: lambda event: self._extra(event, first),
             KeepAlive: self._keep_alive,
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
-
-    def end_step(self, event: StepEnd) -> None:
-        super().end_step(event)
-        self._candidates[0].step_break.end_step(event)
 
     def write_start(self) -> None:
         about = {name: value for name, value in (("modelVersion", self.model), ("responseId", self.id)) if value}

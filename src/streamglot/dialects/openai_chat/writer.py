@@ -9,7 +9,6 @@ from ...events import (
     Citation,
     Echo,
     Extra,
-    KeepAlive,
     Media,
     ReasoningDelta,
     ReasoningEnd,
@@ -17,14 +16,12 @@ from ...events import (
     StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
-    Usage,
 )
 from ...framing import sse
 from ...json_types import JsonObject, JsonValue
@@ -76,19 +73,10 @@ class ChatWriter(Writer):
         self._choices.append(_ChoiceWriter(self, 0))
         return {
             **self._choices[0].rules,
-            StepEnd: self.end_step,
-            StreamStart: self.begin,
+            **super().rules(),
             Choice: self._choice,
-            Usage: self.keep_usage,
             Extra: lambda event: self._extra(event, 0),
-            KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
-
-    def end_step(self, event: StepEnd) -> None:
-        super().end_step(event)
-        self._choices[0].step_break.end_step(event)
 
     def write_start(self) -> None:
         self.id = self.id or _NO_ID
@@ -205,7 +193,7 @@ class _ChoiceWriter:
         self._audio_id = ""
         self._held = b""
         """The delta with the latest piece of the arguments of a call. Opaque state of the call may still join it."""
-        self.step_break = StepBreak()
+        self.step_break = StepBreak() if index else writer.step_break
         self.rules: Rules = {
             TextDelta: self._text,
             ReasoningDelta: self._reasoning,
