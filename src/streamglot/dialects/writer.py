@@ -67,6 +67,8 @@ class WriterOptions(TypedDict, total=False):
 class StepBreak:
     """Tells a writer that joins all text of an answer where the text of one model turn must be separated from the next."""
 
+    __slots__ = ("_has_content", "_step_over")
+
     def __init__(self) -> None:
         self._has_content = False
         self._step_over = False
@@ -247,16 +249,18 @@ class Writer:
         return self._open_delta
 
     def _with_broken_ends_kept(self, rules: Rules) -> Rules:
-        ends = {kind: rules[kind] for kind in (TextEnd, ReasoningEnd, ToolCallEnd) if kind in rules}
-
         def end(event: TextEnd | ReasoningEnd | ToolCallEnd) -> None:
             before = len(self.pieces)
-            ends[type(event)](event)
+            rules[type(event)](event)
             if not event.complete:
                 self._ends_of_broken_blocks += self.pieces[before:]
                 del self.pieces[before:]
 
-        return {**rules, **dict.fromkeys(ends, end)}
+        kept = dict(rules)
+        for kind in _ENDS:
+            if kind in kept:
+                kept[kind] = end
+        return kept
 
     def write_broken_ends(self) -> None:
         """Writes the ends of incomplete blocks before an error that says that they are incomplete."""

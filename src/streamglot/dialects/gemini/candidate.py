@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ...events import (
     Citation,
     Echo,
+    Extra,
     Media,
     ReasoningDelta,
     ReasoningEnd,
@@ -78,6 +79,8 @@ class CandidateWriter:
             Citation: self.citation,
             Media: self.media,
             StepEnd: self.step_break.end_step,
+            Extra: lambda event: writer.extra(event, self),
+            StreamEnd: self.end,
         }
 
     def part(self, part: bytes) -> None:

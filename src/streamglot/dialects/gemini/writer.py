@@ -11,22 +11,10 @@ from typing import Final, Unpack
 from ...errors import ToolCallParseError
 from ...events import (
     Choice,
-    Citation,
     Extra,
     KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
     StreamEnd,
     StreamError,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
 )
 from ...json_types import JsonObject
 from ..writer import Rules, Writer, WriterOptions, encode
@@ -65,21 +53,9 @@ class GeminiWriter(Writer):
     def rules(self) -> Rules:
         first = self._candidates[0] = CandidateWriter(self, 0)
         return {
+            **first.rules,
             **super().rules(),
-            TextDelta: first.text,
-            ReasoningDelta: first.reasoning,
-            ToolCallDelta: first.arguments,
-            TextStart: first.text_start,
-            TextEnd: first.text_end,
-            ReasoningStart: lambda event: None,
-            ReasoningEnd: first.reasoning_end,
-            ToolCallStart: first.call_start,
-            ToolCallEnd: first.call_end,
-            ToolResult: first.result,
-            Citation: first.citation,
-            Media: first.media,
             Choice: self._choice,
-            Extra: lambda event: self._extra(event, first),
             KeepAlive: self._keep_alive,
         }
 
@@ -150,19 +126,9 @@ class GeminiWriter(Writer):
         candidate = self._candidates.get(event.index)
         if candidate is None:
             candidate = self._candidates[event.index] = CandidateWriter(self, event.index)
-        inner = event.event
-        if isinstance(inner, StreamEnd):
-            candidate.end(inner)
-        elif isinstance(inner, Extra):
-            self._extra(inner, candidate)
-        else:
-            rule = candidate.rules.get(type(inner))
-            if rule is None:
-                self.lose(event)
-            else:
-                rule(inner)
+        candidate.rules.get(type(event.event), self.lose)(event.event)
 
-    def _extra(self, event: Extra, candidate: CandidateWriter) -> None:
+    def extra(self, event: Extra, candidate: CandidateWriter) -> None:
         match event.data if event.dialect == self.dialect else None:
             case {"candidate": dict(fields)}:
                 candidate.keep(fields)

@@ -75,7 +75,6 @@ class ChatWriter(Writer):
             **self._choices[0].rules,
             **super().rules(),
             Choice: self._choice,
-            Extra: lambda event: self._extra(event, 0),
         }
 
     def write_start(self) -> None:
@@ -129,19 +128,9 @@ class ChatWriter(Writer):
             self._choices.append(_ChoiceWriter(self, len(self._choices)))
         for earlier in self._choices[: event.index]:
             earlier.ensure_role()
-        inner = event.event
-        if isinstance(inner, StreamEnd):
-            self._choices[event.index].end(inner)
-        elif isinstance(inner, Extra):
-            self._extra(inner, event.index)
-        else:
-            rule = self._choices[event.index].rules.get(type(inner))
-            if rule is None:
-                self.lose(event)
-            else:
-                rule(inner)
+        self._choices[event.index].rules.get(type(event.event), self.lose)(event.event)
 
-    def _extra(self, event: Extra, index: int) -> None:
+    def extra(self, event: Extra, index: int) -> None:
         data = event.data if event.dialect == self.dialect else {}
         choice, summary = data.get("choice"), data.get("reasoning_summary")
         if isinstance(summary, str):
@@ -205,6 +194,8 @@ class _ChoiceWriter:
             ToolCallStart: self._call_start,
             ToolCallEnd: self._call_end,
             StepEnd: self.step_break.end_step,
+            Extra: lambda event: writer.extra(event, index),
+            StreamEnd: self.end,
             Citation: self._citation,
             Media: self._media,
         }
