@@ -22,7 +22,7 @@ from streamglot import (
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.ollama.request import parse
 from streamglot.dialects.ollama.response import build as build_response
-from streamglot.dialects.ollama.wire import arguments_object
+from streamglot.dialects.ollama.wire import arguments_line
 from streamglot.messages import (
     MediaPart,
     Message,
@@ -374,8 +374,8 @@ def test_an_image_as_a_data_address() -> None:
     assert request.messages[0].parts[1] == MediaPart("image/webp", "UklGRg==")
 
 
-def test_arguments_object_keeps_numbers() -> None:
-    assert arguments_object('{"a" : 12345678901234567890123 }') == b'{"a":12345678901234567890123}'
+def test_arguments_line_keeps_numbers() -> None:
+    assert arguments_line('{"a" : 12345678901234567890123 }') == b'{"a":12345678901234567890123}'
 
 
 def test_the_client_reads_a_complete_response() -> None:

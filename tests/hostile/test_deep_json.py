@@ -9,11 +9,10 @@ from gateway.running import running
 from gateway.upstream import HostileUpstream, whole
 from streamglot import UpstreamProtocolError
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.bedrock_converse.history import arguments_object
+from streamglot.dialects.common.function_tools import arguments_object
 from streamglot.dialects.hosted_tools import sources_of
 from streamglot.json.from_types import ArgumentsError
 from streamglot.json.incremental import PartialJson
-from streamglot.messages import ToolCallPart
 from streamglot.policies.builtin.external_judge import verdict_of
 from streamglot.policies.builtin.llm_judge import parse_opinion
 from streamglot.tools.tool import arguments_of
@@ -33,7 +32,7 @@ def test_a_result_names_no_sources() -> None:
 
 
 def test_arguments_stay_text_where_a_dialect_needs_an_object() -> None:
-    assert arguments_object(ToolCallPart("id", "f", DEEP)) == {"input": DEEP}
+    assert arguments_object(DEEP) == {"input": DEEP}
 
 
 def test_a_judge_that_writes_it_gives_no_verdict() -> None:

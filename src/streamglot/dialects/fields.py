@@ -59,6 +59,14 @@ class Fields:
         value = self.take(name, dict)
         return None if value is None else Fields(value, self.where(name))
 
+    def need_inner(self, name: str, why: str = "") -> Fields:
+        """An object that must be there; ``why`` is what needs it."""
+        inner = self.inner(name)
+        if inner is None:
+            where = self.where(name)
+            raise RequestError(f"{where} is required{why and f' for {why}'}", detail={"param": where})
+        return inner
+
     def objects(self, name: str) -> list[Fields]:
         values: list[JsonValue] = self.take(name, list, [])
         where = self.where(name)

@@ -6,6 +6,7 @@ directions; the table in docs/parameters.md is generated from all of them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import compress, repeat
 from operator import attrgetter, is_not
 from typing import Final, Literal
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from ..errors import Unsupported
 from ..json_types import JsonObject
-from ..messages import Built, Request
+from ..messages import Built, OutputFormat, Request
 from .fields import Fields
 
 
@@ -57,6 +58,18 @@ PARAMETERS: Final[dict[str, Parameter]] = {
 _HARMLESS: Final[JsonObject] = {"n": 1, "logprobs": False, "top_logprobs": 0, "modalities": ["text"], "store": False}
 """Values that request nothing special. It does not matter if a dialect lacks them."""
 _values: Final = attrgetter(*PARAMETERS)
+
+
+def begin(body: JsonObject, dialect: str, *, stream: bool = False) -> tuple[Fields, Request]:
+    """A body in parts, and its request with the model. ``stream`` is what a body means that does not say it."""
+    fields = Fields(body)
+    return fields, Request(fields.take("model", str, ""), dialect=dialect, stream=fields.take("stream", bool, stream))
+
+
+def keep_extra(request: Request, extra: JsonObject, essential: Collection[str]) -> None:
+    """Keeps the fields that only the client's dialect has. ``essential`` names those that change what the answer is."""
+    request.extra = extra
+    request.essential = [name for name in extra if name in essential]
 
 
 def take(fields: Fields, names: dict[str, str], request: Request) -> None:
@@ -107,3 +120,30 @@ def drop(built: Built, name: str, essential: bool, meaning: str) -> None:
             detail={"param": name},
         )
     built.dropped.append(name)
+
+
+# --- the form of the answer, on wires that follow chat completions
+
+
+def parse_output(form: Fields, *, nested: bool) -> OutputFormat:
+    """``nested``: the schema and its name are in an object of their own."""
+    kind = form.take("type", str, "text")
+    match kind:
+        case "text" | "json_object":
+            return OutputFormat("json_object" if kind == "json_object" else "text")  # a default is left out by its identity
+        case "json_schema":
+            inner = form.need_inner("json_schema", "the type 'json_schema'") if nested else form
+            name, description = inner.take("name", str, ""), inner.take("description", str, "")
+            return OutputFormat(kind, name, description, inner.take("schema", dict), inner.take("strict", bool))
+    raise form.wrong("type", "text, json_object or json_schema", kind)
+
+
+def build_output(output: OutputFormat, *, nested: bool) -> JsonObject:
+    if output.kind != "json_schema":
+        return {"type": output.kind}
+    schema: JsonObject = {"name": output.name or "answer", "schema": output.schema or {}}
+    if output.description:
+        schema["description"] = output.description
+    if output.strict is not None:
+        schema["strict"] = output.strict
+    return {"type": "json_schema", **({"json_schema": schema} if nested else schema)}

@@ -41,6 +41,7 @@ from ..events import (
     as_events,
     not_an_event,
 )
+from ..framing import sse
 from ..json_types import JsonObject
 
 encode = msgspec.json.Encoder().encode
@@ -65,6 +66,8 @@ class WriterOptions(TypedDict, total=False):
 
 class StepBreak:
     """Tells a writer that joins all text of an answer where the text of one model turn must be separated from the next."""
+
+    __slots__ = ("_has_content", "_step_over")
 
     def __init__(self) -> None:
         self._has_content = False
@@ -115,6 +118,7 @@ class Writer:
         self.created = created
         self.usage: Usage | None = None
         self._usage_before: Usage | None = None
+        self.step_break = StepBreak()
         self._start_seen = False
         self._open_delta: type | None = None
         self.lost: Counter[str] = Counter()
@@ -153,8 +157,16 @@ class Writer:
     # --- methods that a dialect implements
 
     def rules(self) -> Rules:
-        """The method for each type of event."""
-        raise NotImplementedError
+        """The method for each type of event. A dialect adds those for the events that its wire format supports to these, which all
+        formats have; a comment for ``KeepAlive`` is a line of server-sent events."""
+        return {
+            StreamStart: self.begin,
+            StepEnd: self.end_step,
+            Usage: self.keep_usage,
+            KeepAlive: self.write_comment,
+            StreamEnd: self.feed_end,
+            StreamError: self.feed_end,
+        }
 
     def queued(self) -> JsonObject:
         """The response before its stream begins, in dialects that can answer in the background."""
@@ -205,9 +217,14 @@ class Writer:
         for event in (ReasoningStart(summary=True), ReasoningDelta(text), ReasoningEnd()):
             self._rules[type(event)](event)
 
-    def end_step(self, _event: StepEnd) -> None:
-        """Ends a model turn: the usage of the next one is added to the sum."""
+    def end_step(self, event: StepEnd) -> None:
+        """Ends a model turn: the usage of the next one is added to the sum, and a break separates its text."""
         self._usage_before = self.usage
+        self.step_break.end_step(event)
+
+    def write_comment(self, event: KeepAlive) -> None:
+        """Writes a comment, which clients skip."""
+        self.pieces.append(sse.comment(event.comment or "ping"))
 
     def lose(self, event: Event) -> None:
         """Counts an event that the dialect cannot express."""
@@ -232,16 +249,18 @@ class Writer:
         return self._open_delta
 
     def _with_broken_ends_kept(self, rules: Rules) -> Rules:
-        ends = {kind: rules[kind] for kind in (TextEnd, ReasoningEnd, ToolCallEnd) if kind in rules}
-
         def end(event: TextEnd | ReasoningEnd | ToolCallEnd) -> None:
             before = len(self.pieces)
-            ends[type(event)](event)
+            rules[type(event)](event)
             if not event.complete:
                 self._ends_of_broken_blocks += self.pieces[before:]
                 del self.pieces[before:]
 
-        return {**rules, **dict.fromkeys(ends, end)}
+        kept = dict(rules)
+        for kind in _ENDS:
+            if kind in kept:
+                kept[kind] = end
+        return kept
 
     def write_broken_ends(self) -> None:
         """Writes the ends of incomplete blocks before an error that says that they are incomplete."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from ...events import CallKind, Echo
 from ...json_types import JsonObject
 from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
+from ..common.conversation import add_parts, result_content
+from ..common.function_tools import arguments_text
 from ..echo import unpack
 from ..fields import Fields
 from ..lenient import string_in
@@ -30,24 +30,18 @@ def parse_messages(messages: list[Fields]) -> list[Message]:
                 message.echo = _parse_echo(fields)
                 parsed.append(message)
             case "assistant":
-                turn = _turn(parsed, "assistant")
+                turn = add_parts(parsed, "assistant")
                 turn.parts += _parse_assistant(fields)
                 turn.name = turn.name or fields.take("name", str, "")
             case "reasoning":
-                _turn(parsed, "assistant").parts.append(_parse_reasoning(fields))
+                add_parts(parsed, "assistant", _parse_reasoning(fields))
             case "tool":
-                _turn(parsed, "tool").parts.append(_parse_result(fields))
+                add_parts(parsed, "tool", _parse_result(fields))
             case "activity":
                 """Only shown to the user."""
             case _:
                 raise fields.wrong("role", " or ".join(_ROLES), role)
     return _answered(parsed)
-
-
-def _turn(parsed: list[Message], role: str) -> Message:
-    if not parsed or parsed[-1].role != role:
-        parsed.append(Message("tool" if role == "tool" else "assistant", []))
-    return parsed[-1]
 
 
 def _answered(parsed: list[Message]) -> list[Message]:
@@ -89,9 +83,7 @@ def _parse_call(call: Fields) -> ToolCallPart:
     if metadata.get("kind") == "server":
         kind = "server"
     given = function.any("arguments")
-    arguments = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
-    if kind != "custom" and not arguments.strip():
-        arguments = "{}"
+    arguments = given if isinstance(given, str) and kind == "custom" else arguments_text(given)
     part = ToolCallPart(call.need("id", str), function.need("name", str), arguments, kind)
     part.complete = metadata.get("complete") is not False
     part.echo, part.native = _parse_echo(call), _parse_native(metadata)
@@ -108,7 +100,7 @@ def _parse_reasoning(fields: Fields) -> ReasoningPart:
 def _parse_result(fields: Fields) -> ToolResultPart:
     metadata = fields.take("metadata", dict, {})
     error = fields.take("error", str, "")
-    content = [part for part in fields.content(_parse_part) if isinstance(part, (TextPart, MediaPart, NativePart))]
+    content = result_content(fields.content(_parse_part))
     if error and not content:
         content = [TextPart(error)]
     result = ToolResultPart(fields.need("toolCallId", str), content, bool(error) or metadata.get("isError") is True)

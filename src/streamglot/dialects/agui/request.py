@@ -8,10 +8,11 @@ from typing import Final
 from msgspec.json import encode
 
 from ...json_types import JsonObject, JsonValue
-from ...messages import Message, Reasoning, Request, TextPart, ToolChoice, ToolSpec
+from ...messages import Message, Reasoning, Request, TextPart
 from ..approval import Answers, ApprovalAnswer, reason_in
+from ..common.function_tools import parse_choice, parse_function
 from ..fields import Fields
-from ..parameters import take
+from ..parameters import keep_extra, take
 from .history import parse_messages
 from .wire import DIALECT
 
@@ -43,17 +44,12 @@ def parse(body: JsonObject) -> Request:
     session = {name: fields.need(name, str) for name in ("threadId", "runId")}
     request.messages = parse_messages(fields.objects("messages"))
     _add_context(fields.objects("context"), request.messages)
-    request.tools = [_parse_tool(tool) for tool in fields.objects("tools")]
+    request.tools = [parse_function(tool) for tool in fields.objects("tools")]
     _take_forwarded(fields, request)
     resume = [_parse_resume(answer) for answer in fields.objects("resume")]
     left = {name: value for name, value in fields.rest.items() if value not in _EMPTY}
-    request.extra = {**session, **({"resume": resume} if resume else {}), **left}
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, {**session, **({"resume": resume} if resume else {}), **left}, ESSENTIAL)
     return request
-
-
-def _parse_tool(tool: Fields) -> ToolSpec:
-    return ToolSpec(tool.need("name", str), tool.take("description", str, ""), tool.take("parameters", dict))
 
 
 def _add_context(context: list[Fields], messages: list[Message]) -> None:
@@ -78,20 +74,8 @@ def _take_forwarded(fields: Fields, request: Request) -> None:
     effort = forwarded.effort("reasoningEffort", forwarded.take("reasoningEffort", str))
     if effort is not None:
         request.reasoning = Reasoning(effort)
-    request.tool_choice = _parse_choice(forwarded)
+    request.tool_choice = parse_choice(forwarded, "toolChoice")
     fields.rest["forwardedProps"] = forwarded.rest
-
-
-def _parse_choice(fields: Fields) -> ToolChoice | None:
-    value = fields.any("toolChoice")
-    match value:
-        case None:
-            return None
-        case "auto" | "none" | "required":
-            return ToolChoice(value)
-        case {"type": "function", "function": {"name": str(name)}} | {"type": "tool", "toolName": str(name)}:
-            return ToolChoice("required", [name])
-    raise fields.wrong("toolChoice", "auto, none, required or a named tool", value)
 
 
 def _parse_resume(answer: Fields) -> JsonObject:

@@ -10,7 +10,6 @@ from ...events import (
     Citation,
     Echo,
     Extra,
-    KeepAlive,
     Media,
     ReasoningDelta,
     ReasoningEnd,
@@ -18,7 +17,6 @@ from ...events import (
     StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
@@ -26,9 +24,7 @@ from ...events import (
     ToolCallEnd,
     ToolCallStart,
     ToolResult,
-    Usage,
 )
-from ...framing import sse
 from ...json_types import JsonObject
 from ..approval import asked
 from ..echo import is_native, pack
@@ -98,7 +94,7 @@ class AguiWriter(Writer):
 
     def rules(self) -> Rules:
         return {
-            StreamStart: self.begin,
+            **super().rules(),
             TextStart: self._text_start,
             TextDelta: self._text,
             TextEnd: self._text_end,
@@ -111,12 +107,7 @@ class AguiWriter(Writer):
             ToolResult: self._result,
             Citation: lambda event: self._custom(event, "citation", write_citation(event, self._parent)),
             Media: lambda event: self._custom(event, "media", write_media(event, self._parent)),
-            StepEnd: self.end_step,
-            Usage: self.keep_usage,
-            KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
             Extra: self._extra,
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
 
     # --- the run

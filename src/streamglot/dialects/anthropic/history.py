@@ -9,6 +9,7 @@ import msgspec
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from ..common.conversation import add_turn, result_content
 from ..fields import Fields
 from ..own_tools import OWN_SERVER
 from .state import LATE_TEXT, beside, is_custom, own_id, unpacked
@@ -26,15 +27,7 @@ def parse_messages(messages: list[Fields]) -> list[Message]:
         role = fields.need("role", str)
         if role not in ("user", "assistant", "system"):
             raise fields.wrong("role", "user or assistant or system", role)
-        parts = _parse_content(fields, "content")
-        if role == "user":
-            results: list[Part] = [part for part in parts if isinstance(part, ToolResultPart)]
-            parts = [part for part in parts if not isinstance(part, ToolResultPart)]
-            if results:
-                parsed.append(Message("tool", results))
-            if results and not parts:
-                continue
-        parsed.append(Message(role, parts))  # type: ignore[arg-type]  # one of the three above
+        add_turn(parsed, role, _parse_content(fields, "content"))  # type: ignore[arg-type]  # one of the three above
     return parsed
 
 
@@ -76,7 +69,7 @@ def parse_block(block: Fields, before: list[Part]) -> Part | None:
             return _parse_call(block, cache)
         case "tool_result":
             call_id, failed = own_id(block.need("tool_use_id", str)), block.take("is_error", bool, False)
-            content = [part for part in _parse_content(block, "content") if isinstance(part, (TextPart, MediaPart, NativePart))]
+            content = result_content(_parse_content(block, "content"))
             return ToolResultPart(call_id, content, failed, native=_more(block), cache=cache)
     if kind.endswith("_tool_use"):
         arguments = msgspec.json.encode(block.any("input") or {}).decode()

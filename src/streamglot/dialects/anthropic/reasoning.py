@@ -16,7 +16,7 @@ from typing import Final
 from ...json_types import JsonObject
 from ...messages import EFFORTS, Built, Effort, Reasoning, Request
 from ..fields import Fields
-from ..thinking_budget import fit_budget
+from ..thinking_budget import fit_budget, is_off
 from .wire import DIALECT
 
 BUDGET_OF: Final[dict[Effort, int]] = {
@@ -73,7 +73,7 @@ def build_reasoning(request: Request, built: Built, adaptive: bool) -> None:
         return
     if reasoning is None:
         return
-    if reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0:
+    if is_off(reasoning):
         built.body["thinking"] = {"type": "disabled"}
         return
     forced = built.body.get("tool_choice", {}).get("type") in ("any", "tool")

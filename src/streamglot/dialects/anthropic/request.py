@@ -8,12 +8,14 @@ from ...errors import Unsupported
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Request, ToolChoice, ToolSpec
+from ..common.conversation import cache_mark
+from ..common.function_tools import NO_PARAMETERS
 from ..echo import is_native
 from ..fields import Fields
-from ..parameters import drop, give, give_extra, take
+from ..parameters import begin, drop, give, give_extra, keep_extra, take
 from .history import parse_cache, parse_messages, parse_system
 from .reasoning import build_reasoning, parse_reasoning
-from .turns import Turns, build_cache
+from .turns import Turns
 from .wire import DIALECT
 
 PARAMETERS: Final = {
@@ -37,10 +39,7 @@ TIERS: Final = {"auto": "auto", "standard_only": "default"}
 
 
 def parse(body: JsonObject) -> Request:
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, False)
+    fields, request = begin(body, DIALECT)
     request.messages = parse_system(fields) + parse_messages(fields.objects("messages"))
     request.tools = [_parse_tool(tool) for tool in fields.objects("tools")]
     _parse_choice(fields, request)
@@ -53,8 +52,7 @@ def parse(body: JsonObject) -> Request:
     take(fields, PARAMETERS, request)
     if request.service_tier is not None:
         request.service_tier = TIERS.get(request.service_tier, request.service_tier)
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, fields.rest, ESSENTIAL)
     return request
 
 
@@ -153,13 +151,13 @@ def _build_tool(tool: ToolSpec) -> JsonObject:
         body = {"name": tool.name}
         if tool.description:
             body["description"] = tool.description
-        schema = {"type": "object", "properties": {}} if tool.parameters is None else tool.parameters
+        schema = NO_PARAMETERS if tool.parameters is None else tool.parameters
         body["input_schema"] = schema if "type" in schema else {"type": "object", **schema}
         if tool.strict is not None:
             body["strict"] = tool.strict
         body.update(own)
     if tool.cache is not None:
-        body["cache_control"] = build_cache(tool.cache)
+        body["cache_control"] = cache_mark("ephemeral", tool.cache)
     return body
 
 

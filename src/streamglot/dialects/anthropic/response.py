@@ -14,8 +14,8 @@ from ...messages import (
     ToolResultPart,
 )
 from ..echo import is_native
-from .own_calls import own_call, own_result
-from .state import is_redacted, packed, packed_beside, wire_id
+from .own_calls import call_block, own_call, own_result
+from .state import is_redacted, packed, packed_beside
 from .wire import DIALECT, arguments_object, error_body, stop_word, write_citation, write_usage
 
 
@@ -100,20 +100,10 @@ def _own_blocks(call: ToolCallPart, result: ToolResultPart) -> list[JsonObject]:
 
 def _call_blocks(part: ToolCallPart) -> list[JsonObject]:
     own = part.native.data if part.native is not None and is_native(part.native, DIALECT) else None
-    if part.kind == "server":
-        if own is None:
-            return []
-        return [{**own, "id": part.call_id, "name": part.name, "input": arguments_object(part.arguments)}]
-    if not part.complete:
-        return []
     given = {"input": part.arguments} if part.kind == "custom" else arguments_object(part.arguments)
-    body = {
-        "type": "tool_use",
-        "id": wire_id(part.call_id, part.kind == "custom"),
-        "name": part.name,
-        "input": given,
-        **(own or {}),
-    }
-    if part.echo is not None:
+    body = call_block(part, own, given)
+    if body is None or not (part.complete or part.kind == "server"):
+        return []
+    if part.echo is not None and part.kind != "server":
         return [body, {"type": "redacted_thinking", "data": packed_beside(part.echo)}]
     return [body]

@@ -23,6 +23,8 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..common.conversation import add_content, cache_mark
+from .own_calls import call_block
 from .state import wire_id
 from .wire import arguments_object, write_citation
 
@@ -41,7 +43,7 @@ class Turns:
 
     def add(self, messages: list[Message]) -> None:
         system: list[JsonObject] = []
-        turns: list[tuple[str, list[JsonObject]]] = []
+        turns: list[JsonObject] = []
         for message in messages:
             role = {"developer": "system", "tool": "user"}.get(message.role, message.role)
             if message.name:
@@ -52,17 +54,15 @@ class Turns:
             blocks = [block for part in message.parts for block in self._build(part, role)]
             if role == "system" and not turns:
                 system += blocks
-            elif not blocks:
-                continue
-            elif turns and turns[-1][0] == role:
-                turns[-1][1].extend(blocks)
             else:
-                turns.append((role, blocks))
+                add_content(turns, role, blocks)
         if system:
             self._built.body["system"] = _plain(system)
-        self._built.body["messages"] = [{"role": role, "content": _plain(_in_order(blocks))} for role, blocks in turns]
-        if turns and turns[-1][0] == "assistant":
-            self._trim(self._built.body["messages"][-1])
+        for turn in turns:
+            turn["content"] = _plain(_in_order(turn["content"]))
+        self._built.body["messages"] = turns
+        if turns and turns[-1]["role"] == "assistant":
+            self._trim(turns[-1])
 
     def _trim(self, last: JsonObject) -> None:
         """Removes white space at the end of a turn that the model continues; the API refuses it."""
@@ -97,7 +97,7 @@ class Turns:
             return []
         cache = getattr(part, "cache", None)
         if cache is not None:
-            body["cache_control"] = build_cache(cache)
+            body["cache_control"] = cache_mark("ephemeral", cache)
         return [body]
 
     def _build_text(self, part: TextPart | RefusalPart, role: str) -> JsonObject | None:
@@ -123,12 +123,7 @@ class Turns:
 
     def _build_call(self, part: ToolCallPart) -> JsonObject | None:
         own = None if part.native is None else part.native.data
-        if part.kind == "server":
-            if own is None:
-                return None
-            return {**own, "id": part.call_id, "name": part.name, "input": arguments_object(part.arguments)}
-        given = arguments_object(part.arguments)
-        return {"type": _CALL, "id": wire_id(part.call_id), "name": part.name, "input": given, **(own or {})}
+        return call_block(part, own, arguments_object(part.arguments))
 
     def _build_result(self, part: ToolResultPart) -> JsonObject | None:
         own = None if part.native is None else part.native.data
@@ -172,10 +167,6 @@ def _source(part: MediaPart, mimes: tuple[str, ...]) -> JsonObject:
             raise Unsupported("the data of a text file is not base64") from None
         return {"type": "text", "media_type": mime, "data": text}
     return {"type": "base64", "media_type": mime, "data": part.data}
-
-
-def build_cache(ttl: str) -> JsonObject:
-    return {"type": "ephemeral", **({"ttl": ttl} if ttl else {})}
 
 
 def _in_order(blocks: list[JsonObject]) -> list[JsonObject]:

@@ -24,7 +24,6 @@ from ...events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    StepEnd,
     StreamEnd,
     StreamError,
     StreamStart,
@@ -35,14 +34,13 @@ from ...events import (
     ToolCallEnd,
     ToolCallStart,
     ToolResult,
-    Usage,
 )
 from ...framing import sse
 from ...json_types import JsonObject
 from ..echo import is_native
 from ..writer import Rules, Writer, WriterOptions, encode
-from .own_calls import own_call, own_result
-from .state import LATE_TEXT, is_redacted, packed, packed_beside, wire_id
+from .own_calls import call_block, own_call, own_result
+from .state import LATE_TEXT, is_redacted, packed, packed_beside
 from .wire import arguments_object, error_body, stop_word, write_citation, write_usage
 
 _PING: Final = sse.event(b'{"type":"ping"}', b"ping")
@@ -82,10 +80,10 @@ class AnthropicWriter(Writer):
 
     def rules(self) -> Rules:
         return {
+            **super().rules(),
             TextDelta: self._text,
             ReasoningDelta: self._reasoning,
             ToolCallDelta: self._arguments,
-            StreamStart: self._begin,
             TextStart: lambda event: None,
             TextEnd: self._text_end,
             ReasoningStart: lambda event: None,
@@ -94,17 +92,13 @@ class AnthropicWriter(Writer):
             ToolCallEnd: self._call_end,
             ToolResult: self._result,
             Citation: self._citation,
-            StepEnd: self.end_step,
-            Usage: self.keep_usage,
             KeepAlive: self._ping,
             Extra: self._extra,
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
 
     # --- the message
 
-    def _begin(self, event: StreamStart) -> None:
+    def begin(self, event: StreamStart) -> None:
         """Only stores the event: usage in the same read becomes part of the first event."""
         self.id, self.model = event.id or self.id, event.model or self.model
         self._begun = True
@@ -265,24 +259,15 @@ class AnthropicWriter(Writer):
 
     def _call_start(self, event: ToolCallStart) -> None:
         own = event.native.data if event.native is not None and is_native(event.native, self.dialect) else None
-        if event.kind == "server":
-            if own is None:
-                if event.native is None:
-                    self._own_open = []
-                    self._own[event.call_id] = event.name, self._own_open
-                else:
-                    self.lose(event)
-                return
-            body = {**own, "id": event.call_id, "name": event.name, "input": {}}
-        else:
-            self._calls += 1
-            body = {
-                "type": "tool_use",
-                "id": wire_id(event.call_id, event.kind == "custom"),
-                "name": event.name,
-                "input": {},
-                **(own or {}),
-            }
+        body = call_block(event, own, {})
+        if body is None:
+            if event.native is None:
+                self._own_open = []
+                self._own[event.call_id] = event.name, self._own_open
+            else:
+                self.lose(event)
+            return
+        self._calls += event.kind != "server"
         self._call, self._has_arguments, self._odd = event, False, None
         self._start(body, b"input_json_delta", b"partial_json")
 

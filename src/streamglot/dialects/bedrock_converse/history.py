@@ -9,7 +9,7 @@ import msgspec
 
 from ...errors import Unsupported
 from ...events import Echo
-from ...json_types import JSON_ERRORS, JsonObject
+from ...json_types import JsonObject
 from ...messages import (
     MediaPart,
     Message,
@@ -22,6 +22,8 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..common.conversation import add_content, add_turn, cache_mark
+from ..common.function_tools import call_arguments
 from ..echo import unpack
 from ..fields import Fields
 from .media import KINDS, build_media, parse_media
@@ -44,13 +46,7 @@ def parse_messages(messages: list[Fields]) -> list[Message]:
         role = _ROLES.get(fields.need("role", str))
         if role is None:
             raise fields.wrong("role", " or ".join(_ROLES), role)
-        parts = parse_content(fields.objects("content"))
-        results: list[Part] = [part for part in parts if isinstance(part, ToolResultPart)]
-        if role == "user" and results:
-            parsed.append(Message("tool", results))
-            parts = [part for part in parts if not isinstance(part, ToolResultPart)]
-        if parts or not results:
-            parsed.append(Message(role, parts))
+        add_turn(parsed, role, parse_content(fields.objects("content")))
     return parsed
 
 
@@ -151,13 +147,7 @@ class History:
         if message.role in ("system", "developer"):
             self.system += blocks
             return
-        role = "assistant" if message.role == "assistant" else "user"
-        if not blocks:
-            return
-        if self.messages and self.messages[-1]["role"] == role:
-            self.messages[-1]["content"] += blocks
-        else:
-            self.messages.append({"role": role, "content": blocks})
+        add_content(self.messages, "assistant" if message.role == "assistant" else "user", blocks)
 
     def _part(self, part: Part) -> list[JsonObject]:
         block = self._block(part)
@@ -166,7 +156,7 @@ class History:
         cache = getattr(part, "cache", None)
         if cache is None:
             return [block]
-        return [block, {"cachePoint": {"type": "default", **({"ttl": cache} if cache else {})}}]
+        return [block, {"cachePoint": cache_mark("default", cache)}]
 
     def _block(self, part: Part) -> JsonObject | None:
         match part:
@@ -195,7 +185,7 @@ class History:
         return {"reasoningContent": {"reasoningText": {"text": part.text, **data}}}
 
     def _call(self, part: ToolCallPart) -> JsonObject | None:
-        call = {"toolUseId": tool_use_id(part.call_id), "name": part.name, "input": arguments_object(part)}
+        call = {"toolUseId": tool_use_id(part.call_id), "name": part.name, "input": call_arguments(part)}
         if part.kind == "server":
             if part.native is None:
                 return None
@@ -217,12 +207,3 @@ class History:
 def tool_use_id(call_id: str) -> str:
     """The id with the characters and the length that the service accepts; the call and its result change in the same way."""
     return _ID_SIGNS.sub("_", call_id)[-_ID_CHARS:]
-
-
-def arguments_object(part: ToolCallPart) -> JsonObject:
-    """The arguments as an object; any other text is wrapped."""
-    try:
-        value = msgspec.json.decode(part.arguments or "{}")
-    except JSON_ERRORS:
-        value = part.arguments
-    return value if isinstance(value, dict) and part.kind != "custom" else {"input": value}

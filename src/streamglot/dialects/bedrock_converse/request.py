@@ -13,9 +13,11 @@ import msgspec
 from ...events import Echo
 from ...json_types import JSON_ERRORS, JsonObject
 from ...messages import EFFORTS, Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..common.conversation import cache_mark
+from ..common.function_tools import NO_PARAMETERS
 from ..fields import Fields
-from ..parameters import give, give_extra, take
-from ..thinking_budget import fit_budget
+from ..parameters import give, give_extra, keep_extra, take
+from ..thinking_budget import fit_budget, is_off
 from .history import History, parse_content, parse_messages
 from .wire import DIALECT
 
@@ -54,8 +56,7 @@ def parse(body: JsonObject) -> Request:
     request.metadata = fields.take("requestMetadata", dict)
     _parse_more(fields, request)
     _parse_output(fields, request)
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, fields.rest, ESSENTIAL)
     return request
 
 
@@ -144,14 +145,13 @@ def _build_tools(request: Request, history: History, built: Built) -> None:
 def _build_tool(tool: ToolSpec) -> list[JsonObject]:
     if tool.kind == "server" and tool.native is not None:
         return [tool.native.data]
-    schema = tool.parameters or {"type": "object", "properties": {}}
+    schema = tool.parameters or NO_PARAMETERS
     body: JsonObject = {"name": tool.name, "inputSchema": {"json": schema}}
     if tool.description:
         body["description"] = tool.description
     if tool.strict is not None:
         body["strict"] = tool.strict
-    point = {"cachePoint": {"type": "default", **({"ttl": tool.cache} if tool.cache else {})}}
-    return [{"toolSpec": body}] if tool.cache is None else [{"toolSpec": body}, point]
+    return [{"toolSpec": body}] if tool.cache is None else [{"toolSpec": body}, {"cachePoint": cache_mark("default", tool.cache)}]
 
 
 # --- reasoning, parameters, output
@@ -175,7 +175,7 @@ def _build_reasoning(request: Request, more: JsonObject, built: Built) -> None:
     reasoning = request.reasoning
     if reasoning is None:
         return
-    off = reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0
+    off = is_off(reasoning)
     effort = reasoning.effort or "medium"
     if "anthropic" in request.model or "claude" in request.model:
         if off:

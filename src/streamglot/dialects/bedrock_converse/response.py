@@ -14,8 +14,8 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..common.function_tools import call_arguments
 from ..echo import is_native, pack
-from .history import arguments_object
 from .media import build_media
 from .wire import DIALECT, FINISH_OF, REASONS, blob, error_body, write_usage
 
@@ -53,7 +53,7 @@ def _block(part: Part, strict: bool) -> JsonObject | None:
         case ReasoningPart():
             return _reasoning(part, strict)
         case ToolCallPart() if part.complete or part.kind == "server":
-            call = {"toolUseId": part.call_id, "name": part.name, "input": arguments_object(part)}
+            call = {"toolUseId": part.call_id, "name": part.name, "input": call_arguments(part)}
             return {"toolUse": {**call, "type": "server_tool_use"} if part.kind == "server" else call}
         case ToolResultPart():
             return part.native.data if part.native is not None and "toolResult" in part.native.data else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...errors import RequestError, Unsupported
+from msgspec import structs
+
+from ...errors import Unsupported
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import (
@@ -18,9 +20,11 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..common.conversation import add_parts, result_content, without_results
+from ..common.function_tools import arguments_text, build_call, parse_call
 from ..echo import unpack
 from ..fields import Fields, named_part
-from ..media import data_url, media_from_url
+from ..media import build_image, parse_image
 from .wire import DIALECT, read_citation
 
 _ROLES: Final = ("system", "user", "assistant", "tool")
@@ -40,12 +44,8 @@ def parse_messages(messages: list[Fields]) -> list[Message]:
             case "assistant":
                 parsed.append(_parse_assistant(fields))
             case "tool":
-                content = [part for part in fields.content(_parse_part) if isinstance(part, (TextPart, MediaPart, NativePart))]
-                result = ToolResultPart(fields.need("tool_call_id", str), content)
-                if parsed and parsed[-1].role == "tool":
-                    parsed[-1].parts.append(result)
-                else:
-                    parsed.append(Message("tool", [result]))
+                content = result_content(fields.content(_parse_part))
+                add_parts(parsed, "tool", ToolResultPart(fields.need("tool_call_id", str), content))
             case _:
                 raise fields.wrong("role", " or ".join(_ROLES), role)
     return parsed
@@ -61,12 +61,7 @@ def _parse_assistant(fields: Fields) -> Message:
     text = next((part for part in reversed(parts) if isinstance(part, TextPart)), None)
     if cited and text is not None:
         text.citations = cited
-    for call in fields.objects("tool_calls"):
-        function = call.inner("function")
-        if function is None:
-            raise RequestError(f"{call.where('function')} is required", detail={"param": call.where("function")})
-        arguments = function.take("arguments", str, "")
-        parts.append(ToolCallPart(call.need("id", str), function.need("name", str), arguments if arguments.strip() else "{}"))
+    parts += [parse_call(call, call.need("id", str)) for call in fields.objects("tool_calls")]
     return Message("assistant", parts)
 
 
@@ -79,10 +74,7 @@ def _parse_part(part: Fields) -> Part:
             packed = unpack(part.take("signature", str, ""))
             return ReasoningPart(part.need("thinking", str), echo=packed or Echo(DIALECT, {"field": "thinking"}))
         case "image_url":
-            image = Fields(part.any("image_url"), part.where("image_url"))
-            media = media_from_url(image.need("url", str), "image/*")
-            media.detail = image.take("detail", str, "")
-            return media
+            return parse_image(part)
     return NativePart(DIALECT, {"type": kind, **part.rest})
 
 
@@ -92,8 +84,8 @@ def _parse_part(part: Fields) -> Part:
 def build_messages(messages: list[Message]) -> list[JsonObject]:
     built: list[JsonObject] = []
     for message in messages:
-        results = [part for part in message.parts if isinstance(part, ToolResultPart) and part.kind != "server"]
-        rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
+        rest, results = without_results(message)
+        results = [result for result in results if result.kind != "server"]
         shown: list[Part] = []
         for result in results:
             built.append(_build_result(result, shown))
@@ -144,7 +136,7 @@ def _build_assistant(parts: list[Part]) -> JsonObject:
             case ToolCallPart(kind="server"):
                 pass
             case ToolCallPart():
-                calls.append({"id": part.call_id, "type": "function", "function": _function(part)})
+                calls.append(build_call(structs.replace(part, arguments=arguments_text(part.arguments))))
             case _:
                 content.append(part)
     if content:
@@ -154,10 +146,6 @@ def _build_assistant(parts: list[Part]) -> JsonObject:
     elif "content" not in body:
         body["content"] = ""
     return body
-
-
-def _function(part: ToolCallPart) -> JsonObject:
-    return {"name": part.name, "arguments": part.arguments if part.arguments.strip() else "{}"}
 
 
 def _build_content(parts: list[Part]) -> str | list[JsonObject]:
@@ -171,10 +159,7 @@ def _build_part(part: Part) -> JsonObject:
         case TextPart() | RefusalPart():
             return {"type": "text", "text": part.text}
         case MediaPart() if part.mime.startswith("image/") and not part.file_id:
-            image = {"url": part.url or data_url(part)}
-            if part.detail:
-                image["detail"] = part.detail
-            return {"type": "image_url", "image_url": image}
+            return build_image(part)
         case MediaPart():
             raise Unsupported(f"media of the type {part.mime!r} cannot be sent to this upstream; it takes images and text")
         case NativePart(dialect="cohere"):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...errors import RequestError
 from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..common.function_tools import NO_PARAMETERS, parse_function
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import begin, give, give_extra, keep_extra, take
+from ..thinking_budget import is_off
 from .history import build_messages, parse_messages
 from .wire import DIALECT
 
@@ -29,10 +30,7 @@ BUDGETS: Final = {"minimal": 512, "low": 1024, "medium": 4096, "high": 16_384, "
 
 
 def parse(body: JsonObject) -> Request:
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, False)
+    fields, request = begin(body, DIALECT)
     request.messages = parse_messages(fields.objects("messages"))
     strict = fields.take("strict_tools", bool)
     request.tools = [_parse_tool(tool, strict) for tool in fields.objects("tools")]
@@ -47,8 +45,7 @@ def parse(body: JsonObject) -> Request:
         request.reasoning = Reasoning(budget_tokens=thinking.take("token_budget", int), enabled=enabled)
     request.output = _parse_output(fields)
     take(fields, PARAMETERS, request)
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, fields.rest, ESSENTIAL)
     return request
 
 
@@ -69,10 +66,9 @@ def build(request: Request) -> Built:
 
 
 def _parse_tool(tool: Fields, strict: bool | None) -> ToolSpec:
-    inner = tool.inner("function")
-    if inner is None:
-        raise RequestError(f"{tool.where('function')} is required", detail={"param": tool.where("function")})
-    return ToolSpec(inner.need("name", str), inner.take("description", str, ""), inner.take("parameters", dict), strict)
+    spec = parse_function(tool.need_inner("function"))
+    spec.strict = strict
+    return spec
 
 
 def _build_tools(request: Request, built: Built) -> None:
@@ -89,7 +85,7 @@ def _build_tools(request: Request, built: Built) -> None:
 
 
 def _build_tool(tool: ToolSpec) -> JsonObject:
-    body: JsonObject = {"name": tool.name, "parameters": tool.parameters or {"type": "object", "properties": {}}}
+    body: JsonObject = {"name": tool.name, "parameters": tool.parameters or NO_PARAMETERS}
     if tool.description:
         body["description"] = tool.description
     return {"type": "function", "function": body}
@@ -98,7 +94,7 @@ def _build_tool(tool: ToolSpec) -> JsonObject:
 def _build_reasoning(reasoning: Reasoning | None, body: JsonObject) -> None:
     if reasoning is None:
         return
-    if reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0:
+    if is_off(reasoning):
         body["thinking"] = {"type": "disabled"}
         return
     body["thinking"] = {"type": "enabled"}

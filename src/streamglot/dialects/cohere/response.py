@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...json_types import JsonObject
 from ...messages import ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
+from ..common.function_tools import build_call
 from ..custom_tools import call_as_function
 from ..echo import is_native, pack
 from .wire import DIALECT, FINISH_OF, REASONS, error_body, write_usage
@@ -53,9 +54,7 @@ def _build_message(choice: ResponseChoice, strict: bool) -> JsonObject:
             case RefusalPart():
                 content.append({"type": "text", "text": part.text})
             case ToolCallPart(kind="function" | "custom", complete=True):
-                call = call_as_function(part) if part.kind == "custom" else part
-                function = {"name": call.name, "arguments": call.arguments}
-                calls.append({"id": part.call_id, "type": "function", "function": function})
+                calls.append(build_call(call_as_function(part) if part.kind == "custom" else part))
     message: JsonObject = {"role": "assistant"}
     for name, value in (("content", content), ("tool_plan", plan), ("tool_calls", calls), ("citations", citations)):
         if value:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ...events import (
     Citation,
     Echo,
+    Extra,
     Media,
     ReasoningDelta,
     ReasoningEnd,
@@ -63,7 +64,7 @@ class CandidateWriter:
         self._next: str | None = None
         self._latest = ""
         self._thought_chars = 0
-        self.step_break = StepBreak()
+        self.step_break = StepBreak() if index else writer.step_break
         self.rules: Rules = {
             TextDelta: self.text,
             ReasoningDelta: self.reasoning,
@@ -78,6 +79,8 @@ class CandidateWriter:
             Citation: self.citation,
             Media: self.media,
             StepEnd: self.step_break.end_step,
+            Extra: lambda event: writer.extra(event, self),
+            StreamEnd: self.end,
         }
 
     def part(self, part: bytes) -> None:

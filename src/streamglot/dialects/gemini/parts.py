@@ -25,6 +25,7 @@ from ...messages import (
 )
 from ..echo import is_native
 from ..lenient import clean
+from ..media import image_type
 from .signature import DIALECT, FIELD, own_place
 
 Sign = Callable[[Echo], str | None]
@@ -33,8 +34,6 @@ Sign = Callable[[Echo], str | None]
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*")
 NATIVE_PARTS: Final = frozenset(("executableCode", "codeExecutionResult", "toolCall", "toolResponse", "functionResponse"))
 _RESOLUTIONS: Final = {"low": "MEDIA_RESOLUTION_LOW", "medium": "MEDIA_RESOLUTION_MEDIUM", "high": "MEDIA_RESOLUTION_HIGH"}
-_BEGINNINGS: Final = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
-"""How the base64 of images begins. This wire format needs the exact type, but clients may only say that it is an image."""
 
 
 def arguments_object(text: str) -> JsonObject | None:
@@ -183,10 +182,9 @@ def build_media(part: MediaPart) -> JsonObject:
     if part.data:
         mime = part.mime
         if not mime or mime.endswith("/*"):
-            begins = (kind for start, kind in _BEGINNINGS.items() if part.data.startswith(start))
-            mime = next(
-                begins, mime.replace("image/*", "image/png").replace("audio/*", "audio/wav") or "application/octet-stream"
-            )
+            # This wire format needs the exact type, but clients may only say that it is an image.
+            mime = mime.replace("image/*", "image/png").replace("audio/*", "audio/wav") or "application/octet-stream"
+            mime = image_type(part.data, mime)
         body = {"inlineData": {"mimeType": mime, "data": part.data}}
     elif part.url or "/" in part.file_id:
         known = {} if not part.mime or part.mime.endswith("/*") else {"mimeType": part.mime}

@@ -13,7 +13,8 @@ from ...json_types import JsonObject, JsonValue
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..echo import is_native
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import give, give_extra, keep_extra, take
+from ..thinking_budget import is_off
 from .history import HistoryParser, build_contents, generation
 from .schema import json_schema
 from .signature import DIALECT
@@ -98,8 +99,7 @@ def _parse(fields: Fields, model: str, stream: bool) -> Request:
         if request.modalities is not None:
             request.modalities = [str(word).lower() for word in request.modalities]
         extra.update({f"generationConfig.{name}": value for name, value in config.rest.items()})
-    request.extra = {**fields.rest, **extra}
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, {**fields.rest, **extra}, ESSENTIAL)
     return request
 
 
@@ -232,7 +232,7 @@ def _parse_reasoning(config: Fields) -> Reasoning | None:
 def _build_reasoning(reasoning: Reasoning, model: str) -> JsonObject:
     """A number of tokens or a level: the API refuses both together, and older models have no levels."""
     thinking: JsonObject = {}
-    off = reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0
+    off = is_off(reasoning)
     levels = (generation(model) or _LEVEL_GENERATION) >= _LEVEL_GENERATION
     effort = "none" if off else reasoning.effort
     if reasoning.budget_tokens is not None and not (off and levels):

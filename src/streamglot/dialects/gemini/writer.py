@@ -11,25 +11,10 @@ from typing import Final, Unpack
 from ...errors import ToolCallParseError
 from ...events import (
     Choice,
-    Citation,
     Extra,
     KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
 )
 from ...json_types import JsonObject
 from ..writer import Rules, Writer, WriterOptions, encode
@@ -68,31 +53,11 @@ class GeminiWriter(Writer):
     def rules(self) -> Rules:
         first = self._candidates[0] = CandidateWriter(self, 0)
         return {
-            TextDelta: first.text,
-            ReasoningDelta: first.reasoning,
-            ToolCallDelta: first.arguments,
-            TextStart: first.text_start,
-            TextEnd: first.text_end,
-            ReasoningStart: lambda event: None,
-            ReasoningEnd: first.reasoning_end,
-            ToolCallStart: first.call_start,
-            ToolCallEnd: first.call_end,
-            ToolResult: first.result,
-            Citation: first.citation,
-            Media: first.media,
-            StepEnd: self.end_step,
-            StreamStart: self.begin,
+            **first.rules,
+            **super().rules(),
             Choice: self._choice,
-            Usage: self.keep_usage,
-            Extra: lambda event: self._extra(event, first),
             KeepAlive: self._keep_alive,
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
-
-    def end_step(self, event: StepEnd) -> None:
-        super().end_step(event)
-        self._candidates[0].step_break.end_step(event)
 
     def write_start(self) -> None:
         about = {name: value for name, value in (("modelVersion", self.model), ("responseId", self.id)) if value}
@@ -161,19 +126,9 @@ class GeminiWriter(Writer):
         candidate = self._candidates.get(event.index)
         if candidate is None:
             candidate = self._candidates[event.index] = CandidateWriter(self, event.index)
-        inner = event.event
-        if isinstance(inner, StreamEnd):
-            candidate.end(inner)
-        elif isinstance(inner, Extra):
-            self._extra(inner, candidate)
-        else:
-            rule = candidate.rules.get(type(inner))
-            if rule is None:
-                self.lose(event)
-            else:
-                rule(inner)
+        candidate.rules.get(type(event.event), self.lose)(event.event)
 
-    def _extra(self, event: Extra, candidate: CandidateWriter) -> None:
+    def extra(self, event: Extra, candidate: CandidateWriter) -> None:
         match event.data if event.dialect == self.dialect else None:
             case {"candidate": dict(fields)}:
                 candidate.keep(fields)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from ...errors import RequestError, Unsupported
+from ...errors import Unsupported
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import (
@@ -19,10 +17,11 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..common.conversation import add_parts, without_results
+from ..common.function_tools import arguments_object, parse_call
 from ..fields import Fields, named_part
-from ..media import media_from_url
+from ..media import image_type, media_from_url
 from ..tool_results import split_results
-from .wire import arguments_object, image_mime
 
 DIALECT = "ollama"
 
@@ -39,14 +38,7 @@ class _Calls:
 
     def add(self, call: Fields) -> ToolCallPart:
         self._count += 1
-        function = call.inner("function")
-        if function is None:
-            raise RequestError(f"{call.where('function')} is required", detail={"param": call.where("function")})
-        arguments = function.any("arguments")
-        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments or {}).decode()
-        part = ToolCallPart(
-            call.take("id", str) or f"call_{self._count}", function.need("name", str), (text.strip() and text) or "{}"
-        )
+        part = parse_call(call, call.take("id", str) or f"call_{self._count}")
         self._open.append(part)
         return part
 
@@ -77,11 +69,7 @@ def parse_messages(messages: list[Fields]) -> list[Message]:
                 name = fields.take("tool_name", str, "") or fields.take("name", str, "")
                 call_id, name = calls.answered(fields.take("tool_call_id", str, ""), name)
                 content = [part for part in parse_content(fields) if isinstance(part, (TextPart, MediaPart))]
-                result = ToolResultPart(call_id, [*content], name=name)
-                if parsed and parsed[-1].role == "tool":
-                    parsed[-1].parts.append(result)
-                else:
-                    parsed.append(Message("tool", [result]))
+                add_parts(parsed, "tool", ToolResultPart(call_id, [*content], name=name))
             case _:
                 raise fields.wrong("role", "system or user or assistant or tool", role)
     return parsed
@@ -91,8 +79,8 @@ def parse_content(fields: Fields, name: str = "content") -> list[Part]:
     text = fields.take(name, str, "")
     parts: list[Part] = [TextPart(text)] if text else []
     for image in fields.words("images"):
-        media = media_from_url(image, "image/png") if image.startswith("data:") else MediaPart(image_mime(image), image)
-        parts.append(media)
+        bare = not image.startswith("data:")
+        parts.append(MediaPart(image_type(image, "image/png"), image) if bare else media_from_url(image, "image/png"))
     return parts
 
 
@@ -103,8 +91,7 @@ def build_messages(messages: list[Message], built: Built) -> list[JsonObject]:
     bodies: list[JsonObject] = []
     names = {part.call_id: part.name for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     for message in messages:
-        results = [part for part in message.parts if isinstance(part, ToolResultPart)]
-        rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
+        rest, results = without_results(message)
         bodies += _build_results(results, names, built)
         if message.role == "assistant":
             bodies.append(_build_assistant(rest, built))
@@ -143,8 +130,7 @@ def _build_assistant(parts: list[Part], built: Built) -> JsonObject:
 
 
 def _build_call(part: ToolCallPart) -> JsonObject:
-    arguments = msgspec.json.decode(arguments_object(part.arguments))
-    return {"id": part.call_id, "function": {"name": part.name, "arguments": arguments}}
+    return {"id": part.call_id, "function": {"name": part.name, "arguments": arguments_object(part.arguments)}}
 
 
 def build_content(parts: list[Part], built: Built, name: str = "content") -> JsonObject:

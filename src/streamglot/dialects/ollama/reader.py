@@ -14,8 +14,9 @@ from ...json_types import JsonObject
 from .. import faults
 from ..blocks import Blocks
 from ..lenient import fit
+from ..media import image_type
 from ..reader import Reader, ReaderOptions
-from .wire import COUNTERS, REASONS, Call, Line, arguments_text, image_mime, line_decoder, read_time, read_usage
+from .wire import COUNTERS, REASONS, Call, Line, line_decoder, read_arguments, read_time, read_usage
 
 _EXTRAS: Final = (("remote_model", "remote_model"), ("remote_host", "remote_host"), ("debug", "_debug_info"))
 """Fields that lines may repeat; they are emitted again only when they change."""
@@ -58,10 +59,10 @@ class OllamaReader(Reader):
         if message is not None:
             self._read_pieces(blocks, message.thinking, message.content, message.tool_calls)
             for image in message.images or ():
-                blocks.put(Media(image_mime(image), image))
+                blocks.put(Media(image_type(image, "image/png"), image))
         self._read_pieces(blocks, line.thinking, line.response, line.tool_calls)
         if line.image:
-            blocks.put(Media(image_mime(line.image), line.image))
+            blocks.put(Media(image_type(line.image, "image/png"), line.image))
         if line.done:
             self._finish(line, blocks)
         elif len(self._out) == before:
@@ -92,7 +93,7 @@ class OllamaReader(Reader):
             )
         blocks.finish()
         block = blocks.open_call(call.id or "", function.name)
-        blocks.add(block, arguments_text(function.arguments))
+        blocks.add(block, read_arguments(function.arguments))
         blocks.end(block)
 
     def _read_extras(self, line: Line) -> None:

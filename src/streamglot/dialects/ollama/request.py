@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...errors import RequestError, Unsupported
+from ...errors import Unsupported
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..common.function_tools import build_function, parse_function
 from ..echo import is_native
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import begin, give, give_extra, keep_extra, take
+from ..thinking_budget import is_off
 from .history import build_content, build_messages, parse_content, parse_messages
 
 DIALECT: Final = "ollama"
@@ -36,10 +38,7 @@ _LEVEL_OF: Final = {"minimal": "low", "xhigh": "high"}
 
 def parse(body: JsonObject) -> Request:
     """A body with ``messages`` is for /api/chat, any other for /api/generate. Both stream by default."""
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, True)
+    fields, request = begin(body, DIALECT, stream=True)
     if "messages" in fields.rest:
         request.messages = parse_messages(fields.objects("messages"))
     else:
@@ -53,8 +52,7 @@ def parse(body: JsonObject) -> Request:
         _parse_options(options, request)
         if options.rest:
             fields.rest["options"] = options.rest
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL and request.extra[name]]
+    keep_extra(request, fields.rest, [name for name in ESSENTIAL if fields.rest.get(name)])
     return request
 
 
@@ -122,22 +120,16 @@ def _parse_tool(tool: Fields) -> ToolSpec:
     kind = tool.take("type", str, "function")
     if kind != "function":
         return ToolSpec(kind, kind="server", native=Echo(DIALECT, {"type": kind, **tool.rest}))
-    function = tool.inner("function")
-    if function is None:
-        raise RequestError(f"{tool.where('function')} is required for a tool of type 'function'")
-    name, description = function.need("name", str), function.take("description", str, "")
-    return ToolSpec(name, description, function.take("parameters", dict))
+    return parse_function(tool.need_inner("function", "a tool of type 'function'"))
 
 
 def _build_tool(tool: ToolSpec, built: Built) -> JsonObject:
     if tool.native is not None and is_native(tool.native, DIALECT):
         return tool.native.data
-    if tool.strict is not None:
+    function = build_function(tool)
+    if "strict" in function:
+        del function["strict"]
         built.drop("tools.strict")
-    function: JsonObject = {"name": tool.name}
-    if tool.description:
-        function["description"] = tool.description
-    function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
     return {"type": "function", "function": function}
 
 
@@ -160,7 +152,7 @@ def _build_think(reasoning: Reasoning | None, levels: bool, built: Built) -> Non
         built.drop("reasoning.budget_tokens")
     if reasoning.summary is not None:
         built.drop("reasoning.summary")
-    if reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0:
+    if is_off(reasoning):
         built.body["think"] = False
     elif reasoning.effort is not None and levels:
         built.body["think"] = _LEVEL_OF.get(reasoning.effort, reasoning.effort)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from ...json_types import JsonObject
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import with_step_breaks
+from ..common.function_tools import call_arguments
 from .reader import OllamaReader
-from .wire import arguments_object, done_reason, error_body, write_time, write_usage
+from .wire import done_reason, error_body, write_time, write_usage
 
 
 def build(response: Response, *, strict: bool = False, generate: bool = False) -> JsonObject:
@@ -52,7 +51,8 @@ def _message(choice: ResponseChoice, calls: bool) -> tuple[JsonObject, list[str]
             case ReasoningPart():
                 thoughts.append(part.text)
             case ToolCallPart(kind="function" | "custom", complete=True) if calls:
-                made.append(_call(part, len(made)))
+                function = {"index": len(made), "name": part.name, "arguments": call_arguments(part)}
+                made.append({"id": part.call_id, "function": function})
             case MediaPart() if part.mime.startswith("image/") and part.data:
                 images.append(part.data)
     message: JsonObject = {"content": "".join(texts)}
@@ -61,11 +61,3 @@ def _message(choice: ResponseChoice, calls: bool) -> tuple[JsonObject, list[str]
     if made:
         message["tool_calls"] = made
     return message, images
-
-
-def _call(part: ToolCallPart, index: int) -> JsonObject:
-    if part.kind == "custom":
-        arguments: object = {"input": part.arguments}
-    else:
-        arguments = msgspec.json.decode(arguments_object(part.arguments))
-    return {"id": part.call_id, "function": {"index": index, "name": part.name, "arguments": arguments}}

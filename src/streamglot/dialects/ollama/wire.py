@@ -10,8 +10,9 @@ from msgspec import Raw, Struct
 
 from ...events import StopReason, StreamError, Usage
 from ...framing.utf8 import whole_characters
-from ...json_types import JsonObject, JsonValue
+from ...json_types import JSON_ERRORS, JsonObject, JsonValue
 from ...messages import TokenCounts
+from ..common.function_tools import arguments_object
 from ..counts import UsageFields, two_way
 from ..lenient import loads
 from ..writer import encode
@@ -122,15 +123,7 @@ def write_time(created: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-_IMAGES: Final = (("iVBOR", "image/png"), ("/9j/", "image/jpeg"), ("UklGR", "image/webp"), ("R0lGOD", "image/gif"))
-
-
-def image_mime(data: str) -> str:
-    """Images are bare base64 here; the first bytes show their type."""
-    return next((mime for start, mime in _IMAGES if data.startswith(start)), "image/png")
-
-
-def arguments_text(raw: Raw) -> str:
+def read_arguments(raw: Raw) -> str:
     """The arguments as JSON text with all digits kept; a string of JSON is unpacked."""
     text = bytes(raw).decode("utf-8", "replace").strip()
     if text.startswith('"'):
@@ -139,17 +132,13 @@ def arguments_text(raw: Raw) -> str:
     return "{}" if text in ("", "null") else text
 
 
-def arguments_object(text: str) -> bytes:
-    """JSON text as one object on one line, numbers unchanged. Any other value is put into an object under ``input``."""
+def arguments_line(text: str) -> bytes:
+    """The arguments as one object on one line, numbers unchanged."""
     data = text.encode("utf-8", "replace")
-    if not data.strip():
-        return b"{}"
     try:
-        value = msgspec.json.decode(data)
-    except (ValueError, RecursionError):
-        return encode({"input": text})
-    if not isinstance(value, dict):
-        return encode({"input": value})
+        msgspec.json.decode(data, type=dict)
+    except JSON_ERRORS:
+        return encode(arguments_object(text))
     return msgspec.json.format(data, indent=-1)
 
 

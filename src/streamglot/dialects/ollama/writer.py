@@ -11,23 +11,20 @@ from ...events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
-    Usage,
 )
 from ...framing import ndjson
 from ...json_types import JsonObject
 from ...stages.steps import STEP_BREAK
-from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
-from .wire import COUNTERS, arguments_object, done_reason, error_body, write_time, write_usage
+from ..writer import Rules, Writer, WriterOptions, encode
+from .wire import COUNTERS, arguments_line, done_reason, error_body, write_time, write_usage
 
 _ON_THE_LAST: Final = frozenset((*COUNTERS, "context", "remote_model", "remote_host", "_debug_info"))
 _ON_A_LINE: Final = frozenset(("logprobs", "completed", "total"))
@@ -57,15 +54,14 @@ class OllamaWriter(Writer):
         self._arguments: list[str] = []
         self._calls = 0
         self._last: JsonObject = {}
-        self._step_break = StepBreak()
         super().__init__(**more)
 
     def rules(self) -> Rules:
         return {
+            **super().rules(),
             TextDelta: lambda event: self._write(encode(event.text)),
             ReasoningDelta: lambda event: self._write(b'"","thinking":' + encode(event.text)),
             ToolCallDelta: lambda event: self._arguments.append(event.args),
-            StreamStart: self.begin,
             TextStart: self._text_start,
             TextEnd: self._block_end,
             ReasoningStart: lambda event: None,
@@ -73,12 +69,8 @@ class OllamaWriter(Writer):
             ToolCallStart: self._call_start,
             ToolCallEnd: self._call_end,
             Media: self._media,
-            StepEnd: self.end_step,
-            Usage: self.keep_usage,
             Extra: self._extra,
             KeepAlive: lambda event: self._write(b'""'),
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
 
     def write_start(self) -> None:
@@ -102,12 +94,8 @@ class OllamaWriter(Writer):
         head = self._head or self._make_head()
         self.pieces.append(b'%b%b%b%b%b,"done":false}\n' % (head, self._open, content, self._close, beside))
 
-    def end_step(self, event: StepEnd) -> None:
-        super().end_step(event)
-        self._step_break.end_step(event)
-
     def _text_start(self, _event: TextStart) -> None:
-        if self._step_break.due():
+        if self.step_break.due():
             self._write(encode(STEP_BREAK))
 
     def _block_end(self, event: TextEnd | ReasoningEnd) -> None:
@@ -131,7 +119,7 @@ class OllamaWriter(Writer):
         if not event.complete:
             self.lose(event)
             return
-        arguments = encode({"input": text}) if call.kind == "custom" else arguments_object(text)
+        arguments = encode({"input": text}) if call.kind == "custom" else arguments_line(text)
         self._write(
             b'"","tool_calls":[{"id":%b,"function":{"index":%d,"name":%b,"arguments":%b}}]'
             % (encode(call.call_id), self._calls, encode(call.name), arguments)

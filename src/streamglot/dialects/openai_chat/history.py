@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from ...errors import RequestError, Unsupported
+from ...errors import Unsupported
 from ...events import Echo
 from ...json_types import JsonObject, JsonValue
 from ...messages import (
@@ -18,13 +16,15 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..common.conversation import add_parts, cache_mark, result_content, without_results
+from ..common.function_tools import arguments_text, build_call, parse_call
 from ..echo import unpack
 from ..fields import Fields, named_part
-from ..media import data_url, media_from_url
+from ..media import build_audio, build_image, data_url, media_from_url, parse_audio, parse_image
 from ..tool_results import split_results
 from .details import apart, is_bare, is_our_summary, marked, split_text, with_texts
+from .wire import DIALECT
 
-DIALECT = "openai_chat"
 _TEXT_ROLES = ("system", "developer", "user", "assistant")
 _PLAIN = ("reasoning_content", "reasoning")
 """The fields for reasoning as plain text."""
@@ -52,23 +52,16 @@ def parse_messages(messages: list[JsonValue]) -> list[Message]:
             case "assistant":
                 parsed.append(_parse_assistant(fields))
             case "tool":
-                result = ToolResultPart(
-                    fields.need("tool_call_id", str), _result_content(fields), name=fields.take("name", str, "")
-                )
-                _add_result(parsed, result)
+                call_id, content = fields.need("tool_call_id", str), result_content(fields.content(_parse_part))
+                result = ToolResultPart(call_id, content, name=fields.take("name", str, ""))
+                add_parts(parsed, "tool", result)
             case "function":
                 name = fields.need("name", str)
-                _add_result(parsed, ToolResultPart(_latest_call(parsed, name), _result_content(fields), name=name))
+                content = result_content(fields.content(_parse_part))
+                add_parts(parsed, "tool", ToolResultPart(_latest_call(parsed, name), content, name=name))
             case _:
                 raise fields.wrong("role", " or ".join(_ROLES), role)
     return parsed
-
-
-def _add_result(parsed: list[Message], result: ToolResultPart) -> None:
-    if parsed and parsed[-1].role == "tool":
-        parsed[-1].parts.append(result)
-    else:
-        parsed.append(Message("tool", [result]))
 
 
 def _latest_call(parsed: list[Message], name: str) -> str:
@@ -100,12 +93,7 @@ def _parse_call(call: Fields) -> ToolCallPart:
     if custom is not None:
         part = ToolCallPart(call_id, custom.need("name", str), custom.take("input", str, ""), "custom")
     else:
-        function = call.inner("function")
-        if function is None:
-            raise RequestError(f"{call.where('function')} is required")
-        arguments = function.any("arguments")
-        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments or {}).decode()
-        part = ToolCallPart(call_id, function.need("name", str), (text.strip() and text) or "{}")
+        part = parse_call(call, call_id)
     extra = call.take("extra_content", dict)
     if extra is not None:
         packed = extra.get("streamglot")
@@ -198,10 +186,6 @@ def _shown(entries: list[JsonObject]) -> str:
     return "".join(str(entry.get("text") or entry.get("summary") or "") for entry in entries)
 
 
-def _result_content(fields: Fields) -> list[TextPart | MediaPart | NativePart]:
-    return [part for part in fields.content(_parse_part) if isinstance(part, (TextPart, MediaPart, NativePart))]
-
-
 def _parse_part(part: Fields) -> Part:
     kind = part.need("type", str)
     cache = part.inner("cache_control") or part.inner("prompt_cache_breakpoint")
@@ -217,14 +201,13 @@ def _parse_part(part: Fields) -> Part:
             state = {name: value for name, value in part.rest.items() if name in ("signature", "id")}
             return ReasoningPart(text, echo=Echo(DIALECT, {"thinking": state}))
         case "image_url":
-            link = part.any("image_url")
-            image = Fields({"url": link} if isinstance(link, str) else link, part.where("image_url"))
-            media = media_from_url(image.need("url", str), "image/*")
-            media.detail, media.cache = image.take("detail", str, ""), ttl
+            media = parse_image(part)
+            media.cache = ttl
             return media
         case "input_audio":
-            audio = Fields(part.any("input_audio"), part.where("input_audio"))
-            return MediaPart(f"audio/{audio.take('format', str, 'wav')}", audio.need("data", str), cache=ttl)
+            media = parse_audio(part)
+            media.cache = ttl
+            return media
         case "file":
             file = Fields(part.any("file"), part.where("file"))
             media = media_from_url(file.take("file_data", str, ""), "application/octet-stream")
@@ -243,10 +226,9 @@ def build_messages(messages: list[Message]) -> list[JsonObject]:
         if len(parts) == 1 and type(parts[0]) is TextPart and parts[0].cache is None and not message.name:  # the usual case
             built.append({"role": message.role if message.role != "tool" else "user", "content": parts[0].text})
             continue
-        results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+        rest, results = without_results(message)
         if results:
             built += _build_results(results)
-        rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
         if message.role == "assistant":
             built.append(_build_assistant(message, rest))
         elif rest or not results:
@@ -313,10 +295,10 @@ def _build_reasoning(part: ReasoningPart, body: JsonObject) -> NativePart | None
 
 
 def _build_call(part: ToolCallPart) -> JsonObject:
+    call = build_call(part)
     if part.kind == "custom":
-        return {"id": part.call_id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
-    function = {"name": part.name, "arguments": part.arguments if part.arguments.strip() else "{}"}
-    call: JsonObject = {"id": part.call_id, "type": "function", "function": function}
+        return call
+    call["function"]["arguments"] = arguments_text(part.arguments)
     if part.echo is not None and "extra_content" in part.echo.data:
         call["extra_content"] = part.echo.data["extra_content"]
     return call
@@ -343,18 +325,15 @@ def _build_part(part: Part) -> JsonObject:
             raise Unsupported(f"{named_part(part)} cannot be expressed in a chat message")
     cache = getattr(part, "cache", None)
     if cache is not None:
-        body["cache_control"] = {"type": "ephemeral", **({"ttl": cache} if cache else {})}
+        body["cache_control"] = cache_mark("ephemeral", cache)
     return body
 
 
 def _build_media(part: MediaPart) -> JsonObject:
     if part.mime.startswith("image/") and not part.file_id:
-        image = {"url": part.url or data_url(part)}
-        if part.detail:
-            image["detail"] = part.detail
-        return {"type": "image_url", "image_url": image}
+        return build_image(part)
     if part.mime.startswith("audio/") and part.data:
-        return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.mime.removeprefix("audio/")}}
+        return build_audio(part)
     if part.file_id:
         return {"type": "file", "file": {"file_id": part.file_id}}
     if not part.data:

@@ -5,31 +5,22 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from ...errors import RequestError
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..common.completions import SAMPLING, build_stream, parse_usage_option
+from ..common.function_tools import build_choice, build_function, parse_choice, parse_function
 from ..echo import is_native
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import begin, build_output, give, give_extra, keep_extra, parse_output, take
+from ..thinking_budget import effort_for
 from .history import build_messages, parse_messages
-
-DIALECT: Final = "openai_chat"
+from .wire import DIALECT
 
 PARAMETERS: Final = {
     "max_completion_tokens": "max_tokens",
-    "max_tokens": "max_tokens",
-    "stop": "stop",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "repetition_penalty": "repetition_penalty",
-    "logit_bias": "logit_bias",
-    "seed": "seed",
-    "n": "n",
+    "safety_identifier": "user",
+    **SAMPLING,
     "logprobs": "logprobs",
     "top_logprobs": "top_logprobs",
     "parallel_tool_calls": "parallel_tool_calls",
@@ -39,20 +30,14 @@ PARAMETERS: Final = {
     "service_tier": "service_tier",
     "prompt_cache_key": "cache_key",
     "store": "store",
-    "safety_identifier": "user",
-    "user": "user",
     "metadata": "metadata",
 }
 ESSENTIAL: Final = frozenset(("web_search_options",))
 
 
 def parse(body: JsonObject) -> Request:
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, False)
-    options = fields.inner("stream_options")
-    request.include_usage = bool(options and options.take("include_usage", bool, False)) or not request.stream
+    fields, request = begin(body, DIALECT)
+    parse_usage_option(fields, request)
     request.messages = parse_messages(fields.take("messages", list, []))
     if not fields.rest.keys() <= PARAMETERS.keys():  # more than plain parameters
         request.tools = [parse_tool(tool) for tool in fields.objects("tools")]
@@ -62,19 +47,15 @@ def parse(body: JsonObject) -> Request:
         request.reasoning = _parse_reasoning(fields)
         request.output = _parse_output(fields)
     take(fields, PARAMETERS, request)
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    keep_extra(request, fields.rest, ESSENTIAL)
     return request
 
 
 def build(request: Request, *, max_tokens: str = "max_tokens", reasoning_object: bool = False) -> Built:
     """``max_tokens`` is the upstream's name for the limit. ``reasoning_object``: the upstream takes the object ``reasoning`` of
     routers."""
-    built = Built({"model": request.model, "messages": build_messages(request.messages)})
+    built = Built({"model": request.model, "messages": build_messages(request.messages), **build_stream(request)})
     body = built.body
-    if request.stream:
-        body["stream"] = True
-        body["stream_options"] = {"include_usage": True}
     if request.tools:
         body["tools"] = [build_tool(tool) for tool in request.tools]
     if request.tool_choice is not None:
@@ -85,7 +66,7 @@ def build(request: Request, *, max_tokens: str = "max_tokens", reasoning_object:
     else:
         _build_reasoning(request.reasoning, built)
     if request.output is not None:
-        body["response_format"] = _build_output(request.output)
+        body["response_format"] = build_output(request.output, nested=True)
     give(request, _names(max_tokens), built)
     give_extra(request, DIALECT, built)
     return built
@@ -103,10 +84,7 @@ def _names(max_tokens: str) -> dict[str, str]:
 def parse_tool(tool: Fields) -> ToolSpec:
     kind = tool.take("type", str, "function")
     if kind == "function":
-        inner = tool.inner("function")
-        if inner is None:
-            raise RequestError(f"{tool.where('function')} is required for a tool of type 'function'")
-        spec = _function(inner)
+        spec = _function(tool.need_inner("function", "a tool of type 'function'"))
     elif kind == "custom":
         inner = tool.inner("custom") or tool
         name, description = inner.need("name", str), inner.take("description", str, "")
@@ -120,61 +98,32 @@ def parse_tool(tool: Fields) -> ToolSpec:
 
 
 def _function(function: Fields) -> ToolSpec:
-    return ToolSpec(
-        function.need("name", str),
-        function.take("description", str, ""),
-        function.take("parameters", dict),
-        function.take("strict", bool),
-    )
+    spec = parse_function(function)
+    spec.strict = function.take("strict", bool)
+    return spec
 
 
 def build_tool(tool: ToolSpec) -> JsonObject:
     if tool.kind == "server" and tool.native is not None:
         return tool.native.data
-    body: JsonObject = {"name": tool.name}
-    if tool.description:
-        body["description"] = tool.description
-    if tool.kind == "custom":
-        if tool.format is not None:
-            body["format"] = tool.format
-    else:
-        body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
-        if tool.strict is not None:
-            body["strict"] = tool.strict
-    return {"type": tool.kind, tool.kind: body}
+    return {"type": tool.kind, tool.kind: build_function(tool)}
 
 
 def _parse_choice(fields: Fields) -> ToolChoice | None:
-    value = fields.any("tool_choice")
     legacy = fields.any("function_call")
-    if value is None and legacy is not None:
-        value = legacy if isinstance(legacy, str) else {"type": "function", "function": legacy}
-    match value:
-        case None:
-            return None
-        case "auto" | "none" | "required":
-            return ToolChoice(value)
-        case "any":
-            return ToolChoice("required")
-        case {"type": "function", "function": {"name": str(name)}} | {"type": "custom", "custom": {"name": str(name)}}:
-            return ToolChoice("required", [name])
-        case {"type": "allowed_tools", "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools)}}:
-            names = [tool[kind]["name"] for tool in tools for kind in ("function", "custom") if kind in tool]
-            return ToolChoice(mode, names)
-    raise fields.wrong("tool_choice", "auto, none, required, a named tool or allowed_tools", value)
+    if fields.rest.get("tool_choice") is None and legacy is not None:
+        fields.rest["tool_choice"] = legacy if isinstance(legacy, str) else {"type": "function", "function": legacy}
+    return parse_choice(fields, "tool_choice", lists=True)
 
 
 def _build_choice(choice: ToolChoice, tools: list[ToolSpec]) -> str | JsonObject:
-    if not choice.tools or choice.mode == "none":
-        return choice.mode
-    kinds = {tool.name: tool.kind for tool in tools}
-    named = []
-    for name in choice.tools:
-        kind = "custom" if kinds.get(name) == "custom" else "function"
-        named.append({"type": kind, kind: {"name": name}})
-    if len(named) == 1 and choice.mode == "required":
-        return named[0]
-    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": named}}
+    custom = {tool.name for tool in tools if tool.kind == "custom"}
+
+    def named(name: str) -> JsonObject:
+        kind = "custom" if name in custom else "function"
+        return {"type": kind, kind: {"name": name}}
+
+    return build_choice(choice, named, nested=True)
 
 
 # --- reasoning and output
@@ -222,15 +171,9 @@ def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
         if reasoning.effort is not None:
             built.body["reasoning_effort"] = reasoning.effort
         return
-    effort = reasoning.effort or effort_for(reasoning.budget_tokens)
-    if reasoning.enabled is False:
-        effort = "none"
-    elif effort is None and reasoning.enabled:
-        effort = "medium"
+    effort = effort_for(reasoning, built)
     if effort is not None:
         built.body["reasoning_effort"] = effort
-    if reasoning.budget_tokens is not None:
-        built.dropped.append("reasoning.budget_tokens")
 
 
 def _build_reasoning_object(reasoning: Reasoning | None, own: JsonObject, built: Built) -> None:
@@ -252,42 +195,6 @@ def _build_reasoning_object(reasoning: Reasoning | None, own: JsonObject, built:
         built.body["reasoning"] = {**given, **own}
 
 
-def effort_for(budget_tokens: int | None) -> str | None:
-    """The effort for a number of thinking tokens."""
-    if budget_tokens is None:
-        return None
-    return next(
-        (word for max_budget, word in ((0, "none"), (2048, "low"), (12_288, "medium")) if budget_tokens <= max_budget), "high"
-    )
-
-
 def _parse_output(fields: Fields) -> OutputFormat | None:
     form = fields.inner("response_format")
-    if form is None:
-        return None
-    kind = form.take("type", str, "text")
-    if kind == "json_schema":
-        schema = form.inner("json_schema")
-        if schema is None:
-            raise RequestError(f"{form.where('json_schema')} is required for the type 'json_schema'")
-        return OutputFormat(
-            "json_schema",
-            schema.take("name", str, ""),
-            schema.take("description", str, ""),
-            schema.take("schema", dict),
-            schema.take("strict", bool),
-        )
-    if kind not in ("text", "json_object"):
-        raise form.wrong("type", "text, json_object or json_schema", kind)
-    return OutputFormat("json_object" if kind == "json_object" else "text")
-
-
-def _build_output(output: OutputFormat) -> JsonObject:
-    if output.kind != "json_schema":
-        return {"type": output.kind}
-    schema: JsonObject = {"name": output.name or "answer", "schema": output.schema or {}}
-    if output.description:
-        schema["description"] = output.description
-    if output.strict is not None:
-        schema["strict"] = output.strict
-    return {"type": "json_schema", "json_schema": schema}
+    return None if form is None else parse_output(form, nested=True)

@@ -6,11 +6,11 @@ from ...events import Extra
 from ...json_types import JsonObject, JsonValue
 from ...messages import MediaPart, ReasoningField, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import with_step_breaks
-from ..counts import completion_usage
-from ..echo import is_native, pack
+from ..common.completions import build_completion
+from ..common.function_tools import build_call
+from ..echo import pack
 from .details import marker, of_text, our_summary, own_details, signed, without_texts
-from .reader import ChatReader
-from .wire import FINISH_OF, error_body
+from .wire import DIALECT, FINISH_OF, error_body, extra_content, write_citation
 
 
 def build(
@@ -21,28 +21,12 @@ def build(
     reasoning_field: ReasoningField = "reasoning_content",
 ) -> JsonObject:
     """An incomplete call is left out, so that no client runs it. The options are those of ``ChatWriter``."""
-    if response.error is not None and not any(choice.parts for choice in response.choices):
-        return error_body(response.error)
-    body: JsonObject = {
-        "id": response.id,
-        "object": "chat.completion",
-        "created": response.created,
-        "model": response.model,
-        "choices": [_build_choice(choice, response.extras, strict, functions, reasoning_field) for choice in response.choices],
-    }
+    choices = [_build_choice(choice, response.extras, strict, functions, reasoning_field) for choice in response.choices]
     if not strict:
-        _add_summaries(body["choices"], response.extras)
-    usage = completion_usage(response.usage, strict)
-    if usage is not None:
-        body["usage"] = usage
-    for extra in response.extras:
-        if extra.dialect == ChatReader.dialect and not strict:
-            body.update({name: value for name, value in extra.data.items() if name not in ("choice", "reasoning_summary")})
-    if response.extensions is not None and not strict:
-        body["extensions"] = response.extensions
-    if response.error is not None:
-        body.update(error_body(response.error))
-    return body
+        _add_summaries(choices, response.extras)
+    own = (extra.data for extra in response.extras if extra.dialect == DIALECT)
+    extras = ({name: value for name, value in data.items() if name not in ("choice", "reasoning_summary")} for data in own)
+    return build_completion(response, "chat.completion", choices, extras, error_body, strict=strict)
 
 
 def _build_choice(
@@ -61,12 +45,9 @@ def _build_choice(
                     echo = of_text(part.echo, start, len(message["content"]))
                     thoughts.append(ReasoningPart("", redacted=True, echo=echo))
                 for citation in part.citations:
-                    place = {"start_index": citation.start or 0, "end_index": citation.end or 0}
-                    if citation.native is not None and is_native(citation.native, ChatReader.dialect):
-                        annotations.append(citation.native.data)
-                    elif citation.url:
-                        fields = {"url": citation.url, "title": citation.title, **place}
-                        annotations.append({"type": "url_citation", "url_citation": fields})
+                    annotation = write_citation(citation)
+                    if annotation is not None:
+                        annotations.append(annotation)
             case RefusalPart():
                 message["refusal"] = (message["refusal"] or "") + part.text
             case ReasoningPart():
@@ -97,7 +78,7 @@ def _joined_logprobs(extras: list[Extra]) -> JsonObject | None:
     """Joins log probabilities, which arrive in pieces as lists of tokens."""
     joined: dict[str, list[JsonValue]] = {}
     for extra in extras:
-        choice = extra.data.get("choice") if extra.dialect == ChatReader.dialect else None
+        choice = extra.data.get("choice") if extra.dialect == DIALECT else None
         logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
         for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
             if isinstance(tokens, list):
@@ -106,16 +87,9 @@ def _joined_logprobs(extras: list[Extra]) -> JsonObject | None:
 
 
 def _build_call(part: ToolCallPart, strict: bool) -> JsonObject:
-    if part.kind == "custom":
-        return {"id": part.call_id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
-    call: JsonObject = {
-        "id": part.call_id,
-        "type": "function",
-        "function": {"name": part.name, "arguments": part.arguments},
-    }
-    if part.echo is not None and not strict:
-        own = part.echo.data.get("extra_content") if is_native(part.echo, ChatReader.dialect) else None
-        call["extra_content"] = own if own is not None else {"streamglot": pack(part.echo)}
+    call = build_call(part)
+    if part.kind == "function" and part.echo is not None and not strict:
+        call["extra_content"] = extra_content(part.echo)
     return call
 
 

@@ -8,10 +8,13 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ToolCallParseError
-from ...events import StreamError
+from ...events import Citation, Echo, StreamError
 from ...json_types import JsonObject, JsonValue
 from .. import faults
 from ..counts import UsageFields, two_way
+from ..echo import is_native, pack
+
+DIALECT: Final = "openai_chat"
 
 
 class FunctionDelta(Struct, gc=False):
@@ -184,6 +187,25 @@ USAGE: Final = UsageFields(
     cache_write=(f"{_INPUT}.cache_write_tokens", f"{_INPUT}.created_cache_tokens"),
     reasoning=(f"{_OUTPUT}.reasoning_tokens", "reasoning_tokens"),
 )
+
+
+# --- state and sources in the fields of a message
+
+
+def extra_content(echo: Echo) -> JsonValue:
+    """The state of a call: the upstream's own field, or any other state packed."""
+    own = echo.data.get("extra_content") if is_native(echo, DIALECT) else None
+    return {"streamglot": pack(echo)} if own is None else own
+
+
+def write_citation(citation: Citation) -> JsonObject | None:
+    """The annotation for a source; None for one without an address."""
+    if is_native(citation.native, DIALECT):
+        return citation.native.data  # type: ignore[union-attr]  # it is native, so it is there
+    if not citation.url:
+        return None
+    place = {"start_index": citation.start or 0, "end_index": citation.end or 0}
+    return {"type": "url_citation", "url_citation": {"url": citation.url, "title": citation.title, **place}}
 
 
 # --- errors

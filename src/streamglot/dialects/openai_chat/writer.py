@@ -9,7 +9,6 @@ from ...events import (
     Citation,
     Echo,
     Extra,
-    KeepAlive,
     Media,
     ReasoningDelta,
     ReasoningEnd,
@@ -17,24 +16,22 @@ from ...events import (
     StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
-    Usage,
 )
 from ...framing import sse
 from ...json_types import JsonObject, JsonValue
 from ...messages import ReasoningField
 from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
-from ..echo import is_native, pack
+from ..echo import pack
 from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
 from .details import SHOWN, marker, of_text, our_summary, own_details, signed, without_texts
-from .wire import FINISH_OF, error_body
+from .wire import FINISH_OF, error_body, extra_content, write_citation
 
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
 _HEAD_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "provider"))
@@ -76,19 +73,9 @@ class ChatWriter(Writer):
         self._choices.append(_ChoiceWriter(self, 0))
         return {
             **self._choices[0].rules,
-            StepEnd: self.end_step,
-            StreamStart: self.begin,
+            **super().rules(),
             Choice: self._choice,
-            Usage: self.keep_usage,
-            Extra: lambda event: self._extra(event, 0),
-            KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
-
-    def end_step(self, event: StepEnd) -> None:
-        super().end_step(event)
-        self._choices[0].step_break.end_step(event)
 
     def write_start(self) -> None:
         self.id = self.id or _NO_ID
@@ -141,19 +128,9 @@ class ChatWriter(Writer):
             self._choices.append(_ChoiceWriter(self, len(self._choices)))
         for earlier in self._choices[: event.index]:
             earlier.ensure_role()
-        inner = event.event
-        if isinstance(inner, StreamEnd):
-            self._choices[event.index].end(inner)
-        elif isinstance(inner, Extra):
-            self._extra(inner, event.index)
-        else:
-            rule = self._choices[event.index].rules.get(type(inner))
-            if rule is None:
-                self.lose(event)
-            else:
-                rule(inner)
+        self._choices[event.index].rules.get(type(event.event), self.lose)(event.event)
 
-    def _extra(self, event: Extra, index: int) -> None:
+    def extra(self, event: Extra, index: int) -> None:
         data = event.data if event.dialect == self.dialect else {}
         choice, summary = data.get("choice"), data.get("reasoning_summary")
         if isinstance(summary, str):
@@ -205,7 +182,7 @@ class _ChoiceWriter:
         self._audio_id = ""
         self._held = b""
         """The delta with the latest piece of the arguments of a call. Opaque state of the call may still join it."""
-        self.step_break = StepBreak()
+        self.step_break = StepBreak() if index else writer.step_break
         self.rules: Rules = {
             TextDelta: self._text,
             ReasoningDelta: self._reasoning,
@@ -217,6 +194,8 @@ class _ChoiceWriter:
             ToolCallStart: self._call_start,
             ToolCallEnd: self._call_end,
             StepEnd: self.step_break.end_step,
+            Extra: lambda event: writer.extra(event, index),
+            StreamEnd: self.end,
             Citation: self._citation,
             Media: self._media,
         }
@@ -382,12 +361,10 @@ class _ChoiceWriter:
         if self._call is None:
             return
         if event.echo is not None and not self._writer.strict and not self._writer._functions:
-            own = event.echo.data.get("extra_content") if is_native(event.echo, self._writer.dialect) else None
-            content = own if own is not None else {"streamglot": pack(event.echo)}
             last = b'"tool_calls":[{"index":%d,"function":{"arguments":""}}]' % self._calls
             if event.complete:  # else the base may take back what is written here
                 last, self._held = self._held or last, b""
-            self._writer.write_delta(self.index, b'%b,"extra_content":%b}]' % (last[:-2], encode(content)))
+            self._writer.write_delta(self.index, b'%b,"extra_content":%b}]' % (last[:-2], encode(extra_content(event.echo))))
         elif event.complete:
             self.flush()
         self._call = None
@@ -396,14 +373,11 @@ class _ChoiceWriter:
     # --- annotations and media
 
     def _citation(self, event: Citation) -> None:
-        if event.native is not None and is_native(event.native, self._writer.dialect):
-            self._annotations.append(event.native.data)
-        elif event.url:
-            place = {"start_index": event.start or 0, "end_index": event.end or 0}
-            citation = {"url": event.url, "title": event.title, **place}
-            self._annotations.append({"type": "url_citation", "url_citation": citation})
-        else:
+        annotation = write_citation(event)
+        if annotation is None:
             self._writer.lose(event)
+        else:
+            self._annotations.append(annotation)
 
     def _media(self, event: Media) -> None:
         if event.mime.startswith("audio/"):

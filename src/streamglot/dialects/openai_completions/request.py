@@ -7,25 +7,12 @@ from typing import Final
 from ...errors import Unsupported
 from ...json_types import JsonObject
 from ...messages import Built, Message, NativePart, Part, Request, TextPart
+from ..common.completions import SAMPLING, build_stream, parse_usage_option
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import begin, give, give_extra, keep_extra, take
 from .prompt import DIALECT, PromptTemplate, build_prompt
 
-PARAMETERS: Final = {
-    "max_tokens": "max_tokens",
-    "stop": "stop",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "repetition_penalty": "repetition_penalty",
-    "logit_bias": "logit_bias",
-    "seed": "seed",
-    "n": "n",
-    "user": "user",
-}
+PARAMETERS: Final = SAMPLING
 """``logprobs`` is missing because it is a number here: how many per position."""
 ESSENTIAL: Final = frozenset(("echo", "suffix"))
 DEFAULT_TEMPLATE: Final = PromptTemplate()
@@ -33,19 +20,14 @@ DEFAULT_TEMPLATE: Final = PromptTemplate()
 
 def parse(body: JsonObject) -> Request:
     """Parses a request. The prompt becomes one user message."""
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, False)
-    options = fields.inner("stream_options")
-    request.include_usage = bool(options and options.take("include_usage", bool, False)) or not request.stream
+    fields, request = begin(body, DIALECT)
+    parse_usage_option(fields, request)
     request.messages = [Message("user", [_parse_prompt(fields)])]
     logprobs = fields.take("logprobs", int)
     if logprobs is not None:
         request.logprobs, request.top_logprobs = True, logprobs
     take(fields, PARAMETERS, request)
-    request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL and request.extra[name]]
+    keep_extra(request, fields.rest, [name for name in ESSENTIAL if fields.rest.get(name)])
     return request
 
 
@@ -65,9 +47,7 @@ def build(
     else:
         body["prompt"] = build_prompt(request.messages, template)
         stop += [text for text in template.stop if text not in stop]
-    if request.stream:
-        body["stream"] = True
-        body["stream_options"] = {"include_usage": True}
+    body.update(build_stream(request))
     _refuse(request, built)
     give(request, {**PARAMETERS, "logprobs": "logprobs", "top_logprobs": "top_logprobs"}, built)
     if body.pop("logprobs", None):

@@ -7,21 +7,18 @@ from typing import Final, Unpack
 from ...events import (
     Choice,
     Extra,
-    KeepAlive,
     StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
-    Usage,
 )
 from ...framing import sse
 from ...json_types import JsonObject
 from ...stages.steps import STEP_BREAK
 from ..counts import completion_usage
-from ..writer import Rules, StepBreak, Writer, WriterOptions, encode
+from ..writer import Rules, Writer, WriterOptions, encode
 from .wire import FINISH_OF, error_body
 
 _OF_CHUNK: Final = frozenset(("system_fingerprint", "provider", "timings", "prompt_filter_results"))
@@ -43,22 +40,16 @@ class CompletionsWriter(Writer):
         self._riding: JsonObject = {}
         self._ended: set[int] = set()
         self._choices = 1
-        self._step_break = StepBreak()
         super().__init__(**more)
 
     def rules(self) -> Rules:
         return {
+            **super().rules(),
             TextDelta: lambda event: self._write(0, encode(event.text)),
-            StreamStart: self.begin,
             TextStart: self._text_start,
             TextEnd: self._text_end,
-            StepEnd: self.end_step,
-            Usage: self.keep_usage,
             Extra: lambda event: self._extra(event, 0),
-            KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
             Choice: self._choice,
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
 
     def write_start(self) -> None:
@@ -94,12 +85,8 @@ class CompletionsWriter(Writer):
             self._ended.add(index)
             self._write(index, b'""', encode(FINISH_OF.get(event.reason, "stop")))
 
-    def end_step(self, event: StepEnd) -> None:
-        super().end_step(event)
-        self._step_break.end_step(event)
-
     def _text_start(self, _event: TextStart) -> None:
-        if self._step_break.due():
+        if self.step_break.due():
             self._write(0, encode(STEP_BREAK))
 
     def _text_end(self, event: TextEnd) -> None:

@@ -8,13 +8,14 @@ from ...events import ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
 from ...json_types import JsonObject
 from ..own_tools import OWN_SERVER
 from .output import OPEN
-from .tools import SEARCH, Origin
+from .tools import Origin, origin_of
 from .wire import CALL_FIELDS, OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, arguments_object, own
 
 if TYPE_CHECKING:
     from .writer import ResponsesWriter
 
 _CALL_ITEM: Final = {"function": "function_call", "custom": "custom_tool_call"}
+_CLIENT_ITEMS: Final = frozenset((*_CALL_ITEM.values(), "tool_search_call"))
 _WITH_STATUS: Final = frozenset(("mcp_call",))
 """Items of server-side tools whose provider omits a status that clients require."""
 
@@ -45,7 +46,7 @@ class CallWriter:
         while call_id in self._kinds:
             call_id = f"{event.call_id}_{len(self._kinds)}"
         self._kinds[call_id] = event.kind
-        origin = self._origin(event, native)
+        origin = origin_of(event.name, [native] if native.get("type") in _CLIENT_ITEMS else [], self._origins)
         if origin is not None and origin.is_search:
             known = {"id": native["id"]} if "id" in native else {}
             self._search = {"type": "tool_search_call", **known, "call_id": call_id, "execution": "client"}
@@ -66,15 +67,6 @@ class CallWriter:
             self._own[event.call_id] = event.name, self._own_open
         else:
             self._writer.lose(event)
-
-    def _origin(self, event: ToolCallStart, native: JsonObject) -> Origin | None:
-        """The origin of a call: as the provider sent it, else as the client declared it."""
-        if native.get("type") == "tool_search_call":
-            return Origin(SEARCH)
-        namespace = native.get("namespace") if native.get("type") in _CALL_ITEM.values() else None
-        if isinstance(namespace, str):
-            return Origin(str(native.get("name", event.name)), namespace)
-        return self._origins.get(event.name)
 
     def delta(self, event: ToolCallDelta) -> None:
         if self._own_open is not None:

@@ -12,16 +12,17 @@ from ...messages import (
     Part,
     ReasoningPart,
     RefusalPart,
-    Role,
     TextPart,
     ToolCallPart,
     ToolResultPart,
     ToolSpec,
 )
+from ..common.conversation import add_parts, result_content
+from ..common.function_tools import arguments_text
 from ..echo import unpack
 from ..fields import Fields
 from ..lenient import json_text
-from ..media import media_from_url
+from ..media import media_from_url, parse_audio
 from ..own_tools import OWN_SERVER
 from .compaction import summary_message
 from .server_items import arguments_of, name_of, read_annotation
@@ -47,14 +48,6 @@ def parse_input(fields: Fields, tools: list[ToolSpec]) -> list[Message]:
     return messages
 
 
-def _add(messages: list[Message], role: Role, part: Part) -> None:
-    """Adds a part. Adjacent items of one turn become parts of one message."""
-    if messages and messages[-1].role == role:
-        messages[-1].parts.append(part)
-    else:
-        messages.append(Message(role, [part]))
-
-
 def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, str], str]) -> None:
     item = dict(fields.rest)
     kind = fields.take("type", str, "message")
@@ -65,44 +58,42 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
             _parse_reasoning(item, messages)
         case "function_call" | "custom_tool_call":
             arguments = fields.any("arguments") if kind == "function_call" else fields.take("input", str, "")
-            arguments_text = json_text(arguments)
-            text = arguments_text if kind == "custom_tool_call" or arguments_text.strip() else "{}"
+            text = json_text(arguments) if kind == "custom_tool_call" else arguments_text(json_text(arguments))
             name, namespace = fields.need("name", str), string_of(item, "namespace")
             flat = names.get((namespace, name)) or flat_name(namespace, name)
             call = ToolCallPart(fields.need("call_id", str), flat, text, CALL_ITEMS[kind])
             kept = ("type",) if is_minted(item.get("id")) else ("type", "status")
             native = {field: value for field, value in item.items() if field not in CALL_FIELDS.difference(kept)}
             call.native = Echo(DIALECT, {**native, "name": name} if namespace else native)
-            _add(messages, "assistant", call)
+            add_parts(messages, "assistant", call)
         case "tool_search_call" if is_client_search(item):
             call = ToolCallPart(fields.need("call_id", str), SEARCH, json_text(item.get("arguments")) or "{}")
             call.native = Echo(DIALECT, item)
-            _add(messages, "assistant", call)
+            add_parts(messages, "assistant", call)
         case "tool_search_output" if is_client_search(item):
             found = found_tools(item)
             tools_text = json_text({"tools": found}) if found else "no tool was found"
             result = ToolResultPart(fields.need("call_id", str), [TextPart(tools_text)], native=Echo(DIALECT, item))
-            _add(messages, "tool", result)
+            add_parts(messages, "tool", result)
         case "function_call_output" | "custom_tool_call_output":
-            content = [part for part in _parse_content(fields, "output") if isinstance(part, (TextPart, MediaPart, NativePart))]
+            content = result_content(_parse_content(fields, "output"))
             result = ToolResultPart(fields.need("call_id", str), content)
             result.kind = "custom" if kind == "custom_tool_call_output" else "function"
-            _add(messages, "tool", result)
+            add_parts(messages, "tool", result)
         case "compaction" if (summary := summary_message(item)) is not None:
             messages.append(summary)
         case "compaction":
-            _add(messages, "assistant", ReasoningPart("", redacted=True, echo=Echo(DIALECT, item)))
+            add_parts(messages, "assistant", ReasoningPart("", redacted=True, echo=Echo(DIALECT, item)))
         case "mcp_approval_request" if item.get("server_label") == OWN_SERVER:
             pass  # our own approval question; the model has not seen the call, which follows once it is approved
         case "mcp_call" if item.get("server_label") == OWN_SERVER:
-            for part in _parse_own_call(fields):
-                _add(messages, "assistant", part)
+            add_parts(messages, "assistant", *_parse_own_call(fields))
         case _ if kind in SERVER_ITEMS:
             call_id = string_of(item, "call_id", "id") or name_of(item)
             call = ToolCallPart(call_id, name_of(item), arguments_of(item) or "{}", "server", native=Echo(DIALECT, item))
-            _add(messages, "assistant", call)
+            add_parts(messages, "assistant", call)
         case _:
-            _add(messages, "tool" if kind in OUTPUT_ITEMS else "assistant", NativePart(DIALECT, item))
+            add_parts(messages, "tool" if kind in OUTPUT_ITEMS else "assistant", NativePart(DIALECT, item))
 
 
 def _parse_own_call(fields: Fields) -> list[Part]:
@@ -127,7 +118,7 @@ def _parse_message(fields: Fields, messages: list[Message]) -> None:
             for part in parts:
                 if isinstance(part, TextPart) and item_fields:
                     part.echo = Echo(DIALECT, {"type": "message", **item_fields})
-                _add(messages, "assistant", part)
+                add_parts(messages, "assistant", part)
         case "system" | "developer" | "user":
             messages.append(Message(role, parts))
         case _:
@@ -145,7 +136,7 @@ def _parse_reasoning(item: JsonObject, messages: list[Message]) -> None:
     if echo is None and not is_minted(item.get("id")):
         echo = Echo(DIALECT, item)
     text = "".join(raw or summary)
-    _add(messages, "assistant", ReasoningPart(text, bool(summary and not raw), not text and echo is not None, echo))
+    add_parts(messages, "assistant", ReasoningPart(text, bool(summary and not raw), not text and echo is not None, echo))
 
 
 def _restore_state(messages: list[Message], call_id: object, echo: Echo) -> None:
@@ -186,8 +177,7 @@ def _parse_part(part: Fields) -> Part:
             media.file_id, media.filename = part.take("file_id", str, ""), part.take("filename", str, "")
             return _with_bytes(media, part)
         case "input_audio":
-            audio = Fields(part.any("input_audio"), part.where("input_audio"))
-            return MediaPart(f"audio/{audio.take('format', str, 'wav')}", audio.need("data", str))
+            return parse_audio(part)
     return NativePart(DIALECT, {"type": kind, **part.rest})
 
 

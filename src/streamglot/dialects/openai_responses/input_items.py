@@ -20,10 +20,11 @@ from ...messages import (
     ToolResultPart,
     ToolSpec,
 )
+from ..common.function_tools import arguments_text
 from ..fields import named_part
-from ..media import data_url
+from ..media import build_audio, data_url
 from ..tool_results import failure_marked
-from .tools import Origin, origins
+from .tools import Origin, origin_of, origins
 from .wire import ANNOTATIONS, CALL_FIELDS, OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, arguments_object, is_minted, own
 
 _WRITTEN: Final = (CALL_FIELDS - {"status"}) | {"namespace"}
@@ -102,21 +103,14 @@ class ItemBuilder:
                 item |= {name: value for name, value in original.items() if name not in _WRITTEN}
         if is_minted(item.get("id")):
             del item["id"]
-        given = {"input": part.arguments} if part.kind == "custom" else {"arguments": _whole_arguments(part)}
+        given = {"input": part.arguments} if part.kind == "custom" else {"arguments": arguments_text(part.arguments)}
         named = {"name": part.name} if origin is None else {"name": origin.name, "namespace": origin.namespace}
         return [{**item, "call_id": part.call_id, **named, **given}]
 
     def _origin(self, part: ToolCallPart) -> Origin | None:
         """The origin of a call: as the call itself says, else as the tools of this request do."""
-        if not self._namespaces:
-            return None
-        for echo in (part.native, part.echo):
-            original = {} if echo is None else echo.data
-            if original.get("type") == "tool_search_call":
-                return Origin(part.name)
-            if isinstance(original.get("namespace"), str):
-                return Origin(str(original.get("name", part.name)), original["namespace"])
-        return self._origins.get(part.name)
+        states = [echo.data for echo in (part.native, part.echo) if echo is not None]
+        return origin_of(part.name, states, self._origins) if self._namespaces else None
 
     def _search(self, part: ToolCallPart) -> JsonObject:
         item = {name: value for name, value in (part.native.data if part.native is not None else {}).items() if name != "name"}
@@ -156,10 +150,6 @@ def _message_fields(part: Part) -> JsonObject:
     return {**fields, "status": original.get("status", "completed")} if original and "id" in fields else fields
 
 
-def _whole_arguments(part: ToolCallPart) -> str:
-    return part.arguments if part.arguments.strip() else "{}"
-
-
 def _build_part(part: Part, role: str) -> JsonObject:
     match part:
         case TextPart():
@@ -184,7 +174,7 @@ def _build_media(part: MediaPart) -> JsonObject:
         body = {"type": "input_image", "detail": part.detail or "auto"}
         return body | ({"file_id": part.file_id} if part.file_id else {"image_url": part.url or data_url(part)})
     if part.mime.startswith("audio/") and part.data:
-        return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.mime.removeprefix("audio/")}}
+        return build_audio(part)
     if part.file_id:
         return {"type": "input_file", "file_id": part.file_id}
     if part.data:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from ...json_types import JsonObject
-from ...messages import Built, OutputFormat, Reasoning, ReasoningPart, Request
+from ...messages import Built, Reasoning, ReasoningPart, Request
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
-from ..parameters import give, give_extra, take
+from ..parameters import begin, build_output, give, give_extra, keep_extra, parse_output, take
+from ..thinking_budget import effort_for
 from .history import parse_input
 from .input_items import build_input
 from .tools import build_choice, build_tools, parse_choice, parse_tools
@@ -39,10 +40,7 @@ ENCRYPTED: Final = "reasoning.encrypted_content"
 
 
 def parse(body: JsonObject) -> Request:
-    fields = Fields(body)
-    request = Request(dialect=DIALECT)
-    request.model = fields.take("model", str, "")
-    request.stream = fields.take("stream", bool, False)
+    fields, request = begin(body, DIALECT)
     request.tools = parse_tools(fields)
     request.messages = parse_input(fields, request.tools)
     request.tool_choice = parse_choice(fields)
@@ -55,10 +53,10 @@ def parse(body: JsonObject) -> Request:
     if rest:
         fields.rest["include"] = rest
     take(fields, PARAMETERS, request)
-    request.extra = {name: value for name, value in fields.rest.items() if value is not None and value is not False}
+    extra = {name: value for name, value in fields.rest.items() if value is not None and value is not False}
     if body.get("user") not in (None, request.user):
-        request.extra["user"] = body["user"]  # in addition to a safety_identifier, which identifies the user
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+        extra["user"] = body["user"]  # in addition to a safety_identifier, which identifies the user
+    keep_extra(request, extra, ESSENTIAL)
     return request
 
 
@@ -117,16 +115,7 @@ def _parse_reasoning(fields: Fields) -> Reasoning | None:
 def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
     if reasoning is None:
         return
-    effort: str | None = reasoning.effort
-    budget = reasoning.budget_tokens
-    if budget is not None:
-        built.dropped.append("reasoning.budget_tokens")
-        words = ((0, "none"), (2048, "low"), (12_288, "medium"))
-        effort = effort or next((name for max_budget, name in words if budget <= max_budget), "high")
-    if reasoning.enabled is False:
-        effort = "none"
-    elif effort is None and reasoning.enabled:
-        effort = "medium"
+    effort = effort_for(reasoning, built)
     # A client that enables thinking expects to see it; this API shows it only as a summary.
     summary = reasoning.summary or ("auto" if reasoning.enabled and effort != "none" else None)
     fields = {name: value for name, value in (("effort", effort), ("summary", summary)) if value is not None}
@@ -141,15 +130,7 @@ def _parse_text(fields: Fields, request: Request) -> None:
     request.verbosity = text.take("verbosity", str)
     form = text.inner("format")
     if form is not None:
-        kind = form.take("type", str, "text")
-        if kind == "json_schema":
-            name, description = form.take("name", str, ""), form.take("description", str, "")
-            schema, strict = form.take("schema", dict), form.take("strict", bool)
-            request.output = OutputFormat("json_schema", name, description, schema, strict)
-        elif kind in ("text", "json_object"):
-            request.output = OutputFormat("json_object" if kind == "json_object" else "text")
-        else:
-            raise form.wrong("type", "text, json_object or json_schema", kind)
+        request.output = parse_output(form, nested=False)
     if text.rest:
         fields.rest["text"] = text.rest
 
@@ -159,15 +140,8 @@ def _build_text(request: Request, body: JsonObject) -> None:
     verbosity = body.pop("text.verbosity", None)
     if verbosity is not None:
         text["verbosity"] = verbosity
-    output = request.output
-    if output is not None:
-        text["format"] = {"type": output.kind}
-        if output.kind == "json_schema":
-            text["format"] |= {"name": output.name or "answer", "schema": output.schema or {}}
-            if output.description:
-                text["format"]["description"] = output.description
-            if output.strict is not None:
-                text["format"]["strict"] = output.strict
+    if request.output is not None:
+        text["format"] = build_output(request.output, nested=False)
     if text:
         body["text"] = text
 

@@ -17,6 +17,8 @@ from msgspec import Struct
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import ToolChoice, ToolSpec
+from ..common import function_tools
+from ..common.function_tools import build_function
 from ..echo import is_native
 from ..fields import Fields
 from .wire import DIALECT, string_of
@@ -69,6 +71,16 @@ def origins(tools: Iterable[ToolSpec]) -> dict[str, Origin]:
         elif tool.kind == "function" and data.get("type") == SEARCH:
             found[tool.name] = Origin(SEARCH)
     return found
+
+
+def origin_of(name: str, states: Iterable[JsonObject], declared: dict[str, Origin]) -> Origin | None:
+    """The origin of a call with this name: as its own ``states`` say, else as its tool was ``declared``."""
+    for state in states:
+        if state.get("type") == "tool_search_call":
+            return Origin(SEARCH)
+        if isinstance(state.get("namespace"), str):
+            return Origin(str(state.get("name", name)), state["namespace"])
+    return declared.get(name)
 
 
 def is_client_search(item: JsonObject) -> bool:
@@ -219,16 +231,12 @@ _NOT_OF_A_FUNCTION: Final = frozenset(("type", "execution", "name", "description
 
 
 def _build_tool(tool: ToolSpec, name: str, data: JsonObject, dialect: str) -> JsonObject:
-    body: JsonObject = {"type": tool.kind, "name": name}
-    if tool.description:
-        body["description"] = tool.description
-    if tool.kind == "custom":
-        if tool.format is not None:
-            body["format"] = _flat(tool.format)
-    else:
-        body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+    body: JsonObject = {"type": tool.kind, **build_function(tool), "name": name}
+    if "format" in body:
+        body["format"] = _flat(body["format"])
+    elif tool.kind != "custom":
         # A missing value means strict here, and not strict in other dialects, so it is written out.
-        body["strict"] = tool.strict if tool.strict is not None or dialect == DIALECT else False
+        body.setdefault("strict", None if dialect == DIALECT else False)
     return {**body, **{field: value for field, value in data.items() if field not in _NOT_OF_A_FUNCTION}}
 
 
@@ -238,14 +246,11 @@ def _flat(form: JsonObject) -> JsonObject:
 
 
 def build_choice(choice: ToolChoice, tools: list[ToolSpec], namespaces: bool) -> str | JsonObject:
-    if not choice.tools or choice.mode == "none":
-        return choice.mode
     known = {tool.name: tool for tool in tools}
     stands_for = origins(tools) if namespaces else {}
-    named = [_build_named(name, known.get(name), stands_for.get(name)) for name in choice.tools]
-    if len(named) == 1 and choice.mode == "required":
-        return named[0]
-    return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
+    return function_tools.build_choice(
+        choice, lambda name: _build_named(name, known.get(name), stands_for.get(name)), nested=False
+    )
 
 
 def _build_named(name: str, tool: ToolSpec | None, origin: Origin | None) -> JsonObject:

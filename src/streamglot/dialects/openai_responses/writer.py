@@ -11,7 +11,6 @@ from ...events import (
     Echo,
     Event,
     Extra,
-    KeepAlive,
     Media,
     ReasoningDelta,
     ReasoningEnd,
@@ -19,7 +18,6 @@ from ...events import (
     StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
@@ -27,9 +25,7 @@ from ...events import (
     ToolCallEnd,
     ToolCallStart,
     ToolResult,
-    Usage,
 )
-from ...framing import sse
 from ...json_types import JsonObject, JsonValue
 from ...messages import ToolSpec
 from ..approval import asked
@@ -107,10 +103,10 @@ class ResponsesWriter(Writer):
     def rules(self) -> Rules:
         calls = self._calls
         return {
+            **super().rules(),
             TextDelta: self._text_delta,
             ReasoningDelta: self._reasoning_delta,
             ToolCallDelta: calls.delta,
-            StreamStart: self.begin,
             TextStart: self._text_start,
             TextEnd: self._text_end,
             ReasoningStart: self._reasoning_start,
@@ -120,12 +116,7 @@ class ResponsesWriter(Writer):
             ToolResult: calls.result,
             Citation: self._citation,
             Media: self._media,
-            StepEnd: self.end_step,
-            Usage: self.keep_usage,
             Extra: self._extra,
-            KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
 
     def feed(self, events: Iterable[Event] | Event) -> bytes:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from ...json_types import JsonObject
-from ...messages import Message, Request, TextPart, ToolChoice, ToolSpec
+from ...messages import Message, Request, TextPart, ToolSpec
 from ..approval import Answers, ApprovalAnswer, reason_in
+from ..common.function_tools import parse_choice
 from ..fields import Fields
-from ..parameters import take
+from ..parameters import keep_extra, take
 from .history import parse_messages
 from .wire import DIALECT
 
@@ -38,12 +39,10 @@ def parse(body: JsonObject) -> Request:
     if system:
         request.messages.insert(0, Message("system", [TextPart(system)]))
     request.tools = _parse_tools(fields)
-    request.tool_choice = _parse_choice(fields)
+    request.tool_choice = parse_choice(fields, "toolChoice")
     take(fields, PARAMETERS, request)
-    request.extra = {name: value for name, value in fields.rest.items() if value is not None}
-    if approvals:
-        request.extra["approvals"] = approvals
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    extra = {name: value for name, value in fields.rest.items() if value is not None}
+    keep_extra(request, {**extra, **({"approvals": approvals} if approvals else {})}, ESSENTIAL)
     return request
 
 
@@ -64,18 +63,6 @@ def _parse_tool(tool: Fields, name: str = "") -> ToolSpec:
     if schema is not None and isinstance(schema.get("jsonSchema"), dict):
         schema = schema["jsonSchema"]
     return ToolSpec(name or tool.need("name", str), tool.take("description", str, ""), schema)
-
-
-def _parse_choice(fields: Fields) -> ToolChoice | None:
-    value = fields.any("toolChoice")
-    match value:
-        case None:
-            return None
-        case "auto" | "none" | "required":
-            return ToolChoice(value)
-        case {"type": "tool", "toolName": str(name)}:
-            return ToolChoice("required", [name])
-    raise fields.wrong("toolChoice", "auto, none, required or a named tool", value)
 
 
 def approval_answers(body: JsonObject, _is_suspended: Callable[[str], bool]) -> Answers:

@@ -15,7 +15,6 @@ from ...events import (
     StepEnd,
     StreamEnd,
     StreamError,
-    StreamStart,
     TextDelta,
     TextEnd,
     TextStart,
@@ -23,7 +22,6 @@ from ...events import (
     ToolCallEnd,
     ToolCallStart,
     ToolResult,
-    Usage,
 )
 from ...framing import sse
 from ...json_types import JsonObject
@@ -81,7 +79,7 @@ class VercelUiWriter(Writer):
 
     def rules(self) -> Rules:
         return {
-            StreamStart: self.begin,
+            **super().rules(),
             TextStart: self._text_start,
             TextDelta: self._text,
             TextEnd: self._text_end,
@@ -94,12 +92,8 @@ class VercelUiWriter(Writer):
             ToolResult: self._result,
             Citation: self._citation,
             Media: self._medium,
-            StepEnd: self.end_step,
-            Usage: self.keep_usage,
             KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "keep-alive")),
             Extra: self._extra,
-            StreamEnd: self.feed_end,
-            StreamError: self.feed_end,
         }
 
     # --- the message and its steps

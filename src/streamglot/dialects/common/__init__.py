@@ -1,0 +1,1 @@
+"""What several wire formats share. It knows no vendor."""
