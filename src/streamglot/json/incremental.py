@@ -169,6 +169,8 @@ class JsonChecker:
     def feed(self, text: str) -> int | None:
         begin = 0  # of the member in this piece
         for kind, at, end, written, level in self._tokens.feed(text):
+            if level > 1 and (level > 2 or kind not in _OPENING):
+                continue  # inside a member
             if kind in _BEGINNING:
                 outside = level - (kind in _OPENING)
                 begin = self._begin_value(kind, written, outside, at, begin)
