@@ -33,6 +33,6 @@ def test_another_module_is_left_to_its_own_error() -> None:
 
 def test_packages_are_checked_before_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     require("msgspec", "click")
-    monkeypatch.setitem(sys.modules, "starlette", None)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigError, match=r"streamglot\[server\]"):
-        require("click", "starlette")
+        require("click", "prometheus_client")

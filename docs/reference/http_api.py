@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.api.openapi import description
+from streamglot.gateway.app import Gateway
 
 from .words import NOTE, cell
 
@@ -63,7 +65,7 @@ def http_api_page() -> str:
         "| address | dialect |",
         "|---|---|",
     ]
-    paths: dict[str, dict[str, dict[str, Any]]] = description()["paths"]
+    paths: dict[str, dict[str, dict[str, Any]]] = description(Gateway(LoadedConfig(Config()), {}).router.routes)["paths"]
     for path, methods in paths.items():
         lines += [f"| `{verb.upper()} {path}` | `{each['tags'][0]}` |" for verb, each in methods.items() if "tags" in each]
     lines += [

@@ -16,7 +16,6 @@ EXTRAS: Final = {
     "rich": "cli",
     "cryptography": "server",
     "prometheus_client": "server",
-    "starlette": "server",
     "uvloop": "server",
     "wsproto": "server",
     "xllamacpp": "local",

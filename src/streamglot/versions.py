@@ -11,7 +11,6 @@ PACKAGES: Final = (
     "aiohttp",
     "httptools",
     "uvloop",
-    "starlette",
     "xllamacpp",
     "mcp",
     "opentelemetry-sdk",

@@ -156,7 +156,7 @@ def without(packages: str, code: str, home: Path) -> subprocess.CompletedProcess
     )
 
 
-CORE = "aiohttp httptools click typer rich prompt_toolkit uvicorn starlette prometheus_client genai_prices pydantic"
+CORE = "aiohttp httptools click typer rich prompt_toolkit uvicorn prometheus_client genai_prices pydantic"
 MAIN = "from streamglot.cli import main; sys.argv = ['streamglot', {!r}]; main()"
 
 
@@ -171,7 +171,7 @@ def test_the_core_alone_says_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "command", "extra"),
     [
-        ("starlette", ["serve", "--port", "0"], "server"),
+        ("wsproto", ["serve", "--port", "0"], "server"),
         ("prometheus_client", ["serve", "--port", "0"], "server"),
         ("httptools", ["query", "-m", "replay", "hi"], "client"),
         ("rich", ["formats", "--help", "query"], ""),

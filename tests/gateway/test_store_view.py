@@ -14,8 +14,10 @@ from msgspec import Struct
 from gateway.archived import database, inside, keep, store_of, with_store
 from gateway.running import Running, running
 from store.turns import answer, ask, user
+from streamglot.config import Config, LoadedConfig
 from streamglot.events import StreamError
 from streamglot.gateway.api.openapi import description
+from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.store import SessionHints, Started, Store, StoreUnavailable
 from waiting import until
@@ -311,7 +313,7 @@ def test_numbers_and_readiness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_addresses_are_described() -> None:
-    paths = description()["paths"]
+    paths = description(Gateway(LoadedConfig(Config()), {}).router.routes)["paths"]
     assert [parameter["name"] for parameter in paths["/turns"]["get"]["parameters"]][:2] == ["session", "model"]
     assert {"get", "delete"} <= set(paths["/v1/responses/{id}"])
     assert "requestBody" not in paths["/v1/streams/{id}/stop"]["post"]

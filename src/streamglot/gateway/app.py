@@ -6,34 +6,31 @@ import os
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..config import LoadedConfig, ServerConfig, load
+from ..config import LoadedConfig, load
 from ..dialects import DIALECTS
-from ..engine.pool import UpstreamPool
 from ..errors import ConfigError
 from ..inband import FORMATS
 from ..tasks import WriteLine
 from ..upstream.providers import KNOWN_PROVIDERS
 from .admission import Admission
-from .auth.access import Access, limits_told
-from .auth.authenticator import Authenticator, Caller
-from .endpoints import COMPATIBLE, Endpoint, compatible, endpoint_for
+from .auth.access import Access
+from .endpoints import Endpoint, compatible, endpoint_for
 from .handler import RequestHandler
-from .http.asgi import Application, ASGICall, Receive, Scope, Send, refuse_websocket, run_asgi, run_lifespan
-from .http.call import Call
+from .http.asgi import ASGICall, Receive, Scope, Send, refuse_websocket, run_lifespan
+from .http.call import Call, RoutedCall
 from .http.http_call import HTTPCall
 from .http.reply import Reply
 from .lifecycle import Lifecycle
 from .observe.live import Live
 from .observe.log import Log
 from .observe.recording import Recording
-from .requests import RunningRequest, RunningRequests
+from .requests import RunningRequests
 from .services import GatewayServices
 
 if TYPE_CHECKING:
-    from ..batch.service import BatchService
-    from ..store import Store
+    from .api.router import Router
 
 RESPONSES = "/v1/responses"
 """The path that is also served over WebSockets."""
@@ -58,7 +55,7 @@ class Gateway:
         self.admission = Admission(self.services, self.access, self.recording)
         self.lifecycle = Lifecycle(loaded, environment, self.services, self.access, self.recording, self.requests, self.admission)
         self.stop, self.reload, self.log_fault = self.lifecycle.stop, self.lifecycle.reload, self.services.log_fault
-        self._starlette: Application | None = None
+        self._router: Router | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -88,25 +85,19 @@ class Gateway:
             return
         if scope["type"] != "http":
             raise ConfigError(f"the gateway serves the ASGI scopes http and lifespan, not {scope['type']!r}")
-        if scope["path"].startswith(COMPATIBLE):
-            scope = {**scope, "path": compatible(scope["path"])}
-        call = ASGICall(scope, receive, send)
-        refusal = self.access.screen(call)
-        found = None if refusal is not None else self._endpoint(call)
-        if refusal is not None:
-            await call.send(refusal)
-        elif found is not None:
-            await self.exchange(found[0], call, found[1])
-        else:
-            await self._pages()(scope, receive, call.forward)
+        await self.respond(ASGICall(scope, receive, send))
 
-    def _pages(self) -> Application:
-        """Returns the application for all paths but the endpoints of dialects. It is imported on first use."""
-        if self._starlette is None:
-            from .api.routes import pages
+    @property
+    def router(self) -> Router:
+        """All routes but the endpoints of dialects. They are imported on first use."""
+        if self._router is None:
+            from .api import table
+            from .api.router import Router
 
-            self._starlette = pages(self)
-        return self._starlette
+            self._router = Router(
+                table(self.services, self.access, self.admission, self.recording, self.requests, self.lifecycle)
+            )
+        return self._router
 
     # --- our own server
 
@@ -114,17 +105,16 @@ class Gateway:
     def stall_seconds(self) -> float:
         return self.services.server.stall_seconds
 
-    def respond(self, call: HTTPCall) -> Coroutine[object, object, None]:
-        """Answers a call: the endpoints of dialects directly, everything else as ASGI."""
-        if call.path.startswith(COMPATIBLE):
-            call.path = compatible(call.path)
+    def respond(self, call: RoutedCall) -> Coroutine[object, object, None]:
+        """Answers a call: an endpoint of a dialect, or a route."""
+        call.path = compatible(call.path)
         refusal = self.access.screen(call)
         if refusal is not None:
             return _send(call, refusal)
         found = self._endpoint(call)
         if found is not None:
             return self.exchange(found[0], call, found[1])
-        return run_asgi(self._pages(), call)
+        return self.router.answer(call)
 
     def converse(self, call: HTTPCall) -> Coroutine[object, object, None] | None:
         """Serves a WebSocket if this path has one; returns None otherwise."""
@@ -148,53 +138,8 @@ class Gateway:
     def handler(self, endpoint: Endpoint, call: Call, model_in_path: str = "") -> RequestHandler:
         return RequestHandler(self.services, self.admission, self.recording, endpoint, call, model_in_path)
 
-    # --- for modules of ``api`` that take the whole gateway
 
-    @property
-    def pool(self) -> UpstreamPool:
-        return self.services.pool
-
-    @property
-    def server(self) -> ServerConfig:
-        return self.services.server
-
-    @property
-    def authenticator(self) -> Authenticator:
-        return self.access.authenticator
-
-    @property
-    def store(self) -> Store | None:
-        return self.recording.store
-
-    @property
-    def batches(self) -> BatchService | None:
-        return self.lifecycle.batches
-
-    @property
-    def stopping(self) -> bool:
-        return self.requests.stopping
-
-    def open_requests(self, caller: Caller | None) -> list[RunningRequest]:
-        return self.requests.seen_by(caller)
-
-    def spawn(self, name: str, work: Coroutine[object, object, object]) -> None:
-        self.services.tasks.spawn(name, work)
-
-    def limits_told(self, caller: Caller | None, dialect_name: str, of_upstream: Mapping[str, str]) -> dict[str, str]:
-        return limits_told(caller, dialect_name, of_upstream, self.services.clock())
-
-    def metrics_page(self, accept: str = "") -> tuple[bytes, str]:
-        self.recording.metrics.publish(len(self.requests.running))
-        return self.recording.metrics.page(accept)
-
-    def __getattr__(self, name: str) -> Any:  # Any: the parts' attributes
-        for part in (self.services, self.access, self.recording, self.requests):
-            if hasattr(part, name):
-                return getattr(part, name)
-        raise AttributeError(name)
-
-
-async def _send(call: HTTPCall, reply: Reply) -> None:
+async def _send(call: RoutedCall, reply: Reply) -> None:
     await call.send(reply)
 
 

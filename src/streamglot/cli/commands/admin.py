@@ -28,7 +28,7 @@ JSON = click.option("--json", is_flag=True, help="Print JSON.")
 @click.option("--workers", type=click.IntRange(min=1), help="The number of processes that share the socket.")
 def serve(config: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
     """Run the gateway: any client, any upstream."""
-    require("starlette", "prometheus_client", "wsproto")
+    require("prometheus_client", "wsproto")
     from .serve import run
 
     return run(config, host, port, workers)
@@ -112,7 +112,7 @@ def launch(agent: str, model: str, key: str, config: Path | None, arguments: tup
     AGENT is codex, claude, gemini, opencode or qwen. If no gateway runs, one is started and stopped with the agent. The agent
     gets its settings as variables and options; its files are not changed. ARGUMENTS are passed to the agent.
     """
-    require("starlette", "prometheus_client", "wsproto")
+    require("prometheus_client", "wsproto")
     from .launch import run
 
     return run(agent, model, key, config, list(arguments))

@@ -203,7 +203,7 @@ def batch_retry(id: str, wait: bool, output: Path | None, quiet: bool, url: str,
 @click.option("--concurrency", type=click.IntRange(min=1), help="Calls at once; by default batches.concurrency.")
 def batch_worker(config: Path | None, concurrency: int | None) -> int:
     """Run the batches of the store until a signal stops it. Any number of workers can share a PostgreSQL database."""
-    require("starlette", "prometheus_client")
+    require("prometheus_client")
     from .batch_worker import run
 
     return run(config, concurrency)

@@ -8,80 +8,78 @@ POST /approvals/{id}     {"approved": true, "text": "changed arguments"} or {"ap
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from ...errors import RequestError
 from ...json_types import JsonObject
-from ..http.asgi import is_half_closed, read_body
-from ..http.call import json_object
+from ..auth.access import Access
+from ..http.call import RoutedCall
+from ..http.reply import EVENTS, Reply, StreamedReply
 from ..observe.live import live_feed, shown_wait
-from .resume import seen_by
-from .store_view import id_in, json_reply
-
-if TYPE_CHECKING:
-    from ..app import Gateway
-    from ..requests import RunningRequest
+from ..observe.recording import Recording
+from ..requests import RunningRequest, RunningRequests
+from ..services import GatewayServices
+from .router import APIRoute, admit, json_of, json_reply, seen_by
 
 
-def approval_routes(gateway: Gateway) -> list[Route]:
-    def key_of(http: HttpRequest) -> str | None:
-        return seen_by(gateway.authenticator.admit(http.headers, http.query_params.get("key", "")))
+def approval_routes(services: GatewayServices, access: Access, recording: Recording, requests: RunningRequests) -> list[APIRoute]:
+    approvals = recording.approvals
 
-    def open_to(http: HttpRequest) -> JsonObject:
+    def key_of(call: RoutedCall) -> str | None:
+        return seen_by(admit(access, call))
+
+    def open_to(call: RoutedCall) -> JsonObject:
         """Returns the questions that this caller may decide."""
-        key = key_of(http)
-        return {"approvals": [request for request in gateway.approvals.seen() if key in (None, request.key)]}
+        key = key_of(call)
+        return {"approvals": [request for request in approvals.seen() if key in (None, request.key)]}
 
-    def shown_to(http: HttpRequest) -> JsonObject:
+    def shown_to(call: RoutedCall) -> JsonObject:
         """Returns what a chat shows beside the stream: the questions, and the requests that wait for an upstream."""
-        caller = gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
-        waits = waiting_requests(gateway.open_requests(caller))
-        return {**open_to(http), **({"waits": waits} if waits else {})}
+        waits = waiting_requests(requests.seen_by(admit(access, call)))
+        return {**open_to(call), **({"waits": waits} if waits else {})}
 
-    async def listed(http: HttpRequest) -> Response:
-        key_of(http)
-        await gateway.approvals.refresh()
-        return json_reply(open_to(http))
+    async def listed(call: RoutedCall) -> Reply:
+        key_of(call)
+        await approvals.refresh()
+        return json_reply(open_to(call))
 
-    async def events(http: HttpRequest) -> Response:
-        key_of(http)
-        gateway.live.check_room("approvals")
-        await gateway.approvals.refresh()
+    async def events(call: RoutedCall) -> StreamedReply:
+        key_of(call)
+        recording.live.check_room("approvals")
+        await approvals.refresh()
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        quiet = gateway.server.keep_alive_seconds
         feed = live_feed(
-            gateway.live,
+            recording.live,
             "approvals",
-            lambda: shown_to(http),
-            lambda: gateway.stopping,
-            quiet=quiet,
-            half_closed=lambda: is_half_closed(http.scope),
+            lambda: shown_to(call),
+            lambda: requests.stopping,
+            quiet=services.server.keep_alive_seconds,
+            half_closed=lambda: call.half_closed,
         )
-        return StreamingResponse(feed, 200, headers, "text/event-stream")
+        return StreamedReply(feed, EVENTS, headers)
 
-    async def decide(http: HttpRequest) -> Response:
+    async def decide(call: RoutedCall, id: str) -> Reply:
         from ...policies import Decision
 
-        id, key, server = id_in(http), key_of(http), gateway.server
-        body = json_object(
-            await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
-        )
+        key = key_of(call)
+        body = await json_of(services, call)
         try:
             decision = msgspec.convert(body, Decision)
         except msgspec.ValidationError as error:
             raise RequestError(f"the decision is invalid: {error}; send approved: true or false") from None
-        taken = await gateway.approvals.decide(id, decision, key)
+        taken = await approvals.decide(id, decision, key)
         return json_reply({"id": id, "approved": decision.approved, **({} if taken else {"taken": False})})
 
     return [
-        Route("/approvals", listed, methods=["GET"]),
-        Route("/approvals/events", events, methods=["GET"]),
-        Route("/approvals/{id}", decide, methods=["POST"]),
+        APIRoute("GET", "/approvals", listed, "The calls that wait for a person's decision"),
+        APIRoute(
+            "POST",
+            "/approvals/{id}",
+            decide,
+            "Decides about a call: approved, text for changed arguments, message for a refusal",
+        ),
+        APIRoute("GET", "/approvals/events", events, "The open approvals as a stream, sent again whenever they change"),
     ]
 
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from ...batch.requests import (
     CHAT_DIALECT,
@@ -38,18 +34,21 @@ from ...engine.record import ExchangeRecord
 from ...engine.tool_call import ToolCall
 from ...engine.upstream_request import retry_after_of
 from ...errors import FOREIGN_ERRORS, RequestError, StreamglotError, excerpt
+from ...events import StreamError
 from ...framing import sse
 from ...json_types import JsonObject, JsonValue
-from ..admission import Admitted
+from ..admission import Admission, Admitted
 from ..auth.authenticator import Caller, anonymous
 from ..endpoints import ENDPOINTS
-from ..http.asgi import read_body
-from ..http.call import json_object
+from ..handler import RequestHandler
+from ..http.call import RoutedCall
+from ..http.reply import EVENTS, JSON, Reply, StreamedReply
+from ..observe.recording import Recording
+from ..requests import RunningRequests
+from ..services import GatewayServices
 from .batch_answers import BatchAnswers
-from .item_call import CHAT_PATH, ChatItem, Emit, item_request_id
-
-if TYPE_CHECKING:
-    from ..app import Gateway
+from .item_call import CHAT_PATH, ChatItem, Emit, ItemCall, item_request_id
+from .router import KEY, Answer, APIRoute, json_of, query_of, request_id, while_there
 
 RETRY: Final = RetryPolicy()
 """Retries of a whole item after a transient error, in addition to the engine's retries at one upstream."""
@@ -59,18 +58,52 @@ CLAIMS: Final = 8
 """Attempts to run a named batch that another process began and did not end. More of them mean that something stops the batch."""
 
 
+class ItemServer:
+    """Serves the items of batches as the gateway serves calls of their callers."""
+
+    def __init__(self, services: GatewayServices, admission: Admission, recording: Recording, requests: RunningRequests) -> None:
+        self.services = services
+        self.requests = requests
+        self._admission = admission
+        self._recording = recording
+
+    async def chat(self, call: ItemCall) -> StreamError | None:
+        """Answers a chat completion. Returns the error that ended it."""
+        handler = RequestHandler(self.services, self._admission, self._recording, ENDPOINTS[CHAT_PATH], call, "")
+        await call.served(self.requests.serve(handler))
+        return handler.error
+
+    async def tool(
+        self, caller: Caller | None, headers: Mapping[str, str], request_id: str, payload: JsonObject
+    ) -> Outcome[JsonValue]:
+        """Runs a tool call."""
+        services, admission = self.services, self._admission
+        record = ExchangeRecord(request_id, CHAT_DIALECT, services.clock())
+        admitted = Admitted(ENDPOINTS[CHAT_PATH], record, dict(headers), caller)
+
+        async def exchange(call: ToolCall) -> Exchange:
+            await admission.record_tool_call(admitted, call.request)
+            return admission.exchange(admitted, call.request, upstreams=call, stages=call.stages)
+
+        admission.admit_tool_call(admitted)
+        async with admission.slot(caller):
+            allow = partial(admission.allow_tools, admitted)
+            return Outcome(await run_tool_call(services.pool, payload, exchange, allow))
+
+
 class BatchRun:
     """One running batch. ``listen`` attaches a client to its events; without a client no events are made."""
 
     def __init__(
-        self, gateway: Gateway, http: HttpRequest, caller: Caller | None, request_id: str, batch_id: str, items: list[BatchItem]
+        self, server: ItemServer, call: RoutedCall, caller: Caller | None, batch_id: str, items: list[BatchItem]
     ) -> None:
         self.batch_id = batch_id
-        self._gateway = gateway
-        self._headers: Mapping[str, str] = dict(http.headers)
-        self._key = http.query_params.get("key", "")
+        self._server = server
+        self._services = server.services
+        self._request_id = request_id(call)
+        self._headers: Mapping[str, str] = dict(call.headers)
+        self._key = query_of(call).get(KEY, "")
         self._caller = caller
-        self._request_id = request_id
         self._items = items
         self._events: asyncio.Queue[bytes | None] | None = None
 
@@ -90,25 +123,25 @@ class BatchRun:
 
     async def run(self) -> bytes:
         """Runs all items and returns the whole answer, with the responses in the order of the requests."""
-        concurrent = max(1, self._gateway.server.batch_concurrent)
+        concurrent = max(1, self._services.server.batch_concurrent)
         if self._caller is not None and self._caller.concurrent:
             concurrent = min(concurrent, self._caller.concurrent)
         responses: dict[int | str, ItemResponse] = {}
-        began = self._gateway.clock()
+        began = self._services.clock()
         async with aclosing(run_all(self._items, self._run, concurrent=concurrent)) as results:
             async for response in results:
                 responses[response["request_id"]] = response
                 await self._tell(b"response", response)
-        if self._gateway.server.log:
+        if self._services.server.log:
             failures = sum(response["error"] is not None for response in responses.values())
-            self._gateway.log(
+            self._services.log(
                 {
                     "event": "batch",
                     "request_id": self._request_id,
                     "batch_id": self.batch_id,
                     "requests": len(self._items),
                     "failed": failures,
-                    "seconds": round(self._gateway.clock() - began, 4),
+                    "seconds": round(self._services.clock() - began, 4),
                 }
             )
         return answer_of(self.batch_id, [responses[item.id] for item in self._items])
@@ -118,40 +151,27 @@ class BatchRun:
         try:
             outcome = await with_retries(lambda: self._final_when_stopping(item), RETRY)
         except FOREIGN_ERRORS as error:
-            self._gateway.log_fault(item_request_id(self._request_id, item), error)
+            self._services.log_fault(item_request_id(self._request_id, item), error)
             return failed(item, StreamglotError("internal error of the gateway; its log has the details").as_event())
         return succeeded(item, outcome.value) if outcome.error is None else failed(item, outcome.error)
 
     async def _final_when_stopping(self, item: BatchItem) -> Outcome[JsonValue]:
         """Makes an attempt. While the gateway stops, the outcome is final, because every further attempt would be refused."""
         outcome = await self._attempt(item)
-        outcome.final = outcome.final or self._gateway.stopping
+        outcome.final = outcome.final or self._server.requests.stopping
         return outcome
 
     async def _attempt(self, item: BatchItem) -> Outcome[JsonValue]:
         try:
             payload = payload_of(item)
+            request_id = item_request_id(self._request_id, item)
             if item.type == TOOL_CALL:
-                return await self._run_tool(item, payload)
+                return await self._server.tool(self._caller, self._headers, request_id, payload)
             emit = self._emit(item) if self._events is not None else None
-            chat = ChatItem(self._gateway, self._headers, self._key, item_request_id(self._request_id, item), emit)
+            chat = ChatItem(self._server.chat, self._headers, self._key, request_id, emit)
             return await chat.run(payload)
         except StreamglotError as error:
             return Outcome(error=error.as_event(), retry_after=retry_after_of(error))
-
-    async def _run_tool(self, item: BatchItem, payload: JsonObject) -> Outcome[JsonValue]:
-        services, admission = self._gateway.services, self._gateway.admission
-        record = ExchangeRecord(item_request_id(self._request_id, item), CHAT_DIALECT, services.clock())
-        admitted = Admitted(ENDPOINTS[CHAT_PATH], record, dict(self._headers), self._caller)
-
-        async def exchange(call: ToolCall) -> Exchange:
-            await admission.record_tool_call(admitted, call.request)
-            return admission.exchange(admitted, call.request, upstreams=call, stages=call.stages)
-
-        admission.admit_tool_call(admitted)
-        async with admission.slot(self._caller):
-            allow = partial(admission.allow_tools, admitted)
-            return Outcome(await run_tool_call(services.pool, payload, exchange, allow))
 
     def _emit(self, item: BatchItem) -> Emit:
         async def emit(delta: JsonObject) -> None:
@@ -183,29 +203,25 @@ def answer_of(batch_id: str, responses: list[ItemResponse]) -> bytes:
 
 
 def batch_routes(
-    gateway: Gateway,
-    request_id: Callable[[HttpRequest], str],
-    while_there: Callable[[HttpRequest, Coroutine[object, object, bytes]], Awaitable[bytes]],
-) -> list[Route]:
-    """Returns the routes. ``request_id`` names a request. ``while_there`` cancels work whose client disconnects."""
-    answers = BatchAnswers(lambda: gateway.store)
+    services: GatewayServices, admission: Admission, recording: Recording, requests: RunningRequests
+) -> list[APIRoute]:
+    answers = BatchAnswers(lambda: recording.store)
+    server = ItemServer(services, admission, recording, requests)
 
-    async def batch(http: HttpRequest) -> Response:
-        caller = gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
-        server = gateway.server
-        data = await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
-        body = json_object(data)
-        items = parse_items(body.get("requests"), server.batch_items)
+    async def batch(call: RoutedCall) -> Answer:
+        caller = admission.caller(call.headers, query_of(call).get(KEY, ""))
+        body = await json_of(services, call)
+        items = parse_items(body.get("requests"), services.server.batch_items)
         named, stream = _batch_id(body.get("batch_id")), body.get("stream", False)
         if not isinstance(stream, bool):
             raise RequestError(f"stream must be true or false, not {excerpt(stream)}", detail={"param": "stream"})
-        owner = caller.name if caller is not None else anonymous(http.headers)
-        run = BatchRun(gateway, http, caller, request_id(http), named or gateway.new_id(), items)
-        headers = {"x-request-id": request_id(http)}
+        owner = caller.name if caller is not None else anonymous(call.headers)
+        run = BatchRun(server, call, caller, named or services.new_id(), items)
+        headers = {"x-request-id": request_id(call)}
         if not named:
             if stream:
-                return EventStream(gateway, run, asyncio.ensure_future(_run_and_notify(run)), headers)
-            return _json(await while_there(http, run.run()), headers)
+                return BatchEvents(services, run, asyncio.ensure_future(_run_and_notify(run))).stream(headers)
+            return _json(await while_there(call, run.run()), headers)
         digest = hashlib.sha256(msgspec.json.encode(body["requests"], order="deterministic")).hexdigest()
         for _ in range(CLAIMS):
             known = await answers.find(owner, named, digest)
@@ -216,11 +232,18 @@ def batch_routes(
         else:
             raise _stopped()
         future = answers.begin(owner, named, digest)
-        response = EventStream(gateway, run, None, headers) if stream else None
-        gateway.spawn("batch", _run_named(gateway, run, answers, owner, future))
+        response = BatchEvents(services, run, None).stream(headers) if stream else None
+        services.tasks.spawn("batch", _run_named(requests, run, answers, owner, future))
         return response if response is not None else _json(await asyncio.shield(future), headers)
 
-    return [Route("/v1/batch", batch, methods=["POST"])]
+    return [
+        APIRoute(
+            "POST",
+            "/v1/batch",
+            batch,
+            "Many requests in one: chat completions and tool calls, each with its own result or error",
+        )
+    ]
 
 
 def _batch_id(value: object) -> str:
@@ -244,7 +267,9 @@ async def _run_and_notify(run: BatchRun) -> bytes:
     return data
 
 
-async def _run_named(gateway: Gateway, run: BatchRun, answers: BatchAnswers, owner: str, future: asyncio.Future[bytes]) -> None:
+async def _run_named(
+    requests: RunningRequests, run: BatchRun, answers: BatchAnswers, owner: str, future: asyncio.Future[bytes]
+) -> None:
     """Runs a named batch to its end even if the client disconnects, because the client may ask for it again.
 
     An answer that the gateway refused because it stops is not kept.
@@ -257,7 +282,7 @@ async def _run_named(gateway: Gateway, run: BatchRun, answers: BatchAnswers, own
             future.set_exception(error if isinstance(error, Exception) else _stopped())
         raise
     finally:
-        answers.finish(owner, run.batch_id, None if gateway.stopping else data)
+        answers.finish(owner, run.batch_id, None if requests.stopping else data)
         if data is not None and not future.done():
             future.set_result(data)
 
@@ -268,40 +293,42 @@ def _stopped() -> StreamglotError:
     )
 
 
-def _json(data: bytes, headers: Mapping[str, str]) -> Response:
-    return Response(data, 200, dict(headers), media_type="application/json")
+def _json(data: bytes, headers: Mapping[str, str]) -> Reply:
+    return Reply(200, data, JSON, headers)
 
 
 def _done(batch_id: str) -> bytes:
     return sse.event(msgspec.json.encode({"batch_id": batch_id}), b"done")
 
 
-def _replayed(data: bytes, headers: Mapping[str, str]) -> Response:
+def _replayed(data: bytes, headers: Mapping[str, str]) -> Reply:
     """Returns the answer to a batch that was run before, as events without deltas."""
     answer = msgspec.json.decode(data)
     events = [sse.event(msgspec.json.encode(response), b"response") for response in answer["responses"]]
-    return Response(b"".join((*events, _done(answer["batch_id"]))), 200, dict(headers), media_type="text/event-stream")
+    return Reply(200, b"".join((*events, _done(answer["batch_id"]))), EVENTS, headers)
 
 
-class EventStream(StreamingResponse):
+class BatchEvents:
     """Streams the events of a batch.
 
     When the client disconnects, a batch without a name (``task``) is cancelled. A named batch continues.
     """
 
-    def __init__(self, gateway: Gateway, run: BatchRun, task: asyncio.Task[bytes] | None, headers: Mapping[str, str]) -> None:
-        self._gateway = gateway
+    def __init__(self, services: GatewayServices, run: BatchRun, task: asyncio.Task[bytes] | None) -> None:
+        self._services = services
         self._run = run
         self._task = task
-        self._quiet = gateway.server.keep_alive_seconds
         self._events = run.listen()
-        headers = {**headers, "cache-control": "no-cache", "x-accel-buffering": "no"}
-        super().__init__(self._bytes(), 200, headers, media_type="text/event-stream")
 
-    async def _bytes(self) -> AsyncGenerator[bytes, None]:
+    def stream(self, headers: Mapping[str, str]) -> StreamedReply:
+        headers = {**headers, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        return StreamedReply(self._bytes(), EVENTS, headers, self._ended)
+
+    async def _bytes(self) -> AsyncIterator[bytes]:
+        quiet = self._services.server.keep_alive_seconds
         while True:
             try:
-                async with asyncio.timeout(self._quiet):
+                async with asyncio.timeout(quiet):
                     event = await self._events.get()
             except TimeoutError:
                 yield sse.comment("ping")
@@ -314,13 +341,10 @@ class EventStream(StreamingResponse):
                 return
             yield event
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._run.leave()
-            if self._task is not None:
-                self._task.cancel()
-                (ended,) = await asyncio.gather(self._task, return_exceptions=True)
-                if isinstance(ended, Exception):
-                    self._gateway.log_fault(self._run.batch_id, ended)
+    async def _ended(self) -> None:
+        self._run.leave()
+        if self._task is not None:
+            self._task.cancel()
+            (ended,) = await asyncio.gather(self._task, return_exceptions=True)
+            if isinstance(ended, Exception):
+                self._services.log_fault(self._run.batch_id, ended)

@@ -6,22 +6,19 @@ import re
 import time
 from typing import TYPE_CHECKING, Final
 
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
-from starlette.routing import Route
-
 from ...errors import RequestError, excerpt
 from ...json_types import JsonObject
-from ..http.asgi import read_body
-from ..http.call import json_object
+from ..auth.access import Access
+from ..http.call import RoutedCall
+from ..http.reply import Reply
+from ..lifecycle import Lifecycle
+from ..services import GatewayServices
 from .files import LONGEST, SHORTEST, batches_of, owner_of, page
-from .query_string import Parameters
-from .store_view import id_in, json_reply
+from .router import APIRoute, Parameters, json_of, json_reply
 
 if TYPE_CHECKING:
     from ...batch.model import Batch, Totals
     from ...batch.service import BatchService
-    from ..app import Gateway
 
 USUAL_WINDOW: Final = "24h"
 _WINDOW: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
@@ -38,47 +35,45 @@ TIMES: Final = ("in_progress", "finalizing", "completed", "failed", "expired", "
 _FIELDS: Final = ("input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after")
 
 
-def batches_routes(gateway: Gateway) -> list[Route]:
-    async def create(http: HttpRequest) -> Response:
-        service, owner = batches_of(gateway), owner_of(gateway, http)
-        server = gateway.server
-        data = await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
-        return json_reply(await shown(service, await created(service, owner, json_object(data))))
+def batches_routes(services: GatewayServices, access: Access, lifecycle: Lifecycle) -> list[APIRoute]:
+    async def create(call: RoutedCall) -> Reply:
+        service, owner = batches_of(lifecycle), owner_of(access, call)
+        return json_reply(await shown(service, await created(service, owner, await json_of(services, call))))
 
-    async def listing(http: HttpRequest) -> Response:
+    async def listing(call: RoutedCall) -> Reply:
         from ...batch.model import FILE_API
 
-        parameters = Parameters(http, "after", "limit")
+        parameters = Parameters(call, "after", "limit")
         limit = parameters.limit(USUAL_LISTED, MAX_LISTED)
-        service, owner = batches_of(gateway), owner_of(gateway, http)
+        service, owner = batches_of(lifecycle), owner_of(access, call)
         found = await service.catalog.list_batches(owner, FILE_API, parameters["after"], limit + 1)
         return json_reply(page([await shown(service, batch) for batch in found], limit))
 
-    async def retrieve(http: HttpRequest) -> Response:
-        return json_reply(await shown(batches_of(gateway), await found_batch(http)))
+    async def retrieve(call: RoutedCall, id: str) -> Reply:
+        return json_reply(await shown(batches_of(lifecycle), await found_batch(call, id)))
 
-    async def cancel(http: HttpRequest) -> Response:
-        service, batch = batches_of(gateway), await found_batch(http)
+    async def cancel(call: RoutedCall, id: str) -> Reply:
+        service, batch = batches_of(lifecycle), await found_batch(call, id)
         if batch.ended is not None:
             rule = f"the batch {batch.id} has ended with the status {batch.status}; there is nothing to cancel"
             raise RequestError(rule, code="batch_ended", status=409)
         await service.cancel(batch)
-        return json_reply(await shown(service, await found_batch(http)))
+        return json_reply(await shown(service, await found_batch(call, id)))
 
-    async def found_batch(http: HttpRequest) -> Batch:
+    async def found_batch(call: RoutedCall, id: str) -> Batch:
         from ...batch.model import FILE_API
 
-        owner, id = owner_of(gateway, http), id_in(http)
-        batch = await batches_of(gateway).catalog.batch(id, owner)
+        owner = owner_of(access, call)
+        batch = await batches_of(lifecycle).catalog.batch(id, owner)
         if batch is None or batch.api != FILE_API:
             raise missing_batch(id, "/v1/batches")
         return batch
 
     return [
-        Route("/v1/batches", create, methods=["POST"]),
-        Route("/v1/batches", listing, methods=["GET"]),
-        Route("/v1/batches/{id}", retrieve, methods=["GET"]),
-        Route("/v1/batches/{id}/cancel", cancel, methods=["POST"]),
+        APIRoute("POST", "/v1/batches", create, "Runs the requests of an uploaded file as a batch"),
+        APIRoute("GET", "/v1/batches", listing, "The batches, the newest first", ("after", "limit")),
+        APIRoute("GET", "/v1/batches/{id}", retrieve, "One batch"),
+        APIRoute("POST", "/v1/batches/{id}/cancel", cancel, "Starts no more requests of a batch"),
     ]
 
 

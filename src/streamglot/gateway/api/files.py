@@ -8,23 +8,20 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from starlette.requests import ClientDisconnect
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
-
 from ...errors import RequestError, Unsupported, excerpt
 from ...json_types import JsonObject
+from ..auth.access import Access
 from ..auth.authenticator import anonymous
-from ..http.call import ClientDisconnected, too_slow
+from ..http.call import RoutedCall, too_slow
 from ..http.multipart import Multipart, Part, PartData, PartStart, boundary_of
-from .query_string import Parameters
-from .store_view import id_in, json_reply
+from ..http.reply import Reply, StreamedReply
+from ..lifecycle import Lifecycle
+from ..services import GatewayServices
+from .router import APIRoute, Parameters, admit, json_reply
 
 if TYPE_CHECKING:
     from ...batch.model import File
     from ...batch.service import BatchService
-    from ..app import Gateway
 
 PURPOSES: Final = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 FIELD_BYTES: Final = 4096
@@ -38,58 +35,63 @@ SHORTEST, LONGEST = 3_600, 2_592_000
 DAY: Final = 86_400.0
 
 
-def file_routes(gateway: Gateway) -> list[Route]:
-    async def upload(http: HttpRequest) -> Response:
-        service, owner = batches_of(gateway), owner_of(gateway, http)
-        return json_reply(shown_file(await uploaded(gateway, service, http, owner)))
+def file_routes(services: GatewayServices, access: Access, lifecycle: Lifecycle) -> list[APIRoute]:
+    async def upload(call: RoutedCall) -> Reply:
+        service, owner = batches_of(lifecycle), owner_of(access, call)
+        return json_reply(shown_file(await uploaded(services, service, call, owner)))
 
-    async def listing(http: HttpRequest) -> Response:
-        parameters = Parameters(http, "after", "limit", "order", "purpose")
+    async def listing(call: RoutedCall) -> Reply:
+        parameters = Parameters(call, "after", "limit", "order", "purpose")
         limit, newest = parameters.limit(MAX_LISTED, MAX_LISTED), parameters.one_of("order", "desc", "asc") == "desc"
-        service, owner = batches_of(gateway), owner_of(gateway, http)
+        service, owner = batches_of(lifecycle), owner_of(access, call)
         found = await service.catalog.list_files(owner, parameters["purpose"], parameters["after"], limit + 1, newest)
         return json_reply(page([shown_file(file) for file in found], limit))
 
-    async def retrieve(http: HttpRequest) -> Response:
-        return json_reply(shown_file(await found_file(gateway, http)))
+    async def retrieve(call: RoutedCall, id: str) -> Reply:
+        return json_reply(shown_file(await found_file(access, lifecycle, call, id)))
 
-    async def content(http: HttpRequest) -> Response:
-        file = await found_file(gateway, http)
-        return await streamed(batches_of(gateway).contents(file))
+    async def content(call: RoutedCall, id: str) -> StreamedReply:
+        file = await found_file(access, lifecycle, call, id)
+        return await streamed(batches_of(lifecycle).contents(file))
 
-    async def remove(http: HttpRequest) -> Response:
-        file = await found_file(gateway, http)
-        await batches_of(gateway).remove_file(file)
+    async def remove(call: RoutedCall, id: str) -> Reply:
+        file = await found_file(access, lifecycle, call, id)
+        await batches_of(lifecycle).remove_file(file)
         return json_reply({"id": file.id, "object": "file", "deleted": True})
 
     return [
-        Route("/v1/files", upload, methods=["POST"]),
-        Route("/v1/files", listing, methods=["GET"]),
-        Route("/v1/files/{id}", retrieve, methods=["GET"]),
-        Route("/v1/files/{id}", remove, methods=["DELETE"]),
-        Route("/v1/files/{id}/content", content, methods=["GET"]),
+        APIRoute("POST", "/v1/files", upload, "Uploads a file, as a form"),
+        APIRoute("GET", "/v1/files", listing, "The files, the newest first", ("after", "limit", "order", "purpose")),
+        APIRoute("GET", "/v1/files/{id}", retrieve, "One file"),
+        APIRoute("DELETE", "/v1/files/{id}", remove, "Deletes a file"),
+        APIRoute(
+            "GET",
+            "/v1/files/{id}/content",
+            content,
+            "The content of a file; for the results of a running batch, the results so far",
+        ),
     ]
 
 
-def batches_of(gateway: Gateway) -> BatchService:
-    if gateway.batches is None:
+def batches_of(lifecycle: Lifecycle) -> BatchService:
+    if lifecycle.batches is None:
         raise Unsupported(
             "this gateway has no files and batches: set store.url to a database, and batches.enabled",
             code="batches_disabled",
             status=501,
         )
-    return gateway.batches
+    return lifecycle.batches
 
 
-def owner_of(gateway: Gateway, http: HttpRequest) -> str:
+def owner_of(access: Access, call: RoutedCall) -> str:
     """Returns the owner of files and batches: the name of the key, or an id that separates callers without a key."""
-    caller = gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
-    return caller.name if caller is not None else anonymous(http.headers)
+    caller = admit(access, call)
+    return caller.name if caller is not None else anonymous(call.headers)
 
 
-async def found_file(gateway: Gateway, http: HttpRequest) -> File:
-    owner, id = owner_of(gateway, http), id_in(http)
-    file = await batches_of(gateway).catalog.file(id, owner)
+async def found_file(access: Access, lifecycle: Lifecycle, call: RoutedCall, id: str) -> File:
+    owner = owner_of(access, call)
+    file = await batches_of(lifecycle).catalog.file(id, owner)
     if file is None or (file.expires is not None and file.expires < time.time()):
         raise RequestError(f"there is no file {excerpt(id)}; GET /v1/files lists those of your key", code="not_found", status=404)
     return file
@@ -120,7 +122,7 @@ def page(rows: list[JsonObject], limit: int) -> JsonObject:
     }
 
 
-async def streamed(chunks: AsyncIterator[bytes], media_type: str = "application/octet-stream") -> Response:
+async def streamed(chunks: AsyncIterator[bytes], media_type: str = "application/octet-stream") -> StreamedReply:
     """Returns a download. It reads the first chunk, so that contents that cannot be read are an error and not a broken body."""
     first = await anext(chunks, b"")
 
@@ -129,19 +131,19 @@ async def streamed(chunks: AsyncIterator[bytes], media_type: str = "application/
         async for chunk in chunks:
             yield chunk
 
-    return StreamingResponse(body(), media_type=media_type)
+    return StreamedReply(body(), media_type)
 
 
 # --- uploads
 
 
-async def uploaded(gateway: Gateway, service: BatchService, http: HttpRequest, owner: str) -> File:
+async def uploaded(services: GatewayServices, service: BatchService, call: RoutedCall, owner: str) -> File:
     """Stores the file of a form. Errors in the form are only known at its end; the stored contents are then removed."""
     from ...batch.files import FileStorageUnavailable
     from ...batch.model import File
     from ...batch.rows import new_id
 
-    form = _Form(gateway, http)
+    form = _Form(services, call)
     now = time.time()
     file = File(id=new_id("file-"), owner=owner, filename="", purpose="", bytes=0, created=now)
     await service.save_upload(file, form.contents())
@@ -164,17 +166,17 @@ async def uploaded(gateway: Gateway, service: BatchService, http: HttpRequest, o
 class _Form:
     """A form that is read as a stream. ``contents`` yields the bytes of the field ``file``."""
 
-    def __init__(self, gateway: Gateway, http: HttpRequest) -> None:
+    def __init__(self, services: GatewayServices, call: RoutedCall) -> None:
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
-        self._gateway = gateway
-        self._http = http
-        self._parser = Multipart(boundary_of(http.headers.get("content-type", "")))
+        self._services = services
+        self._call = call
+        self._parser = Multipart(boundary_of(call.headers.get("content-type", "")))
         self._name = ""
         self._value = b""
 
     async def contents(self) -> AsyncIterator[bytes]:
-        async for chunk in body_chunks(self._gateway, self._http):
+        async for chunk in body_chunks(self._services, self._call):
             for part in self._parser.feed(chunk):
                 data = self._take(part)
                 if data:
@@ -200,23 +202,20 @@ class _Form:
         return b""
 
 
-async def body_chunks(gateway: Gateway, http: HttpRequest) -> AsyncIterator[bytes]:
+async def body_chunks(services: GatewayServices, call: RoutedCall) -> AsyncIterator[bytes]:
     """Yields the body of a request.
 
     The client must send something within each ``server.body_seconds``, but may take any total time.
     """
-    stream = http.stream().__aiter__()
-    seconds = gateway.server.body_seconds
+    seconds = services.server.body_seconds
     while True:
         try:
-            with gateway.within(seconds):
-                chunk = await anext(stream)
-        except StopAsyncIteration:
-            return
-        except ClientDisconnect:
-            raise ClientDisconnected from None
+            with services.within(seconds):
+                chunk = await call.read()
         except TimeoutError:
             raise too_slow(seconds) from None
+        if not chunk:
+            return
         yield chunk
 
 

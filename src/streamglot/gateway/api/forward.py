@@ -1,8 +1,9 @@
-"""Forwards requests unchanged to an upstream with such an endpoint: embeddings and token counting."""
+"""Forwards requests unchanged to an upstream with such an endpoint: embeddings and token counting. Estimates what none can count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from ...dialects import dialect
 from ...dialects.endpoint import bearer, join
 from ...engine.answer import ErrorContext
 from ...engine.record import clean_id
+from ...engine.tokens import estimate
 from ...engine.upstream_request import check_headers
 from ...engine.upstream_stream import refused
 from ...errors import RequestError, StreamglotError, Unsupported, UpstreamTimeout
@@ -22,8 +24,16 @@ from ...upstream.rate_limits import limit_headers
 from ...upstream.response import read_whole
 from ...upstream.routes import Candidate
 from ...upstream.secrets import SecretMask, hide
-from ..endpoints import COUNTED_BY, PLAIN
+from ..admission import Admission
+from ..auth.access import limits_told
+from ..auth.authenticator import Caller, anonymous
+from ..endpoints import COUNTED_BY, PLAIN, RETRIEVABLE, dialect_of
+from ..http.call import RoutedCall
+from ..http.reply import Reply
+from ..observe.recording import Recording
 from ..services import GatewayServices
+from .metered import Metered
+from .router import KEY, APIRoute, Handler, json_of, json_reply, query_of, request_id, while_there
 
 EMBEDDINGS_PATH: Final = "embeddings"
 ANSWER_BYTES: Final = 64 * 2**20
@@ -115,3 +125,68 @@ async def _post(
         raise context.error(error) from None
     finally:
         limit.give_back()
+
+
+def forward_routes(services: GatewayServices, admission: Admission, recording: Recording) -> list[APIRoute]:
+    @asynccontextmanager
+    async def forwarded(call: RoutedCall, model: str = "") -> AsyncIterator[tuple[Caller | None, JsonObject, dict[str, str]]]:
+        """Gives the caller, the body, and a place for the rate limits that an upstream tells. The response tells them or those of the
+        caller, also if it is an error. ``model`` comes from the path."""
+        caller = admission.caller(call.headers, query_of(call).get(KEY, ""))
+        limits: dict[str, str] = {}
+        try:
+            body = await json_of(services, call)
+            admission.check(caller, model or str(body.get("model") or ""))
+            yield caller, body, limits
+        finally:
+            call.extra_headers |= limits_told(caller, dialect_of(call.path, call.headers), limits, services.clock())
+
+    async def counted(call: RoutedCall) -> Reply:
+        async with forwarded(call) as (caller, body, limits):
+            counting = dialect(COUNTED_BY)
+            counting.need_conversation(body)
+            request = counting.parse_count(body)
+            async with admission.slot(caller):
+                answer = await while_there(call, count_tokens(services, body, request, request_id(call), limits))
+            return Reply(200, answer or msgspec.json.encode(counting.count_body(estimate(request))))
+
+    def estimated(name: str) -> Handler:
+        """Returns a handler that estimates the tokens of a request in this dialect without calling an upstream."""
+
+        async def count(call: RoutedCall, model: str = "") -> Reply:
+            async with forwarded(call, model) as (_, body, _):
+                counting = dialect(name)
+                return json_reply(counting.count_body(estimate(counting.parse_count(body, model))))
+
+        return count
+
+    async def embeddings(call: RoutedCall) -> Reply:
+        id = request_id(call)
+        async with (
+            forwarded(call) as (caller, body, limits),
+            Metered(services, admission, recording, caller, call.headers, body, id, EMBEDDINGS_PATH) as metered,
+        ):
+            owner = caller.name if caller is not None else anonymous(call.headers)
+            work = forward_json(services, body, EMBEDDINGS_PATH, id, metered.asked, owner, limits)
+            metered.answer = answer = await while_there(call, work)
+            return Reply(200, answer)
+
+    in_path = estimated("gemini")
+    return [
+        APIRoute(
+            "POST",
+            "/v1/responses/input_tokens",
+            estimated(RETRIEVABLE),
+            "An estimate of the tokens of a request for a response",
+        ),
+        APIRoute("POST", "/v1/models/{model:path}:countTokens", in_path),
+        APIRoute(
+            "POST",
+            "/v1beta/models/{model:path}:countTokens",
+            in_path,
+            "An estimate of the tokens of a request, for clients of Gemini",
+        ),
+        APIRoute("POST", "/v1alpha/models/{model:path}:countTokens", in_path),
+        APIRoute("POST", "/v1/messages/count_tokens", counted, "An estimate of the tokens of a request"),
+        APIRoute("POST", "/v1/embeddings", embeddings, "Embeddings, forwarded to the upstream"),
+    ]

@@ -17,9 +17,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from ...dialects import DIALECTS
 from ...errors import RequestError, StreamglotError, excerpt
@@ -30,15 +27,18 @@ from ...inspect.paging import Pager
 from ...inspect.pytest_file import pytest_archive
 from ...inspect.recording import PastedSource, RecordedPiece, attempt_of, pieces_of_response, read_source
 from ...json_types import JsonObject
-from ..http.asgi import read_body
-from .query_string import KEY, Parameters
+from ..auth.access import Access
+from ..http.call import RoutedCall
+from ..http.reply import Reply, StreamedReply
+from ..observe.recording import Recording
+from ..services import GatewayServices
 from .resume import Arrivals
-from .store_view import CallerStoreView, id_in, store_view_of
+from .router import APIRoute, Parameters, admit, body_of, json_reply
+from .store_view import CallerStoreView, store_view_of
 from .turn_facts import Recorded, client_curl, facts, upstream_curl
 
 if TYPE_CHECKING:
     from ...store import TurnDetail
-    from ..app import Gateway
 
 POLL_SECONDS: Final = 0.25
 """Seconds between two reads of what a running turn has recorded. The store commits as often."""
@@ -54,29 +54,29 @@ _HEADERS: Final = {"x-content-type-options": "nosniff", "cache-control": "no-sto
 _T = TypeVar("_T")
 
 
-def inspect_routes(gateway: Gateway) -> list[Route]:
+def inspect_routes(services: GatewayServices, access: Access, recording: Recording) -> list[APIRoute]:
     work = WorkerThreads()
 
-    async def turn(http: HttpRequest) -> Response:
-        asked = Parameters(http, "as", "follow")
+    async def turn(call: RoutedCall, id: str) -> StreamedReply:
+        asked = Parameters(call, "as", "follow")
         follows = asked.one_of("follow", "true", "false") == "true"
-        view, client = store_view_of(gateway, http), _client(asked["as"])
-        lines = TurnLines(view, work, await view.turn(id_in(http)), client)
+        view, client = store_view_of(access, recording, call), _client(asked["as"])
+        lines = TurnLines(view, work, await view.turn(id), client)
         return _streamed(lines.all(follows))
 
-    async def command(http: HttpRequest) -> Response:
-        of = Parameters(http, "of").one_of("of", "client", "upstream")
-        view = store_view_of(gateway, http)
-        found = await view.turn(id_in(http))
+    async def command(call: RoutedCall, id: str) -> Reply:
+        of = Parameters(call, "of").one_of("of", "client", "upstream")
+        view = store_view_of(access, recording, call)
+        found = await view.turn(id)
         pieces = await recorded_pieces(view, found.id)
-        base = f"{http.url.scheme}://{http.url.netloc}"
-        text = client_curl(gateway, found, pieces, base) if of == "client" else upstream_curl(found, pieces)
-        return Response(text, headers=_HEADERS, media_type="text/plain; charset=utf-8")
+        with_key = access.authenticator.asks
+        text = client_curl(found, pieces, call.base_url, with_key) if of == "client" else upstream_curl(found, pieces)
+        return Reply(200, text.encode(), "text/plain; charset=utf-8", _HEADERS)
 
-    async def turn_test(http: HttpRequest) -> Response:
-        Parameters(http)
-        view = store_view_of(gateway, http)
-        found = await view.turn(id_in(http))
+    async def turn_test(call: RoutedCall, id: str) -> Reply:
+        Parameters(call)
+        view = store_view_of(access, recording, call)
+        found = await view.turn(id)
         pieces = [piece for piece in await recorded_pieces(view, found.id) if piece.direction.startswith((UP, ASKED))]
         if not any(piece.direction.startswith(UP) for piece in pieces):
             raise RequestError(
@@ -88,20 +88,19 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
         source = PastedSource(pieces, found.dialects["upstream"], asked.inband if asked is not None else "", False, True)
         return _archive(found.id, await work.run(lambda: pytest_archive(found.id, source)))
 
-    async def pasted_source(http: HttpRequest, asked: Parameters) -> PastedSource:
-        gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
+    async def pasted_source(call: RoutedCall, asked: Parameters) -> PastedSource:
+        admit(access, call)
         dialect, inband = _dialect(asked["from"]), _inband(asked["inband"])
-        server = gateway.server
-        body = await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
+        body = await body_of(services, call)
         return await work.run(lambda: read_source(body, dialect, inband))
 
-    async def pasted(http: HttpRequest) -> Response:
-        asked = Parameters(http, "from", "inband", "as")
+    async def pasted(call: RoutedCall) -> StreamedReply:
+        asked = Parameters(call, "from", "inband", "as")
         client = _client(asked["as"])
-        return _streamed(_pasted_lines(work, await pasted_source(http, asked), client))
+        return _streamed(_pasted_lines(work, await pasted_source(call, asked), client))
 
-    async def pasted_test(http: HttpRequest) -> Response:
-        source = await pasted_source(http, Parameters(http, "from", "inband"))
+    async def pasted_test(call: RoutedCall) -> Reply:
+        source = await pasted_source(call, Parameters(call, "from", "inband"))
         readable = source.dialect in DIALECTS and DIALECTS[source.dialect].has_reader
         if not readable or not any(piece.direction.startswith(UP) for piece in source.pieces):
             raise RequestError(
@@ -109,22 +108,27 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
             )
         return _archive("pasted", await work.run(lambda: pytest_archive("pasted", source)))
 
-    async def choices(http: HttpRequest) -> Response:
+    async def choices(call: RoutedCall) -> Reply:
         """Lists the dialects and in-band formats that a request can name."""
-        gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
+        admit(access, call)
         known = [
             {"name": one.name, "title": one.title, "reads": one.has_reader, "writes": one.has_writer} for one in DIALECTS.usable()
         ]
-        return Response(msgspec.json.encode({"dialects": known, "inband": sorted(FORMATS)}), media_type="application/json")
+        return json_reply({"dialects": known, "inband": sorted(FORMATS)})
 
-    get, post = ["GET"], ["POST"]
     return [
-        Route("/turns/{id}/inspect", turn, methods=get),
-        Route("/turns/{id}/inspect/curl", command, methods=get),
-        Route("/turns/{id}/inspect/test", turn_test, methods=get),
-        Route("/inspect", pasted, methods=post),
-        Route("/inspect", choices, methods=get),
-        Route("/inspect/test", pasted_test, methods=post),
+        APIRoute(
+            "GET",
+            "/turns/{id}/inspect",
+            turn,
+            "A turn as linked rows: upstream bytes, events, client bytes; a running one is followed",
+            ("as", "follow"),
+        ),
+        APIRoute("GET", "/turns/{id}/inspect/curl", command, "A command that sends the request of a turn again", ("of",)),
+        APIRoute("GET", "/turns/{id}/inspect/test", turn_test, "A turn as a test: its recording and a pytest file"),
+        APIRoute("GET", "/inspect", choices, "The dialects and in-band formats that a pasted stream may have"),
+        APIRoute("POST", "/inspect", pasted, "A pasted stream or recording as linked rows", ("from", "inband", "as")),
+        APIRoute("POST", "/inspect/test", pasted_test, "A pasted stream as a test", ("from", "inband")),
     ]
 
 
@@ -217,7 +221,7 @@ class TurnLines:
         except StreamglotError:  # its process died, or the stream is gone: show what was received
             pass
         finally:
-            arrivals.leave()
+            await arrivals.leave()
         yield _line({"rows": await self._work.run(pager.close)})
         while await self._still_running():
             await asyncio.sleep(POLL_SECONDS)
@@ -310,13 +314,13 @@ def _line(value: object) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-def _streamed(lines: AsyncIterator[bytes]) -> Response:
-    return StreamingResponse(lines, headers=_HEADERS, media_type=_LINES)
+def _streamed(lines: AsyncIterator[bytes]) -> StreamedReply:
+    return StreamedReply(lines, _LINES, _HEADERS)
 
 
-def _archive(name: str, data: bytes) -> Response:
+def _archive(name: str, data: bytes) -> Reply:
     headers = {**_HEADERS, "content-disposition": f'attachment; filename="{name}.zip"'}
-    return Response(data, headers=headers, media_type="application/zip")
+    return Reply(200, data, "application/zip", headers)
 
 
 def _writes(name: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -20,11 +20,7 @@ from ...framing import Sse
 from ...json_types import JsonObject, JsonValue
 from ...messages import Response
 from ...stages import Collect
-from ..endpoints import ENDPOINTS
 from ..http.call import DONE, CallDeadline
-
-if TYPE_CHECKING:
-    from ..app import Gateway
 
 CHAT_PATH: Final = "/v1/chat/completions"
 _OWN_HEADERS: Final = frozenset(
@@ -34,6 +30,8 @@ _OWN_HEADERS: Final = frozenset(
 
 Emit = Callable[[JsonObject], Awaitable[None]]
 """Receives one delta of an item's answer. Awaiting it applies backpressure."""
+Serve = Callable[["ItemCall"], Awaitable[StreamError | None]]
+"""Answers the call of an item. Returns the error that ended the answer."""
 
 
 class ItemCall:
@@ -158,8 +156,8 @@ class _Chunk(msgspec.Struct):
 class ChatItem:
     """Runs one attempt at a chat completion of a batch, streamed or not."""
 
-    def __init__(self, gateway: Gateway, headers: Mapping[str, str], key: str, request_id: str, emit: Emit | None) -> None:
-        self._gateway = gateway
+    def __init__(self, serve: Serve, headers: Mapping[str, str], key: str, request_id: str, emit: Emit | None) -> None:
+        self._serve = serve
         self._headers = headers
         self._key = key
         self._request_id = request_id
@@ -171,9 +169,7 @@ class ChatItem:
         wanted = {"stream": True, "stream_options": {"include_usage": True}} if streamed is not None else {"stream": False}
         sent = msgspec.json.encode({**body, **wanted})
         call = ItemCall(self._headers, self._key, sent, self._request_id, streamed.feed if streamed is not None else None)
-        handler = self._gateway.handler(ENDPOINTS[CHAT_PATH], call)
-        await call.served(self._gateway.serve(handler))
-        error = handler.error
+        error = await self._serve(call)
         if error is None and call.status == 200:
             if streamed is None:
                 completion = msgspec.json.decode(b"".join(call.pieces))

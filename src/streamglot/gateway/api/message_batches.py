@@ -10,21 +10,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
-from starlette.routing import Route
 
 from ...errors import RequestError, excerpt
 from ...json_types import JsonObject, JsonValue
+from ..auth.access import Access
+from ..http.call import RoutedCall
+from ..http.reply import Reply, StreamedReply
+from ..lifecycle import Lifecycle
+from ..services import GatewayServices
 from .batches import missing_batch
 from .files import batches_of, body_chunks, owner_of, streamed
-from .query_string import Parameters
-from .store_view import id_in, json_reply
+from .router import APIRoute, Parameters, json_reply
 
 if TYPE_CHECKING:
     from ...batch.model import Batch
     from ...batch.service import BatchService
-    from ..app import Gateway
 
 ENDPOINT: Final = "/v1/messages"
 PLACE: Final = "/v1/messages/batches"
@@ -42,17 +42,17 @@ class _Member(msgspec.Struct):
 _member: Final = msgspec.json.Decoder(_Member)
 
 
-def message_batch_routes(gateway: Gateway) -> list[Route]:
-    async def create(http: HttpRequest) -> Response:
-        service, owner = batches_of(gateway), owner_of(gateway, http)
-        return json_reply(await shown(service, await created(gateway, service, http, owner)))
+def message_batch_routes(services: GatewayServices, access: Access, lifecycle: Lifecycle) -> list[APIRoute]:
+    async def create(call: RoutedCall) -> Reply:
+        service, owner = batches_of(lifecycle), owner_of(access, call)
+        return json_reply(await shown(service, await created(services, service, call, owner)))
 
-    async def listing(http: HttpRequest) -> Response:
+    async def listing(call: RoutedCall) -> Reply:
         from ...batch.model import MESSAGE_API
 
-        parameters = Parameters(http, "after_id", "before_id", "limit", "beta")
+        parameters = Parameters(call, "after_id", "before_id", "limit", "beta")
         limit = parameters.limit(USUAL_LISTED, MAX_LISTED)
-        service, owner = batches_of(gateway), owner_of(gateway, http)
+        service, owner = batches_of(lifecycle), owner_of(access, call)
         before = parameters["before_id"]
         found = await service.catalog.list_batches(owner, MESSAGE_API, before or parameters["after_id"], limit + 1, not before)
         rows = found[:limit][::-1] if before else found[:limit]  # newest first in both paging directions
@@ -65,22 +65,22 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
             }
         )
 
-    async def retrieve(http: HttpRequest) -> Response:
-        return json_reply(await shown(batches_of(gateway), await found_batch(http)))
+    async def retrieve(call: RoutedCall, id: str) -> Reply:
+        return json_reply(await shown(batches_of(lifecycle), await found_batch(call, id)))
 
-    async def results(http: HttpRequest) -> Response:
-        batch = await found_batch(http)
-        return await streamed(batches_of(gateway).catalog.lines(batch, None), "application/x-jsonl")
+    async def results(call: RoutedCall, id: str) -> StreamedReply:
+        batch = await found_batch(call, id)
+        return await streamed(batches_of(lifecycle).catalog.lines(batch, None), "application/x-jsonl")
 
-    async def cancel(http: HttpRequest) -> Response:
-        service, batch = batches_of(gateway), await found_batch(http)
+    async def cancel(call: RoutedCall, id: str) -> Reply:
+        service, batch = batches_of(lifecycle), await found_batch(call, id)
         if batch.ended is not None:
             raise RequestError(f"the batch {batch.id} has ended; there is nothing to cancel", code="batch_ended")
         await service.cancel(batch)
-        return json_reply(await shown(service, await found_batch(http)))
+        return json_reply(await shown(service, await found_batch(call, id)))
 
-    async def remove(http: HttpRequest) -> Response:
-        service, batch = batches_of(gateway), await found_batch(http)
+    async def remove(call: RoutedCall, id: str) -> Reply:
+        service, batch = batches_of(lifecycle), await found_batch(call, id)
         if batch.ended is None:
             raise RequestError(
                 f"the batch {batch.id} is running; cancel it first, and wait until it has ended", code="batch_runs"
@@ -89,26 +89,26 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
         await service.catalog.remove_batch(batch.id)
         return json_reply({"id": batch.id, "type": "message_batch_deleted"})
 
-    async def found_batch(http: HttpRequest) -> Batch:
+    async def found_batch(call: RoutedCall, id: str) -> Batch:
         from ...batch.model import MESSAGE_API
 
-        owner, id = owner_of(gateway, http), id_in(http)
-        batch = await batches_of(gateway).catalog.batch(id, owner)
+        owner = owner_of(access, call)
+        batch = await batches_of(lifecycle).catalog.batch(id, owner)
         if batch is None or batch.api != MESSAGE_API:
             raise missing_batch(id, PLACE)
         return batch
 
     return [
-        Route(PLACE, create, methods=["POST"]),
-        Route(PLACE, listing, methods=["GET"]),
-        Route(f"{PLACE}/{{id}}", retrieve, methods=["GET"]),
-        Route(f"{PLACE}/{{id}}", remove, methods=["DELETE"]),
-        Route(f"{PLACE}/{{id}}/results", results, methods=["GET"]),
-        Route(f"{PLACE}/{{id}}/cancel", cancel, methods=["POST"]),
+        APIRoute("POST", PLACE, create, "Runs many requests for messages as a batch"),
+        APIRoute("GET", PLACE, listing, "The batches of messages, the newest first", ("after_id", "before_id", "limit")),
+        APIRoute("GET", f"{PLACE}/{{id}}", retrieve, "One batch of messages"),
+        APIRoute("DELETE", f"{PLACE}/{{id}}", remove, "Deletes a batch of messages that has ended"),
+        APIRoute("GET", f"{PLACE}/{{id}}/results", results, "The results of a batch of messages, a line for each"),
+        APIRoute("POST", f"{PLACE}/{{id}}/cancel", cancel, "Starts no more requests of a batch of messages"),
     ]
 
 
-async def created(gateway: Gateway, service: BatchService, http: HttpRequest, owner: str) -> Batch:
+async def created(services: GatewayServices, service: BatchService, call: RoutedCall, owner: str) -> Batch:
     """Streams the requests into a file, one per line, then creates a batch from it."""
     from ...batch.files import FileStorageUnavailable
     from ...batch.model import MESSAGE_API, Batch, File
@@ -117,8 +117,8 @@ async def created(gateway: Gateway, service: BatchService, http: HttpRequest, ow
     id, now = new_id("msgbatch_"), time.time()
     file = File(id=new_id("file-"), owner=owner, filename=f"{id}.jsonl", purpose="batch", bytes=0, created=now)
     file.expires = now + service.config.keep_days * 86_400
-    members = _Members(gateway.server.max_body_bytes, service.config.max_items)
-    await service.save_upload(file, members.lines(body_chunks(gateway, http)))
+    members = _Members(services.server.max_body_bytes, service.config.max_items)
+    await service.save_upload(file, members.lines(body_chunks(services, call)))
     try:
         await service.catalog.add_file(file)
         batch = Batch(id=id, owner=owner, api=MESSAGE_API, endpoint=ENDPOINT, input_file=file.id, status="validating")

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...dialects.ollama import catalog
 from ...json_types import JsonObject
+from ...upstream.model_lists import CLIENT_WAIT_SECONDS
+from ...upstream.providers import provider_name
+from ..admission import Admission
+from ..auth.authenticator import Caller
+from ..http.call import RoutedCall
+from ..http.reply import Reply
+from ..services import GatewayServices
+from .router import KEY, APIRoute, json_of, json_reply, query_of
 
 Named = list[tuple[str, str]]
 """Models, each with its upstream."""
@@ -48,3 +57,62 @@ def by_path(name: str) -> JsonObject:
         "version": "1",
         "supportedGenerationMethods": ["generateContent", "streamGenerateContent", "countTokens"],
     }
+
+
+def model_routes(services: GatewayServices, admission: Admission) -> list[APIRoute]:
+    def caller_of(call: RoutedCall) -> Caller | None:
+        return admission.caller(call.headers, query_of(call).get(KEY, ""))
+
+    async def allowed(call: RoutedCall) -> Named:
+        caller = caller_of(call)
+        known = await services.pool.models_known(CLIENT_WAIT_SECONDS)
+        return [(name, owner) for name, owner in known if caller is None or caller.may_use(name)]
+
+    def providers() -> dict[str, str]:
+        return {name: provider_name(upstream) for name, upstream in services.pool.routes.upstreams.items()}
+
+    def owner_of(name: str) -> str:
+        return services.pool.routes.find(name, lambda: 0.0)[0].upstream.name
+
+    async def models(call: RoutedCall) -> Reply:
+        return json_reply(listing(await allowed(call), providers(), call.headers, call.path, KEY in query_of(call)))
+
+    async def model(call: RoutedCall, path: str) -> Reply:
+        name = path.removeprefix("models/")
+        owner = dict(await allowed(call)).get(name)
+        if owner is None:
+            caller = caller_of(call)
+            if caller is not None:
+                caller.check(name, services.clock())
+            owner = owner_of(name)
+        in_path = by_address(call.headers, call.path, KEY in query_of(call))
+        return json_reply(by_path(name) if in_path else entry(name, owner, providers()[owner]))
+
+    async def local_tags(call: RoutedCall) -> Reply:
+        return json_reply(catalog.tags(await allowed(call)))
+
+    async def local_running(call: RoutedCall) -> Reply:
+        return json_reply(catalog.running(await allowed(call)))
+
+    async def local_version(_: RoutedCall) -> Reply:
+        return json_reply(catalog.version())
+
+    async def local_show(call: RoutedCall) -> Reply:
+        caller = caller_of(call)
+        body = await json_of(services, call)
+        name = str(body.get("model") or body.get("name") or "")
+        admission.check(caller, name)
+        return json_reply(catalog.show(name, owner_of(name)))
+
+    return [
+        APIRoute("GET", "/v1/models", models, "The models that can be named"),
+        APIRoute("GET", "/v1/models/{model:path}", model, "One model"),
+        APIRoute("GET", "/v1beta/models", models, "The models, for clients of Gemini"),
+        APIRoute("GET", "/v1beta/models/{model:path}", model),
+        APIRoute("GET", "/v1alpha/models", models),
+        APIRoute("GET", "/v1alpha/models/{model:path}", model),
+        APIRoute("GET", "/api/tags", local_tags, "The models, for clients of Ollama"),
+        APIRoute("GET", "/api/ps", local_running, "The models that are loaded, for clients of Ollama"),
+        APIRoute("GET", "/api/version", local_version),
+        APIRoute("POST", "/api/show", local_show, "One model, for clients of Ollama"),
+    ]

@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import asyncio
 from glob import escape
-from typing import TYPE_CHECKING, Final
-
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from typing import Final
 
 from ...engine.pipeline import gets_tools_as_text
+from ...engine.pool import UpstreamPool
 from ...errors import RequestError, StreamglotError, excerpt
 from ...json_types import JsonObject
 from ...upstream.model_lists import CLIENT_WAIT_SECONDS
 from ...upstream.prices import load_prices
 from ...upstream.providers import abilities_of
+from ..auth.access import Access
 from ..auth.authenticator import Caller
-from ..http.asgi import is_half_closed, read_body
-from ..http.call import json_object
+from ..http.call import RoutedCall, json_object
+from ..http.reply import EVENTS, Reply, StreamedReply
 from ..observe.live import MAX_OPEN, live_feed, open_exchange
-from .store_view import id_in, json_reply
-
-if TYPE_CHECKING:
-    from ..app import Gateway
+from ..observe.recording import Recording
+from ..requests import RunningRequests
+from ..services import GatewayServices
+from .router import APIRoute, body_of, json_reply
 
 COALESCE_SECONDS: Final = 0.5
 """Seconds between two states sent to one watcher. A person cannot follow more, and a burst of requests costs only one state."""
@@ -37,58 +35,65 @@ TOOLS_SECONDS: Final = 5.0
 """Seconds to wait for the tools of MCP servers that must be started first."""
 
 
-def overview_routes(gateway: Gateway) -> list[Route]:
-    def admitted(http: HttpRequest) -> Caller | None:
-        return gateway.authenticator.admit(http.headers)
+def overview_routes(services: GatewayServices, access: Access, recording: Recording, requests: RunningRequests) -> list[APIRoute]:
+    def admitted(call: RoutedCall) -> Caller | None:
+        return access.authenticator.admit(call.headers)
 
-    async def state(http: HttpRequest) -> Response:
-        admitted(http)
-        await gateway.approvals.refresh()
-        return json_reply(overview(gateway, admitted(http)))
+    def state_for(call: RoutedCall) -> JsonObject:
+        return overview(services, recording, requests, admitted(call))
 
-    async def events(http: HttpRequest) -> Response:
-        admitted(http)
-        gateway.live.check_room("overview")
+    async def state(call: RoutedCall) -> Reply:
+        admitted(call)
+        await recording.approvals.refresh()
+        return json_reply(state_for(call))
+
+    async def events(call: RoutedCall) -> StreamedReply:
+        admitted(call)
+        recording.live.check_room("overview")
         await asyncio.to_thread(load_prices)  # loading prices must not block the event loop
-        await gateway.approvals.refresh()
+        await recording.approvals.refresh()
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         feed = live_feed(
-            gateway.live,
+            recording.live,
             "overview",
-            lambda: overview(gateway, admitted(http)),
-            lambda: gateway.stopping,
-            quiet=gateway.server.keep_alive_seconds,
-            half_closed=lambda: is_half_closed(http.scope),
+            lambda: state_for(call),
+            lambda: requests.stopping,
+            quiet=services.server.keep_alive_seconds,
+            half_closed=lambda: call.half_closed,
             pause=COALESCE_SECONDS,
         )
-        return StreamingResponse(feed, 200, headers, "text/event-stream")
+        return StreamedReply(feed, EVENTS, headers)
 
-    async def stop(http: HttpRequest) -> Response:
-        caller, id = admitted(http), id_in(http)
-        own = caller is not None or await says_own(http)
-        for handler in gateway.open_requests(caller):
-            if handler.record.request_id == id:
-                handler.stop() if own else handler.interrupt(stopped_by_operator())
+    async def stop(call: RoutedCall, id: str) -> Reply:
+        caller = admitted(call)
+        own = caller is not None or await says_own(call)
+        for request in requests.seen_by(caller):
+            if request.record.request_id == id:
+                request.stop() if own else request.interrupt(stopped_by_operator())
                 return json_reply({"id": id, "stopping": True})
         message = f"no request {excerpt(id)} of yours runs in this process; GET /overview lists those that run"
         raise RequestError(message, code="not_found", status=404)
 
-    async def says_own(http: HttpRequest) -> bool:
+    async def says_own(call: RoutedCall) -> bool:
         """Whether the body says that the request to stop is the caller's own. Without keys nothing else tells."""
-        server = gateway.server
-        body = await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
+        body = await body_of(services, call)
         return bool(body) and json_object(body).get("own") is True
 
-    async def models(http: HttpRequest) -> Response:
-        caller = admitted(http)
-        await gateway.pool.models_known(CLIENT_WAIT_SECONDS)
-        return json_reply({**_models(gateway, caller), "tools": await _tools(gateway, caller)})
+    async def models(call: RoutedCall) -> Reply:
+        caller, pool = admitted(call), services.pool
+        await pool.models_known(CLIENT_WAIT_SECONDS)
+        return json_reply({**_models(pool, caller), "tools": await _tools(pool, caller)})
 
     return [
-        Route("/overview", state, methods=["GET"]),
-        Route("/overview/events", events, methods=["GET"]),
-        Route("/overview/models", models, methods=["GET"]),
-        Route("/overview/{id}/stop", stop, methods=["POST"]),
+        APIRoute("GET", "/overview", state, "The running requests, and the figures of the last hour"),
+        APIRoute("GET", "/overview/events", events, "The overview as a stream, sent again whenever it changes"),
+        APIRoute("GET", "/overview/models", models, "The models with their upstreams, and the tools"),
+        APIRoute(
+            "POST",
+            "/overview/{id}/stop",
+            stop,
+            "Stops a request of this process by its request id; own if it is the caller's own",
+        ),
     ]
 
 
@@ -98,27 +103,26 @@ def stopped_by_operator() -> StreamglotError:
     return StreamglotError(message, code="cancelled_by_operator", status=403)
 
 
-def overview(gateway: Gateway, caller: Caller | None) -> JsonObject:
+def overview(services: GatewayServices, recording: Recording, requests: RunningRequests, caller: Caller | None) -> JsonObject:
     """Returns the state. ``operator`` says whether the reader sees the exchanges of all keys."""
     from ... import __version__
 
-    key, now = None if caller is None else caller.name, gateway.clock()
-    running = sorted(gateway.open_requests(caller), key=lambda handler: handler.record.began)
+    key, now = None if caller is None else caller.name, services.clock()
+    running = sorted(requests.seen_by(caller), key=lambda request: request.record.began)
     return {
         "version": __version__,
         "operator": caller is None,
-        "since": gateway.live.since,
+        "since": recording.live.since,
         "open_count": len(running),
         "open": [open_exchange(one.record, now) for one in running[:MAX_OPEN]],
-        **gateway.live.state(key),
-        "upstreams": _upstreams(gateway) if caller is None else [],
-        "approvals": [asked for asked in gateway.approvals.seen() if key in (None, asked.key)],
-        "store": gateway.store_state(),
+        **recording.live.state(key),
+        "upstreams": _upstreams(services.pool, now) if caller is None else [],
+        "approvals": [asked for asked in recording.approvals.seen() if key in (None, asked.key)],
+        "store": recording.store_state(),
     }
 
 
-def _upstreams(gateway: Gateway) -> list[JsonObject]:
-    pool, now = gateway.pool, gateway.clock()
+def _upstreams(pool: UpstreamPool, now: float) -> list[JsonObject]:
     rows = []
     for name, state in pool.states().items():
         upstream = pool.routes.upstreams[name]
@@ -136,20 +140,20 @@ def _upstreams(gateway: Gateway) -> list[JsonObject]:
     return rows
 
 
-def _models(gateway: Gateway, caller: Caller | None) -> JsonObject:
+def _models(pool: UpstreamPool, caller: Caller | None) -> JsonObject:
     """Returns the models.
 
     ``patterns`` belong to upstreams that serve more models than they list: any matching name can be requested. A key sees those
     patterns that have a model for it.
     """
-    routes = gateway.pool.routes
-    named = [(name, owner) for name, owner in gateway.pool.models() if caller is None or caller.may_use(name)]
+    routes = pool.routes
+    named = [(name, owner) for name, owner in pool.models() if caller is None or caller.may_use(name)]
     default = routes.named("")
     return {
         "default": default if caller is None or caller.may_use(default) else "",
-        "models": [{"name": name, "upstream": owner, **_facts(gateway, owner)} for name, owner in named],
+        "models": [{"name": name, "upstream": owner, **_facts(pool, owner)} for name, owner in named],
         "patterns": [
-            {"upstream": upstream.name, "pattern": pattern, **_facts(gateway, upstream.name)}
+            {"upstream": upstream.name, "pattern": pattern, **_facts(pool, upstream.name)}
             for upstream in routes.upstreams.values()
             for pattern in upstream.models
             if any(mark in pattern for mark in "*?[")
@@ -158,8 +162,8 @@ def _models(gateway: Gateway, caller: Caller | None) -> JsonObject:
     }
 
 
-def _facts(gateway: Gateway, name: str) -> JsonObject:
-    upstream = gateway.pool.routes.upstreams[name]
+def _facts(pool: UpstreamPool, name: str) -> JsonObject:
+    upstream = pool.routes.upstreams[name]
     refused = abilities_of(upstream).refused or ()
     return {
         "dialect": upstream.dialect,
@@ -168,10 +172,10 @@ def _facts(gateway: Gateway, name: str) -> JsonObject:
     }
 
 
-async def _tools(gateway: Gateway, caller: Caller | None) -> list[dict[str, str]]:
+async def _tools(pool: UpstreamPool, caller: Caller | None) -> list[dict[str, str]]:
     """Returns the tools that this caller may enable. Servers that do not answer in time are left out."""
     patterns = ["*"] if caller is None or caller.tools is None else list(caller.tools)
-    registry = gateway.pool.tools.registry
+    registry = pool.tools.registry
     if not registry or not patterns:
         return []
     try:

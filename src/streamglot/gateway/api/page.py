@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
-from starlette.routing import Route
 
 from ...errors import RequestError, excerpt
+from ..auth.access import Access
+from ..http.call import RoutedCall
+from ..http.reply import Reply
+from ..observe.recording import Recording
+from ..requests import RunningRequests
+from ..services import GatewayServices
+from .openapi import description, viewer
+from .router import APIRoute, admit, json_reply
 
 FOLDER: Final = Path(__file__).parents[2] / "web"
 MEDIA_TYPES: Final = {
@@ -70,24 +76,24 @@ class PageFile(Struct, frozen=True):
     tag: str
 
 
-def page_routes() -> list[Route]:
-    async def index(http: HttpRequest) -> Response:
-        return _answer(http, "index.html")
+def page_routes() -> list[APIRoute]:
+    async def index(call: RoutedCall) -> Reply:
+        return _file_reply(call, "index.html")
 
-    async def file(http: HttpRequest) -> Response:
-        return _answer(http, http.path_params["path"])
+    async def file(call: RoutedCall, path: str) -> Reply:
+        return _file_reply(call, path)
 
-    return [Route("/", index, methods=["GET"]), Route("/web/{path:path}", file, methods=["GET"])]
+    return [APIRoute("GET", "/", index, "The page: chat, inspector, overview"), APIRoute("GET", "/web/{path:path}", file)]
 
 
-def _answer(http: HttpRequest, path: str) -> Response:
+def _file_reply(call: RoutedCall, path: str) -> Reply:
     file = page_file(path)
     headers = {**HEADERS, "etag": file.tag}
-    if http.headers.get("if-none-match") == file.tag:
-        return Response(status_code=304, headers=headers)
-    if "gzip" in http.headers.get("accept-encoding", ""):
-        return Response(file.compressed, headers={**headers, "content-encoding": "gzip"}, media_type=file.media_type)
-    return Response(file.data, headers=headers, media_type=file.media_type)
+    if call.headers.get("if-none-match") == file.tag:
+        return Reply(304, headers=headers)
+    if "gzip" in call.headers.get("accept-encoding", ""):
+        return Reply(200, file.compressed, file.media_type, {**headers, "content-encoding": "gzip"})
+    return Reply(200, file.data, file.media_type, headers)
 
 
 def page_file(path: str) -> PageFile:
@@ -110,3 +116,49 @@ def _read(file: Path, _changed: int) -> PageFile:
     data = file.read_bytes()
     tag = f'"{hashlib.sha256(data).hexdigest()[:24]}"'
     return PageFile(MEDIA_TYPES[file.suffix], data, gzip.compress(data, 6, mtime=0), tag)
+
+
+def description_routes(table: Callable[[], Iterable[APIRoute]]) -> list[APIRoute]:
+    """Returns the routes that describe all routes. ``table`` returns those."""
+
+    async def openapi(_: RoutedCall) -> Reply:
+        return json_reply(description(table()))
+
+    async def docs(_: RoutedCall) -> Reply:
+        return Reply(200, viewer(table()).encode(), MEDIA_TYPES[".html"])
+
+    return [APIRoute("GET", "/openapi.json", openapi), APIRoute("GET", "/docs", docs)]
+
+
+def state_routes(services: GatewayServices, access: Access, recording: Recording, requests: RunningRequests) -> list[APIRoute]:
+    """Returns the routes for those who run the gateway."""
+
+    def admit_to_page(call: RoutedCall) -> None:
+        """Admits a caller to a page about the gateway itself: everybody, or only callers with a key."""
+        if not access.is_public(call.path, call.headers.get("host", "")):
+            admit(access, call)
+
+    async def health(_: RoutedCall) -> Reply:
+        return json_reply({"status": "ok"})
+
+    async def ready(call: RoutedCall) -> Reply:
+        admit_to_page(call)
+        states = services.pool.states()
+        down = bool(states) and all(state == "open" for state in states.values())
+        status = 503 if requests.stopping or down else 200
+        ready = "ready" if status == 200 else "not ready"
+        return json_reply({"status": ready, "upstreams": states, "store": recording.store_state()}, status)
+
+    async def metrics(call: RoutedCall) -> Reply:
+        admit_to_page(call)
+        recording.metrics.note_breakers({name: state == "open" for name, state in services.pool.states().items()})
+        recording.store_state()
+        recording.metrics.publish(len(requests.running))
+        page, media_type = recording.metrics.page(call.headers.get("accept", ""))
+        return Reply(200, page, media_type)
+
+    return [
+        APIRoute("GET", "/health", health, "Whether the process runs"),
+        APIRoute("GET", "/ready", ready, "Whether the gateway can serve requests"),
+        APIRoute("GET", "/metrics", metrics, "Prometheus metrics"),
+    ]

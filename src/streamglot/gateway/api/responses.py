@@ -8,9 +8,6 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response as HttpResponse
-from starlette.routing import Route
 
 from ...dialects import dialect
 from ...errors import RequestError, excerpt
@@ -18,17 +15,20 @@ from ...events import Event, StreamEnd, StreamError, StreamStart
 from ...json_types import JsonObject
 from ...messages import Request, Response
 from ...stages import replay
+from ..auth.access import Access
 from ..endpoints import REPEATED, RETRIEVABLE
 from ..event_ids import FRAMES
+from ..http.call import RoutedCall
+from ..http.reply import Reply, StreamCutError, StreamedReply
+from ..observe.recording import Recording
 from ..request_options import strict_output
 from ..sealing import Sealer
-from .query_string import Parameters
-from .resume import ENDED_SECONDS, NO_SUCH_EVENT, NOT_FOUND, CuttableStream, StreamCutError, event_number, resumed, stopped
-from .store_view import id_in, json_reply, store_view_of
+from ..services import GatewayServices
+from .resume import ENDED_SECONDS, NO_SUCH_EVENT, NOT_FOUND, event_number, resumed, stopped
+from .router import Answer, APIRoute, Parameters, admit, json_reply, seen_by, store_of
 
 if TYPE_CHECKING:
     from ...store import TurnDetail
-    from ..app import Gateway
 
 POLL_SECONDS: Final = 0.05
 """Seconds between two reads of a turn that is being cancelled: too short for a person to notice."""
@@ -39,25 +39,25 @@ INSTRUCTIONS: Final = "instructions"
 _UNFINISHED: Final = ("cancelled", "client_gone")
 
 
-def response_routes(gateway: Gateway) -> list[Route]:
-    async def found(http: HttpRequest) -> TurnDetail:
-        archive, response_id = store_view_of(gateway, http), id_in(http)
-        turn = await archive.store.responses.find(response_id, archive.caller)
+def response_routes(services: GatewayServices, access: Access, recording: Recording) -> list[APIRoute]:
+    async def found(call: RoutedCall, id: str) -> TurnDetail:
+        caller = seen_by(admit(access, call))
+        turn = await store_of(recording).responses.find(id, caller)
         if turn is None or turn.dialects["client"] != RETRIEVABLE:
-            raise _missing(response_id)
+            raise _missing(id)
         return turn
 
-    def is_strict(http: HttpRequest) -> bool:
-        return strict_output(gateway.server.output, http.headers)
+    def is_strict(call: RoutedCall) -> bool:
+        return strict_output(services.server.output, call.headers)
 
-    async def retrieve(http: HttpRequest) -> HttpResponse:
-        parameters = Parameters(http, "stream", "starting_after", "include", "include[]")
-        turn = await found(http)
+    async def retrieve(call: RoutedCall, id: str) -> Answer:
+        parameters = Parameters(call, "stream", "starting_after", "include", "include[]")
+        turn = await found(call, id)
         if parameters["stream"] == "true":
-            return await streamed(http, turn, parameters["starting_after"])
-        return json_reply(_restored(turn, is_strict(http), gateway.sealer))
+            return await streamed(call, turn, parameters["starting_after"])
+        return json_reply(_restored(turn, is_strict(call), recording.sealer))
 
-    async def streamed(http: HttpRequest, turn: TurnDetail, given: str) -> HttpResponse:
+    async def streamed(call: RoutedCall, turn: TurnDetail, given: str) -> Answer:
         """Streams a response as it was streamed before. If that stream is no longer stored, builds it from the stored turn.
 
         This dialect numbers its events from 0, and omits those that the client already has.
@@ -65,7 +65,8 @@ def response_routes(gateway: Gateway) -> list[Route]:
         after = event_number("starting_after", given) + 1 if given else 0
         if turn.stream:
             try:
-                return await resumed(gateway, store_view_of(gateway, http).caller, turn.id, after)
+                caller = seen_by(admit(access, call))
+                return await resumed(store_of(recording).buffer, services.server, caller, turn.id, after)
             except RequestError as error:
                 if error.code == NO_SUCH_EVENT and error.detail:
                     raise _beyond(turn, after, error.detail["events"]) from None
@@ -73,39 +74,51 @@ def response_routes(gateway: Gateway) -> list[Route]:
                     raise
         if not turn.ending or (turn.stream and after):
             raise _no_stream(turn)
-        return _replayed(turn, after, is_strict(http), gateway.sealer, abort=gateway.server.broken_stream == "abort")
+        aborts = services.server.broken_stream == "abort"
+        return _replayed(turn, after, is_strict(call), recording.sealer, abort=aborts)
 
-    async def cancel(http: HttpRequest) -> HttpResponse:
+    async def cancel(call: RoutedCall, id: str) -> Reply:
         """Cancels a response. The end of a stream on another worker is known before its turn's end is in the database."""
-        turn = await found(http)
+        turn = await found(call, id)
         if not turn.ending:
-            stop_result = await stopped(gateway, store_view_of(gateway, http).caller, turn.id)
+            stop_result = await stopped(store_of(recording).buffer, seen_by(admit(access, call)), turn.id)
             until = time.monotonic() + (ENDED_SECONDS if stop_result.ended else 0)
-            while not (turn := await found(http)).ending and time.monotonic() < until:
+            while not (turn := await found(call, id)).ending and time.monotonic() < until:
                 await asyncio.sleep(POLL_SECONDS)
-        return json_reply(_restored(turn, is_strict(http), gateway.sealer))
+        return json_reply(_restored(turn, is_strict(call), recording.sealer))
 
-    async def withdraw(http: HttpRequest) -> HttpResponse:
-        turn = await found(http)
-        archive = store_view_of(gateway, http)
-        await archive.store.responses.withdraw(turn.response_id, archive.caller)
+    async def withdraw(call: RoutedCall, id: str) -> Reply:
+        turn = await found(call, id)
+        await store_of(recording).responses.withdraw(turn.response_id, seen_by(admit(access, call)))
         return json_reply({"id": turn.response_id, "object": "response.deleted", "deleted": True})
 
-    async def input_items(http: HttpRequest) -> HttpResponse:
-        parameters = Parameters(http, "limit", "order", "after", "include", "include[]")
+    async def input_items(call: RoutedCall, id: str) -> Reply:
+        parameters = Parameters(call, "limit", "order", "after", "include", "include[]")
         order, limit = parameters.one_of("order", "desc", "asc"), parameters.limit(USUAL_ITEMS, MAX_ITEMS)
-        turn = await found(http)
+        turn = await found(call, id)
         request = _request(turn)
-        if gateway.sealer is not None:
-            request = msgspec.structs.replace(request, messages=gateway.sealer.messages(request.messages, RETRIEVABLE))
+        if recording.sealer is not None:
+            request = msgspec.structs.replace(request, messages=recording.sealer.messages(request.messages, RETRIEVABLE))
         items = dialect(RETRIEVABLE).input_items(request, turn.response_id, _instructed(turn))
         return json_reply(listed(items if order == "asc" else items[::-1], parameters["after"], limit))
 
     return [
-        Route("/v1/responses/{id}", retrieve, methods=["GET"]),
-        Route("/v1/responses/{id}", withdraw, methods=["DELETE"]),
-        Route("/v1/responses/{id}/cancel", cancel, methods=["POST"]),
-        Route("/v1/responses/{id}/input_items", input_items, methods=["GET"]),
+        APIRoute(
+            "GET",
+            "/v1/responses/{id}",
+            retrieve,
+            "A stored response; with stream=true as a stream, from the event after starting_after",
+            ("stream", "starting_after", "include"),
+        ),
+        APIRoute("DELETE", "/v1/responses/{id}", withdraw, "Deletes a response: it can no longer be fetched by its id"),
+        APIRoute(
+            "GET",
+            "/v1/responses/{id}/input_items",
+            input_items,
+            "The input items of a response",
+            ("order", "after", "limit", "include"),
+        ),
+        APIRoute("POST", "/v1/responses/{id}/cancel", cancel, "Stops a response in the background"),
     ]
 
 
@@ -128,22 +141,21 @@ def _instructed(turn: TurnDetail) -> bool:
     return bool(turn.client_options.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
 
 
-def _replayed(turn: TurnDetail, after: int, strict: bool, sealer: Sealer | None, abort: bool) -> HttpResponse:
+def _replayed(turn: TurnDetail, after: int, strict: bool, sealer: Sealer | None, abort: bool) -> Answer:
     """Returns the response as a stream. Its event numbers are the same each time. ``abort``: an error cuts the connection."""
     writer, events = _writer(turn, strict), _events(turn, sealer)
     data = writer.feed(events) + writer.close()
     count = FRAMES.count(data)
     if after > count:
         raise _beyond(turn, after, count)
-    headers = {"content-type": "text/event-stream", "cache-control": "no-cache"}
+    data, headers = FRAMES.rest(data, after), {"cache-control": "no-cache"}
     if abort and isinstance(events[-1], StreamError):
-        return CuttableStream(_cut(FRAMES.rest(data, after)), 200, headers)
-    return HttpResponse(FRAMES.rest(data, after), 200, headers)
+        return StreamedReply(_cut(data), "text/event-stream", headers)
+    return Reply(200, data, "text/event-stream", headers)
 
 
 async def _cut(data: bytes) -> AsyncIterator[bytes]:
-    if data:
-        yield data
+    yield data
     raise StreamCutError
 
 

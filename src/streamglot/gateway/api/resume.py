@@ -8,25 +8,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
+from ...config import ServerConfig
 from ...dialects import dialect
 from ...errors import RequestError, StreamglotError, excerpt
 from ...events import StreamError
 from ...framing import sse
-from ..auth.authenticator import Caller, anonymous
+from ..auth.access import Access
+from ..auth.authenticator import anonymous
 from ..endpoints import ENDPOINTS, RETRIEVABLE
 from ..event_ids import EVENT_IDS, FRAMES, Elements
-from ..http.asgi import CALL
+from ..http.call import RoutedCall
+from ..http.reply import Reply, StreamCutError, StreamedReply
+from ..observe.recording import Recording
+from ..services import GatewayServices
 from ..stream_recorder import CUT, DIALECT, RESPONSE_ID
+from .router import Answer, APIRoute, admit, json_reply, query_of, seen_by, store_of
 
 if TYPE_CHECKING:
-    from ...store import Chunk, Store
-    from ..app import Gateway
-    from ..http.http_call import HTTPCall
+    from ...store import Chunk
+    from ...store.buffer import StreamBuffer
 
 MAX_EVENTS: Final = 2**31 - 2
 """Events in one stream. No stream has more, so larger event numbers count as this one."""
@@ -42,17 +43,6 @@ NO_SUCH_EVENT: Final = "no_such_event"
 """Error codes of the buffer: the stream does not exist, its process died, or it ended before the given event."""
 ENDED_SECONDS: Final = 5.0
 """Seconds that a stop request waits for the stream to end."""
-
-
-def store_of(gateway: Gateway) -> Store:
-    if gateway.store is None:
-        raise RequestError("this gateway has no store (store.url is none): set store.url", code="store_off", status=404)
-    return gateway.store
-
-
-def seen_by(caller: Caller | None) -> str | None:
-    """Returns whose turns a client may see: those of its key, or None for all if no keys are required."""
-    return None if caller is None else caller.name
 
 
 def event_number(name: str, text: str) -> int:
@@ -95,55 +85,13 @@ class Arrivals:
         chunk_read, self._next_chunk = self._next_chunk.result(), None
         return chunk_read
 
-    def leave(self) -> None:
+    async def leave(self) -> None:
         if self._next_chunk is not None:
             self._next_chunk.cancel()
 
 
-class StreamCutError(Exception):
-    """Ends the data of a ``CuttableStream``. ``data`` is the last piece."""
-
-    def __init__(self, data: bytes = b"") -> None:
-        super().__init__()
-        self.data = data
-
-
-class CuttableStream(StreamingResponse):
-    """A response that closes the connection without the end that HTTP requires if its data raise ``StreamCutError``."""
-
-    _call: HTTPCall | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._call = scope.get(CALL)
-        await super().__call__(scope, receive, send)
-
-    async def stream_response(self, send: Send) -> None:
-        try:
-            await super().stream_response(send)
-        except StreamCutError as cut:
-            if self._call is not None:
-                await self._call.break_off(cut.data)
-            elif cut.data:  # another server sees a response without an end, and closes the connection
-                await send({"type": "http.response.body", "body": cut.data, "more_body": True})
-
-
-class Resumed(CuttableStream):
-    """A response that stops reading the stream however it ends, even before its first byte."""
-
-    def __init__(self, arrivals: Arrivals, data: AsyncIterator[bytes], headers: dict[str, str]) -> None:
-        super().__init__(data, 200, headers)
-        self._arrivals = arrivals
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._arrivals.leave()
-
-
-async def resumed(gateway: Gateway, caller: str | None, stream_id: str, after: int) -> Response:
+async def resumed(buffer: StreamBuffer, server: ServerConfig, caller: str | None, stream_id: str, after: int) -> StreamedReply:
     """Returns the stream after this event. An error before the headers becomes an HTTP status; a later one is the last event."""
-    buffer = store_of(gateway).buffer
     headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, caller) or b"{}")
     dialect_name, response_id = headers.pop(DIALECT, ""), headers.pop(RESPONSE_ID, "")
     headers.pop(CUT, None)
@@ -151,23 +99,20 @@ async def resumed(gateway: Gateway, caller: str | None, stream_id: str, after: i
     try:
         await arrivals.next_within(FIRST_SECONDS)
     except asyncio.CancelledError:
-        arrivals.leave()
+        await arrivals.leave()
         raise
+    media_type = headers.pop("content-type")
     headers |= {"x-streamglot-stream": stream_id, "x-streamglot-after": str(after)}
-    aborts = gateway.server.broken_stream == "abort"
-    last_event = (
-        partial(encoded_error, dialect_name, headers["content-type"], response_id, abort=aborts) if dialect_name else None
-    )
+    aborts = server.broken_stream == "abort"
+    last_event = partial(encoded_error, dialect_name, media_type, response_id, abort=aborts) if dialect_name else None
 
     async def data() -> AsyncIterator[bytes]:
-        async for piece in _bytes(
-            arrivals, after, headers["content-type"], last_event, gateway.server.keep_alive_seconds, aborts
-        ):
+        async for piece in _bytes(arrivals, after, media_type, last_event, server.keep_alive_seconds, aborts):
             yield piece
         if aborts and CUT in msgspec.json.decode(await buffer.head(stream_id, caller)):
             raise StreamCutError
 
-    return Resumed(arrivals, data(), headers)
+    return StreamedReply(data(), media_type, headers, arrivals.leave)
 
 
 async def _bytes(
@@ -216,13 +161,12 @@ def encoded_error(
     return b",\r\n" + data.removeprefix(b"[") if array and last else data
 
 
-async def stopped(gateway: Gateway, caller: str | None, stream_id: str) -> Stopped:
+async def stopped(buffer: StreamBuffer, caller: str | None, stream_id: str) -> Stopped:
     """Asks for the stream to stop, on whichever worker it runs, and waits for its end.
 
     It reads after an event number that no stream reaches. That yields no data, and the error at the end tells the number of
     events.
     """
-    buffer = store_of(gateway).buffer
     if not await buffer.stop(stream_id, caller):
         raise RequestError(f"there is no stream {stream_id!r} of yours to stop", code=NOT_FOUND, status=404)
     try:
@@ -238,42 +182,40 @@ async def stopped(gateway: Gateway, caller: str | None, stream_id: str) -> Stopp
     return Stopped(stream_id, True)  # its process is dead, or the stream is no longer stored
 
 
-def resume_routes(gateway: Gateway) -> list[Route]:
-    def caller_of(http: HttpRequest) -> str | None:
-        return seen_by(gateway.authenticator.admit(http.headers, http.query_params.get("key", "")))
-
-    async def stream(http: HttpRequest) -> Response:
+def resume_routes(services: GatewayServices, access: Access, recording: Recording) -> list[APIRoute]:
+    async def stream(call: RoutedCall, id: str) -> StreamedReply:
         # browsers send Last-Event-ID when they reconnect
-        given = http.headers.get("last-event-id") or http.query_params.get("after") or "0"
-        return await resumed(gateway, caller_of(http), http.path_params["id"], event_number("after", given))
+        given = call.headers.get("last-event-id") or query_of(call).get("after") or "0"
+        caller, after = seen_by(admit(access, call)), event_number("after", given)
+        return await resumed(store_of(recording).buffer, services.server, caller, id, after)
 
-    async def stop(http: HttpRequest) -> Response:
-        result = await stopped(gateway, caller_of(http), http.path_params["id"])
-        return Response(msgspec.json.encode(result), media_type="application/json")
+    async def stop(call: RoutedCall, id: str) -> Reply:
+        caller = seen_by(admit(access, call))
+        return json_reply(await stopped(store_of(recording).buffer, caller, id))
 
-    async def chat(http: HttpRequest) -> Response:
+    async def chat(call: RoutedCall, id: str) -> Answer:
         """Resumes the running answer of a chat from its beginning, for a page that was reloaded. Answers 204 if there is none."""
         from ...store import Filter, chat_session
 
-        store, caller = store_of(gateway), caller_of(http)
-        owner = anonymous(http.headers) if caller is None else caller
-        session = chat_session(owner, http.path_params["id"])
+        store, caller = store_of(recording), seen_by(admit(access, call))
+        owner = anonymous(call.headers) if caller is None else caller
+        session = chat_session(owner, id)
         found = await store.queries.turns(Filter(session_id=session, caller=owner, limit=1))
         if not found or found[0].ending:
-            return Response(status_code=204)
+            return Reply(204)
         try:
             async with asyncio.timeout(PAGE_SECONDS):
                 await store.buffer.head(found[0].id, owner)
-            return await resumed(gateway, owner, found[0].id, 0)
+            return await resumed(store.buffer, services.server, owner, found[0].id, 0)
         except TimeoutError:
-            return Response(status_code=204)
+            return Reply(204)
         except RequestError as error:
             if error.code != NOT_FOUND:
                 raise
-            return Response(status_code=204)  # the stream is not resumable
+            return Reply(204)  # the stream is not resumable
 
     return [
-        Route("/v1/streams/{id}", stream, methods=["GET"]),
-        Route("/v1/streams/{id}/stop", stop, methods=["POST"]),
-        Route("/ui/{id}/stream", chat, methods=["GET"]),
+        APIRoute("GET", "/v1/streams/{id}", stream, "Resumes a stream after an event", ("after",)),
+        APIRoute("POST", "/v1/streams/{id}/stop", stop, "Stops a stream, and its upstream"),
+        APIRoute("GET", "/ui/{id}/stream", chat),
     ]

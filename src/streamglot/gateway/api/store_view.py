@@ -10,18 +10,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from ...errors import RequestError, excerpt
 from ...json_types import JsonObject
-from .query_string import KEY, Parameters, plain
-from .resume import seen_by, store_of
+from ..auth.access import Access
+from ..http.call import RoutedCall
+from ..http.reply import Reply, StreamedReply
+from ..observe.recording import Recording
+from .router import APIRoute, Parameters, admit, json_reply, seen_by, store_of
 
 if TYPE_CHECKING:
     from ...store import Filter, RawFrame, Store, TurnDetail
-    from ..app import Gateway
 
 DEFAULT_ROWS: Final = 100
 MAX_LISTED: Final = 500
@@ -109,52 +108,54 @@ class CallerStoreView:
                 yield text.encode() + b"\n"
 
 
-def store_routes(gateway: Gateway) -> list[Route]:
-    async def sessions(http: HttpRequest) -> Response:
-        parameters = Parameters(http, "limit", "before")
+def store_routes(access: Access, recording: Recording) -> list[APIRoute]:
+    async def sessions(call: RoutedCall) -> Reply:
+        parameters = Parameters(call, "limit", "before")
         return json_reply(
-            await store_view_of(gateway, http).sessions(parameters.limit(DEFAULT_ROWS, MAX_LISTED), parameters["before"])
+            await store_view_of(access, recording, call).sessions(
+                parameters.limit(DEFAULT_ROWS, MAX_LISTED), parameters["before"]
+            )
         )
 
-    async def session(http: HttpRequest) -> Response:
-        parameters = Parameters(http, "limit", "before")
+    async def session(call: RoutedCall, id: str) -> Reply:
+        parameters = Parameters(call, "limit", "before")
         limit, before = parameters.limit(DEFAULT_ROWS, MAX_LISTED), parameters["before"]
-        return json_reply(await store_view_of(gateway, http).session(id_in(http), limit, before))
+        return json_reply(await store_view_of(access, recording, call).session(id, limit, before))
 
-    async def turns(http: HttpRequest) -> Response:
-        return json_reply(await store_view_of(gateway, http).turns(_filter(http)[0]))
+    async def turns(call: RoutedCall) -> Reply:
+        return json_reply(await store_view_of(access, recording, call).turns(_filter(call)[0]))
 
-    async def search(http: HttpRequest) -> Response:
-        which, parameters = _filter(http, "q")
+    async def search(call: RoutedCall) -> Reply:
+        which, parameters = _filter(call, "q")
         which.search = parameters["q"] or which.search
         if not which.search:
             raise RequestError('q is required: /search?q=two words "an exact phrase" -not')
-        return json_reply(await store_view_of(gateway, http).turns(which))
+        return json_reply(await store_view_of(access, recording, call).turns(which))
 
-    async def turn(http: HttpRequest) -> Response:
-        return json_reply(await store_view_of(gateway, http).turn(id_in(http)))
+    async def turn(call: RoutedCall, id: str) -> Reply:
+        return json_reply(await store_view_of(access, recording, call).turn(id))
 
-    async def raw(http: HttpRequest) -> Response:
-        parameters = Parameters(http, "format", "direction")
+    async def raw(call: RoutedCall, id: str) -> Reply:
+        parameters = Parameters(call, "format", "direction")
         form = parameters.one_of("format", "jsonl", "bytes")
-        frames = await store_view_of(gateway, http).raw(id_in(http), parameters["direction"])
+        frames = await store_view_of(access, recording, call).raw(id, parameters["direction"])
         if form == "bytes":
-            return Response(b"".join(frame.data for frame in frames), headers=_AS_IT_IS, media_type=_BYTES)
-        return Response(b"".join(_line(frame) for frame in frames), headers=_AS_IT_IS, media_type=_JSONL)
+            return Reply(200, b"".join(frame.data for frame in frames), _BYTES, _AS_IT_IS)
+        return Reply(200, b"".join(_line(frame) for frame in frames), _JSONL, _AS_IT_IS)
 
-    async def export_session(http: HttpRequest) -> Response:
+    async def export_session(call: RoutedCall, id: str) -> StreamedReply:
         from ...store import Filter
 
-        form = Parameters(http, "format").one_of("format", "jsonl", "markdown")
-        archive = store_view_of(gateway, http)
-        found = (await archive.session(id_in(http), 1, ""))["session"]
+        form = Parameters(call, "format").one_of("format", "jsonl", "markdown")
+        archive = store_view_of(access, recording, call)
+        found = (await archive.session(id, 1, ""))["session"]
         return _file(archive.exported(Filter(session_id=found.id), form), found.id, form)
 
-    async def export_turn(http: HttpRequest) -> Response:
+    async def export_turn(call: RoutedCall, id: str) -> StreamedReply:
         from ...store import detail_line, markdown
 
-        form = Parameters(http, "format").one_of("format", "jsonl", "markdown")
-        found = await store_view_of(gateway, http).turn(id_in(http))
+        form = Parameters(call, "format").one_of("format", "jsonl", "markdown")
+        found = await store_view_of(access, recording, call).turn(id)
         text = detail_line(found) if form == "jsonl" else markdown(found).encode()
 
         async def whole() -> AsyncIterator[bytes]:
@@ -162,34 +163,31 @@ def store_routes(gateway: Gateway) -> list[Route]:
 
         return _file(whole(), found.id, form)
 
-    get = ["GET"]
+    form, page = ("format",), ("before", "limit")
     return [
-        Route("/sessions", sessions, methods=get),
-        Route("/sessions/{id}", session, methods=get),
-        Route("/sessions/{id}/export", export_session, methods=get),
-        Route("/turns", turns, methods=get),
-        Route("/turns/{id}", turn, methods=get),
-        Route("/turns/{id}/raw", raw, methods=get),
-        Route("/turns/{id}/export", export_turn, methods=get),
-        Route("/search", search, methods=get),
+        APIRoute("GET", "/sessions", sessions, "The sessions, the newest first", page),
+        APIRoute("GET", "/sessions/{id}", session, "One session and its turns", page),
+        APIRoute("GET", "/sessions/{id}/export", export_session, "All turns of a session as a file", form),
+        APIRoute("GET", "/turns", turns, "The turns, the newest first", FILTERS),
+        APIRoute("GET", "/turns/{id}", turn, "Everything that is stored about a turn"),
+        APIRoute(
+            "GET", "/turns/{id}/raw", raw, "The bytes of a turn as they were received, with their timing", ("format", "direction")
+        ),
+        APIRoute("GET", "/turns/{id}/export", export_turn, "A turn as a file", form),
+        APIRoute("GET", "/search", search, "The turns in which words occur", ("q", *FILTERS)),
     ]
 
 
-def store_view_of(gateway: Gateway, http: HttpRequest) -> CallerStoreView:
+def store_view_of(access: Access, recording: Recording, call: RoutedCall) -> CallerStoreView:
     """Returns the store as this caller may see it."""
-    caller = gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
-    return CallerStoreView(store_of(gateway), seen_by(caller))
+    caller = admit(access, call)
+    return CallerStoreView(store_of(recording), seen_by(caller))
 
 
-def id_in(http: HttpRequest) -> str:
-    """Returns the id in the path."""
-    return plain(http.path_params["id"])
-
-
-def _filter(http: HttpRequest, *more: str) -> tuple[Filter, Parameters]:
+def _filter(call: RoutedCall, *more: str) -> tuple[Filter, Parameters]:
     from ...store import ENDINGS, Filter
 
-    parameters = Parameters(http, *FILTERS, *more)
+    parameters = Parameters(call, *FILTERS, *more)
     ending = parameters["ending"] or None
     if ending not in (None, RUNNING, *ENDINGS):
         raise RequestError(f"there is no ending {excerpt(ending)}; choose one of {', '.join((*ENDINGS, RUNNING))}")
@@ -221,14 +219,10 @@ def _missing(what: str, name: str, next_step: str) -> RequestError:
     return RequestError(f"there is no {what} {excerpt(name)} that you may see; {next_step}", code=f"{what}_not_found", status=404)
 
 
-def json_reply(body: object) -> Response:
-    return Response(msgspec.json.encode(body), media_type="application/json")
-
-
-def _file(pieces: AsyncIterator[bytes], name: str, form: str) -> Response:
+def _file(pieces: AsyncIterator[bytes], name: str, form: str) -> StreamedReply:
     ending, kind = ("md", _MARKDOWN) if form == "markdown" else ("jsonl", _JSONL)
     headers = {**_AS_IT_IS, "content-disposition": f'attachment; filename="{name}.{ending}"'}
-    return StreamingResponse(pieces, headers=headers, media_type=kind)
+    return StreamedReply(pieces, kind, headers)
 
 
 def _line(frame: RawFrame) -> bytes:

@@ -20,7 +20,6 @@ from ..endpoints import path_of
 if TYPE_CHECKING:
     from ...messages import Request
     from ...store import TurnDetail
-    from ..app import Gateway
 
 OWN_KEY: Final = "Bearer $STREAMGLOT_KEY"
 UPSTREAM_KEY: Final = "$UPSTREAM_KEY"
@@ -123,15 +122,15 @@ def _body(request: Request | None, name: str) -> tuple[str, bytes] | None:
 # --- commands
 
 
-def client_curl(gateway: Gateway, turn: TurnDetail, pieces: Sequence[RecordedPiece], base: str) -> str:
-    """Returns the command that repeats the client's request to this gateway."""
+def client_curl(turn: TurnDetail, pieces: Sequence[RecordedPiece], base: str, with_key: bool) -> str:
+    """Returns the command that repeats the client's request to the gateway at this address, with the user's own key if it asks for one."""
     given = next((piece.data for piece in pieces if piece.direction == CLIENT_REQUEST), None)
     found = (turn.dialects["client"], given) if given is not None else _body(turn.request, turn.dialects["client"])
     if found is None:
         raise _not_stored(turn)
     name, body = found
     headers = {"content-type": "application/json"}
-    if gateway.authenticator.asks:
+    if with_key:
         headers[BEARER] = OWN_KEY
     return curl(f"{base}{path_of(name, turn.model)}", headers, body)
 

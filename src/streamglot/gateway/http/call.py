@@ -13,6 +13,7 @@ import msgspec
 
 from ...errors import LimitExceeded, RequestError, excerpt
 from ...json_types import JsonObject
+from .reply import Reply
 
 _decode = msgspec.json.Decoder().decode
 
@@ -85,6 +86,27 @@ class Call(Protocol):
 
     def cut(self) -> None:
         """Closes the connection at once and drops what still waits to be sent."""
+
+
+class RoutedCall(Call, Protocol):
+    """A call that came over HTTP by itself, as the table of routes sees it."""
+
+    @property
+    def query_string(self) -> bytes:
+        """The query as it was sent."""
+
+    @property
+    def base_url(self) -> str:
+        """The address of the gateway as the client named it, without a path of ours."""
+
+    async def read(self) -> bytes:
+        """Returns the next piece of the body, of any size; empty at the end. The content encoding is not decoded."""
+
+    def send_head(self) -> None:
+        """Sends the head of a streamed response before any bytes of its body, for a client that waits for it."""
+
+    def send(self, reply: Reply) -> Awaitable[None]:
+        """Sends a whole response."""
 
 
 class _Done:

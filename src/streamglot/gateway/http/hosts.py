@@ -18,6 +18,10 @@ KNOWN_HOSTS: Final = 64
 _LOOPBACK: Final = re.compile(r"(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|\[::1\]")
 """Names and addresses that always mean this machine (RFC 6761, section 6.3)."""
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d*)?", re.IGNORECASE)
+_AUTHORITY: Final = re.compile(r"(?:[\w.~%!$&'()*+,;=-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?", re.IGNORECASE | re.ASCII)
+"""A host that can stand in a URL (RFC 3986, section 3.2)."""
+PORTS: Final = {"http": 80, "https": 443}
+"""The ports that a URL leaves out."""
 
 
 class AllowedHosts:
@@ -48,3 +52,12 @@ def _name(host: str) -> str:
     """Returns the name in a Host header: lower case, without its port and trailing dot. An invalid host stays unchanged."""
     found = _HOST.fullmatch(host)
     return (host if found is None else found[1].removesuffix(".")).lower()
+
+
+def authority(host: str, server: tuple[str, int | None] | None, scheme: str = "http") -> str:
+    """Returns host and port for a URL of this gateway: those of the Host header, or of its own address if the header has none."""
+    if _AUTHORITY.fullmatch(host) is not None or server is None:
+        return host
+    name, port = server
+    name = f"[{name}]" if ":" in name else name
+    return name if port in (None, PORTS.get(scheme)) else f"{name}:{port}"

@@ -1,7 +1,6 @@
 """A call on a connection of the gateway's server, from its head to the last byte of its response.
 
-Endpoints use it directly. Between them and the socket there are no messages, events or dictionaries per piece. The same class
-carries ASGI applications (``asgi.py``).
+Endpoints and routes use it directly. Between them and the socket there are no messages, events or dictionaries per piece.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from ...errors import RequestError, excerpt
 from .call import DONE, CallDeadline, ClientDisconnected, check_length, query_value, too_large, too_slow
 from .connection import Address, ClientConnection, ConnectionServer
 from .encodings import decoded
+from .hosts import authority
 from .parser import ProtocolError, RequestHead
-from .reply import STATUS_LINES, Reply, error_reply, header_lines, sent_status
+from .reply import NO_BODY, STATUS_LINES, Reply, error_reply, header_lines, sent_status
 
 READ_AHEAD_BYTES: Final = 65_536
 """Bytes of a body that may be buffered before the endpoint reads."""
@@ -26,7 +26,6 @@ SWITCHING: Final = "HTTP/1.1 101 Switching Protocols\r\n"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 PROBES_PER_CONTINUE: Final = 30
 """A client that is there gets one such head in 15 seconds, the first at once. The other looks only read the socket's state."""
-_NO_BODY: Final = frozenset((204, 304))
 
 # How the end of the response's body is marked.
 CHUNKED, LENGTH, CLOSE, EMPTY = range(4)
@@ -144,9 +143,8 @@ class HTTPCall:
         return self._query
 
     @property
-    def addresses(self) -> tuple[Address | None, Address | None]:
-        """The addresses of the client's and the server's end of the connection."""
-        return self._connection.addresses
+    def base_url(self) -> str:
+        return f"http://{authority(self.headers.get('host', ''), self._connection.addresses[1])}"
 
     def query(self, name: str) -> str:
         return query_value(self._query, name)
@@ -248,11 +246,6 @@ class HTTPCall:
         self._asked, self._limit, self._received = False, READ_AHEAD_BYTES, 0
         return self._take()
 
-    async def closed(self) -> None:
-        """Waits until the client disconnects or has its response."""
-        while not self.disconnected and not self.ended:
-            await self._wait()
-
     def _take(self) -> bytes:
         data, self._body = self._body, b""
         return data if type(data) is bytes else bytes(data)
@@ -285,7 +278,7 @@ class HTTPCall:
         """Starts the response. The head is sent together with the first bytes of the body."""
         self.started = True
         framing = ""
-        if status in _NO_BODY or self.method == "HEAD":
+        if status in NO_BODY or self.method == "HEAD":
             self._framing = EMPTY
         elif "content-length" in headers:
             self._framing, self._left = LENGTH, int(headers["content-length"])
@@ -297,7 +290,6 @@ class HTTPCall:
         return DONE
 
     def send_head(self) -> None:
-        """Sends the head before any bytes of the body, for a client that waits for it."""
         self._connection.write_soon(self._head)
         self._head = b""
 
@@ -346,11 +338,8 @@ class HTTPCall:
         return self._last(head)
 
     def send(self, reply: Reply) -> Awaitable[None]:
-        """Sends a response that no endpoint made."""
-        if reply.status not in _NO_BODY:
-            return self.reply(reply.status, reply.body, reply.media_type, reply.headers)
-        self.start(reply.status, reply.headers)
-        return self.end()
+        self.start(reply.status, reply.fields)
+        return self.end(reply.body)
 
     def cut(self) -> None:
         self.ended = True
