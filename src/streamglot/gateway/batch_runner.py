@@ -206,7 +206,7 @@ class BatchRunner:
         body = {name: value for name, value in body.items() if name not in _STREAMING}
         self._admission.check(caller, str(body.get("model", "")))
         async with Metered(services, self._admission, self._recording, caller, {}, body, request_id, kind) as metered:
-            metered.answer = await forward_json(services, body, kind, request_id, metered.asked)
+            metered.answer = await forward_json(services, body, kind, request_id, metered.calls)
         try:
             answer = msgspec.json.decode(metered.answer)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -45,13 +45,13 @@ async def forward_json(
     body: JsonObject,
     path: str,
     request_id: str,
-    asked: Callable[[Candidate], Mapping[str, str]],
+    calls: Callable[[Candidate], Mapping[str, str]],
     owner: str = "",
     limits: dict[str, str] | None = None,
 ) -> bytes:
     """Returns the upstream's answer to this body at a path beside its chat endpoint.
 
-    ``asked`` is called with the candidate that is tried, and returns the trace context that the request carries. ``owner`` is the
+    ``calls`` is told the candidate that is tried, and returns the trace context that the request carries. ``owner`` is the
     caller; only requests of one caller may be merged. ``limits`` gets the headers in which the upstream tells its rate limits.
     """
     model = body.get("model")
@@ -62,7 +62,7 @@ async def forward_json(
     if candidate is None:
         raise Unsupported(f"no upstream that serves {model!r} has {path}; name an upstream that has it, as upstream/model")
     upstream = candidate.upstream
-    trace = asked(candidate)
+    trace = calls(candidate)
     check_headers(trace)
     headers = {**trace, **bearer(upstream.key)}
     url = join(upstream.base_url, path)
@@ -167,7 +167,7 @@ def forward_routes(services: GatewayServices, admission: Admission, recording: R
             Metered(services, admission, recording, caller, call.headers, body, id, EMBEDDINGS_PATH) as metered,
         ):
             owner = caller.name if caller is not None else anonymous(call.headers)
-            work = forward_json(services, body, EMBEDDINGS_PATH, id, metered.asked, owner, limits)
+            work = forward_json(services, body, EMBEDDINGS_PATH, id, metered.calls, owner, limits)
             metered.answer = answer = await while_there(call, work)
             return Reply(200, answer)
 

@@ -58,9 +58,9 @@ def inspect_routes(services: GatewayServices, access: Access, recording: Recordi
     work = WorkerThreads()
 
     async def turn(call: RoutedCall, id: str) -> StreamedReply:
-        asked = Parameters(call, "as", "follow")
-        follows = asked.one_of("follow", "true", "false") == "true"
-        view, client = store_view_of(access, recording, call), _client(asked["as"])
+        parameters = Parameters(call, "as", "follow")
+        follows = parameters.one_of("follow", "true", "false") == "true"
+        view, client = store_view_of(access, recording, call), _client(parameters["as"])
         lines = TurnLines(view, work, await view.turn(id), client)
         return _streamed(lines.all(follows))
 
@@ -84,20 +84,20 @@ def inspect_routes(services: GatewayServices, access: Access, recording: Recordi
                 code="no_raw",
                 status=404,
             )
-        asked = next((attempt for piece in reversed(pieces) if (attempt := attempt_of(piece)) is not None), None)
-        source = PastedSource(pieces, found.dialects["upstream"], asked.inband if asked is not None else "", False, True)
+        attempted = next((attempt for piece in reversed(pieces) if (attempt := attempt_of(piece)) is not None), None)
+        source = PastedSource(pieces, found.dialects["upstream"], attempted.inband if attempted is not None else "", False, True)
         return _archive(found.id, await work.run(lambda: pytest_archive(found.id, source)))
 
-    async def pasted_source(call: RoutedCall, asked: Parameters) -> PastedSource:
+    async def pasted_source(call: RoutedCall, parameters: Parameters) -> PastedSource:
         admit(access, call)
-        dialect, inband = _dialect(asked["from"]), _inband(asked["inband"])
+        dialect, inband = _dialect(parameters["from"]), _inband(parameters["inband"])
         body = await body_of(services, call)
         return await work.run(lambda: read_source(body, dialect, inband))
 
     async def pasted(call: RoutedCall) -> StreamedReply:
-        asked = Parameters(call, "from", "inband", "as")
-        client = _client(asked["as"])
-        return _streamed(_pasted_lines(work, await pasted_source(call, asked), client))
+        parameters = Parameters(call, "from", "inband", "as")
+        client = _client(parameters["as"])
+        return _streamed(_pasted_lines(work, await pasted_source(call, parameters), client))
 
     async def pasted_test(call: RoutedCall) -> Reply:
         source = await pasted_source(call, Parameters(call, "from", "inband"))

@@ -84,7 +84,7 @@ class Metered:
         self._context = context_of(self.record, headers if self._span is None else self._span.headers)
         self._turn = admission.slot(caller)
 
-    def asked(self, candidate: Candidate) -> Mapping[str, str]:
+    def calls(self, candidate: Candidate) -> Mapping[str, str]:
         """Notes the upstream that is about to be called. Returns the trace context that the request carries."""
         self._candidate = candidate
         self.record.attempts += 1

@@ -117,7 +117,7 @@ def overview(services: GatewayServices, recording: Recording, requests: RunningR
         "open": [open_exchange(one.record, now) for one in running[:MAX_OPEN]],
         **recording.live.state(key),
         "upstreams": _upstreams(services.pool, now) if caller is None else [],
-        "approvals": [asked for asked in recording.approvals.seen() if key in (None, asked.key)],
+        "approvals": [request for request in recording.approvals.seen() if key in (None, request.key)],
         "store": recording.store_state(),
     }
 

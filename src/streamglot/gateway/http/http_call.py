@@ -58,7 +58,6 @@ class CallConnection(Protocol):
 
 class HTTPCall:
     __slots__ = (
-        "_asked",
         "_body",
         "_connection",
         "_error",
@@ -70,6 +69,7 @@ class HTTPCall:
         "_on_disconnect",
         "_probes",
         "_query",
+        "_reading",
         "_received",
         "_task",
         "_waiters",
@@ -111,7 +111,7 @@ class HTTPCall:
         self._body: bytes | bytearray = b""
         self._received = 0
         self._limit = READ_AHEAD_BYTES
-        self._asked = False
+        self._reading = False
         self._error: RequestError | None = None
         self._expects = "expect" in head.fields and head.fields["expect"].lower() == "100-continue"
         self._head = b""
@@ -166,7 +166,7 @@ class HTTPCall:
         if self._received <= self._limit:
             return True
         self._wake()
-        return self._asked
+        return self._reading
 
     def finish(self) -> None:
         """Marks the request as complete."""
@@ -243,7 +243,7 @@ class HTTPCall:
             self._ask_for_more(0)
             while not self.complete and not self._received:
                 await self._more()
-        self._asked, self._limit, self._received = False, READ_AHEAD_BYTES, 0
+        self._reading, self._limit, self._received = False, READ_AHEAD_BYTES, 0
         return self._take()
 
     def _take(self) -> bytes:
@@ -251,7 +251,7 @@ class HTTPCall:
         return data if type(data) is bytes else bytes(data)
 
     def _ask_for_more(self, max_bytes: int) -> None:
-        self._asked, self._limit = True, max_bytes
+        self._reading, self._limit = True, max_bytes
         self._connection.resume_reading()
         if self._expects:
             self._expects = False
