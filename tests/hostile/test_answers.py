@@ -17,7 +17,9 @@ from gateway.upstream import HostileUpstream, streamed, whole
 from hostile.responses import Response
 from hostile.targets import DIRECT, HOST, Attacker, on_another_server
 from streamglot.gateway.app import Gateway
+from streamglot.gateway.auth.access import Access
 from streamglot.gateway.http.reply import retry_after
+from streamglot.gateway.observe.recording import Recording
 
 ORIGIN = b"origin: http://localhost:3000\r\n"
 
@@ -85,15 +87,12 @@ def test_a_request_id_with_anything_in_it(port: int, upstream: HostileUpstream) 
 @pytest.mark.parametrize("origin", [b"", ORIGIN], ids=["no page", "a page"])
 def test_an_internal_error_is_answered(gateway: Running, monkeypatch: pytest.MonkeyPatch, origin: bytes) -> None:
     """The error may happen at any point of an exchange."""
-    for name in ("slot", "observers_for", "exchange"):
+    for part, name in ((Access, "screen"), (Access, "slot"), (Recording, "observers_for"), (Gateway, "exchange")):
         with monkeypatch.context() as patch:
-            patch.setattr(Gateway, name, lambda *_: 1 / 0)
+            patch.setattr(part, name, lambda *_: 1 / 0)
             response = post(gateway.port, DIRECT.path, body_of("openai_chat", "replay", False), origin)
-        assert response.status == (200 if name == "finished" else 500), name
+        assert response.status == 500, name
         assert b"division" not in response.body
-    with monkeypatch.context() as patch:
-        patch.setattr(Gateway, "_screen", lambda *_: 1 / 0)
-        assert post(gateway.port, DIRECT.path, body_of("openai_chat", "replay", False), origin).status == 500
     assert post(gateway.port, DIRECT.path, body_of("openai_chat", "replay", False), origin).status == 200
 
 
