@@ -15,8 +15,9 @@ from gateway.raw import raw
 from gateway.running import Running, running
 from streamglot.config import Config, LoadedConfig
 from streamglot.errors import RequestError
-from streamglot.gateway.api.router import APIRoute, Router
+from streamglot.gateway.api.router import PARAMETER, APIRoute, Router
 from streamglot.gateway.app import Gateway
+from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.gateway.http.asgi import ASGICall
 from streamglot.gateway.http.call import RoutedCall
 from streamglot.gateway.http.reply import Reply, StreamedReply
@@ -24,6 +25,8 @@ from waiting import WAIT_SECONDS
 
 ROOT = "/below"
 CHAT = "/v1/chat/completions"
+PUBLIC = {"/", "/web/{path:path}", "/health", "/openapi.json", "/docs", "/api/version"}
+"""The routes that tell nothing about this gateway."""
 
 
 class Asked:
@@ -145,6 +148,16 @@ def test_a_slash_too_many_leads_to_the_route() -> None:
 def test_no_two_rows_answer_the_same_call() -> None:
     rows = [(route.method, route.path) for route in Gateway(LoadedConfig(Config()), {}).router.routes]
     assert len(rows) == len(set(rows)) > 50
+
+
+def test_every_route_but_the_public_ones_asks_for_a_key() -> None:
+    keys = [{"name": "me", "hash": digest_of("mine")}]
+    with running({"server": {"keys": keys, "public_paths": []}}) as gateway:
+        for route in gateway.gateway.router.routes:
+            if route.path not in PUBLIC:
+                path = PARAMETER.sub("x", route.path) + ("?q=x" if "q" in route.query else "")
+                answer = gateway.ask(path, method=route.method)
+                assert answer.status == 401, f"{route.method} {path}"
 
 
 # --- streams
