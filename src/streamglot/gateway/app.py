@@ -91,8 +91,8 @@ class Gateway:
     def router(self) -> Router:
         """All routes but the endpoints of dialects. They are imported on first use."""
         if self._router is None:
-            from .api import table
             from .api.router import Router
+            from .api.table import table
 
             self._router = Router(
                 table(self.services, self.access, self.admission, self.recording, self.requests, self.lifecycle)

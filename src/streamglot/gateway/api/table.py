@@ -1,0 +1,55 @@
+"""Everything that the server answers beside the endpoints of dialects, as one table."""
+
+from __future__ import annotations
+
+from ..admission import Admission
+from ..auth.access import Access
+from ..lifecycle import Lifecycle
+from ..observe.recording import Recording
+from ..requests import RunningRequests
+from ..services import GatewayServices
+from .approvals import approval_routes
+from .batch import batch_routes
+from .batches import batches_routes
+from .files import file_routes
+from .forward import forward_routes
+from .inspect import inspect_routes
+from .message_batches import message_batch_routes
+from .models import model_routes
+from .overview import overview_routes
+from .page import description_routes, page_routes, state_routes
+from .responses import response_routes
+from .resume import resume_routes
+from .router import APIRoute
+from .session_edits import session_routes
+from .store_view import store_routes
+
+
+def table(
+    services: GatewayServices,
+    access: Access,
+    admission: Admission,
+    recording: Recording,
+    requests: RunningRequests,
+    lifecycle: Lifecycle,
+) -> list[APIRoute]:
+    """Returns the routes, in the order in which they are described. Each module gets the parts that it needs."""
+    routes = [
+        *model_routes(services, admission),
+        *forward_routes(services, admission, recording),
+        *batch_routes(services, admission, recording, requests),
+        *response_routes(services, access, recording),
+        *file_routes(services, access, lifecycle),
+        *batches_routes(services, access, lifecycle),
+        *message_batch_routes(services, access, lifecycle),
+        *resume_routes(services, access, recording),
+        *store_routes(access, recording),
+        *session_routes(services, access, recording),
+        *inspect_routes(services, access, recording),
+        *approval_routes(services, access, recording, requests),
+        *overview_routes(services, access, recording, requests),
+        *page_routes(),
+        *state_routes(services, access, recording, requests),
+        *description_routes(lambda: routes),
+    ]
+    return routes
