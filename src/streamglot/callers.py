@@ -15,8 +15,8 @@ MAX_LIMIT: Final = 2**31 - 1
 
 
 def fault_of_key_name(name: str) -> str:
-    """Returns the reason why a key may not have this name; empty if it may. Turns belong to a name, so two kinds of callers
-    must never share one."""
+    """The reason why a key may not have this name; empty if it may. Turns belong to a name, so two kinds of callers must never
+    share one."""
     rule = ""
     if not name.strip():
         rule = "it is empty, like the name of callers without a key"

@@ -325,7 +325,7 @@ def _put(values: JsonObject, place: list[str], value: object, origin: str) -> No
 
 
 def _value(text: str) -> JsonValue:
-    """Returns a variable's value: the list or table that its JSON describes, else its text. Text becomes a number if needed."""
+    """A variable's value: the list or table that its JSON describes, else its text. Text becomes a number if needed."""
     if text[:1] not in ("[", "{"):
         return text
     try:

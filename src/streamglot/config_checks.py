@@ -52,7 +52,7 @@ def check_config(config: Config) -> None:
 
 
 def _numbers(value: object, place: str) -> Iterator[tuple[str, float]]:
-    """Yields every number of the configuration with its path."""
+    """Every number of the configuration with its path."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if name not in _FREE_FORM:
@@ -108,7 +108,7 @@ def _check_certificates(setting: str, file: str) -> None:
 
 
 def _fault_of_address(address: str) -> str:
-    """Returns why this is not a URL with a host; empty if it is one, or none is needed.
+    """Why this is not a URL with a host; empty if it is one, or none is needed.
 
     The message never quotes the URL, which may contain a password.
     """

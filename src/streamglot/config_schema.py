@@ -38,8 +38,7 @@ def schema_text() -> str:
 
 
 def _any_value(kind: type) -> JsonObject:
-    """Returns the schema of a type that msgspec has none for. A schema hook of msgspec raises NotImplementedError for unknown
-    types."""
+    """The schema of a type that msgspec has none for. A schema hook of msgspec raises NotImplementedError for unknown types."""
     if kind is object:
         return {"description": "Any value."}
     raise NotImplementedError(f"{kind.__name__} has no JSON Schema; give its setting a type of the configuration")

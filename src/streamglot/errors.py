@@ -57,7 +57,7 @@ process."""
 
 
 def foreign_exception(error: Exception | SystemExit) -> Exception:
-    """Returns the error as an exception that may be passed on: an attempt to end the process becomes a failure."""
+    """The error as an exception that may be passed on: an attempt to end the process becomes a failure."""
     return error if isinstance(error, Exception) else RuntimeError(f"it tried to end the process with the status {error.code}")
 
 

@@ -30,8 +30,8 @@ EXTRAS: Final = {
 
 
 def missing_package(error: ModuleNotFoundError, extra: str = "") -> ConfigError | None:
-    """Returns the error that says what to install; None if the module belongs to no extra, which is a defect. ``extra`` is one
-    that brings more than this package, where more is needed."""
+    """The error that says what to install; None if the module belongs to no extra, which is a defect. ``extra`` is one that
+    brings more than this package, where more is needed."""
     package = (error.name or "").partition(".")[0]
     return _not_installed(package, extra) if package in EXTRAS else None
 

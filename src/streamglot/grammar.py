@@ -111,8 +111,8 @@ class OpenBlocks:
             self.starts.pop(choice, None)
 
     def close(self, *, broken: bool = True) -> list[Event]:
-        """Returns the events that close what is open. Choice 0, which ends last, is closed last. ``broken`` is False if somebody
-        ends the blocks on purpose."""
+        """The events that close what is open. Choice 0, which ends last, is closed last. ``broken`` is False if somebody ends the
+        blocks on purpose."""
         ends = _CUT if broken else _ENDED
         closing = [(choice, ends[type(start)]) for choice, start in sorted(self.starts.items(), reverse=True)]
         self.starts.clear()

@@ -165,13 +165,13 @@ def _package(entry: EntryPoint) -> str:
 
 
 def import_fault(error: BaseException) -> str:
-    """Returns why a module could not be imported, and where Python looks for modules."""
+    """Why a module could not be imported, and where Python looks for modules."""
     where = "; Python looks in installed packages and in the folders of the variable PYTHONPATH"
     return f"{type(error).__name__}: {error}{where if isinstance(error, ModuleNotFoundError) else ''}"
 
 
 def load_object(reference: str, setting: str) -> Any:  # Any: the caller checks the type
-    """Returns the object that ``module:name`` refers to. ``setting`` is the configuration key, for the error message."""
+    """The object that ``module:name`` refers to. ``setting`` is the configuration key, for the error message."""
     module, colon, name = reference.partition(":")
     if not colon or not module or not name:
         raise ConfigError(f"{setting} has {reference!r}: name an object as module:name")

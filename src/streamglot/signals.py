@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def woken_by_signals() -> Iterator[socket.socket]:
-    """Yields a socket that gets a byte from every handled signal, and from every child that ends. A caller checks what it waits
-    for, then reads from the socket, then checks again."""
+    """A socket that gets a byte from every handled signal, and from every child that ends. A caller checks what it waits for,
+    then reads from the socket, then checks again."""
     woken, wake = socket.socketpair()
     with woken, wake:
         wake.setblocking(False)

@@ -34,7 +34,7 @@ class BackgroundTraffic:
         return pace
 
     def paused(self) -> list[str]:
-        """Returns the upstreams that accept no calls for a while."""
+        """The upstreams that accept no calls for a while."""
         now = self._clock()
         return [name for name, pace in self._paces.items() if pace.rests(now)]
 

@@ -20,7 +20,7 @@ LARGEST_BATCH: Final = 1000
 
 
 def one_each(_item: object) -> int:
-    """Returns 1: all items have the same size."""
+    """1: all items have the same size."""
     return 1
 
 
@@ -51,7 +51,7 @@ class Batcher(Generic[Item]):
         self._size += size
 
     def due(self, now: float) -> list[Item]:
-        """Returns the items of the next batch that is due; empty if none is.
+        """The items of the next batch that is due; empty if none is.
 
         Several may be due: call it until it returns nothing.
         """
@@ -59,12 +59,12 @@ class Batcher(Generic[Item]):
         return self._take() if deadline is not None and now >= deadline else []
 
     def flush(self) -> list[Item]:
-        """Returns the items of the next batch, due or not; empty if there are none. Call it until it returns nothing."""
+        """The items of the next batch, due or not; empty if there are none. Call it until it returns nothing."""
         return self._take() if self._items else []
 
     @property
     def next_deadline(self) -> float | None:
-        """Returns when the next batch is due.
+        """When the next batch is due.
 
         That is in the past for a full batch. None if only another item can make a batch due.
         """

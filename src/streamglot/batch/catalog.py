@@ -60,7 +60,7 @@ class Catalog:
         await self._database.write(lambda connection: _insert(connection, "files", file_row(file)))
 
     async def uploaded_bytes(self, owner: str) -> int:
-        """Returns the size of all uploaded files of an owner. Result files have no contents of their own and do not count."""
+        """The size of all uploaded files of an owner. Result files have no contents of their own and do not count."""
         return int((await self._database.fetch(_UPLOADED, owner=owner))[0].bytes)
 
     async def file(self, id: str, owner: str | None) -> File | None:
@@ -80,7 +80,7 @@ class Catalog:
         return [file_of(row) for row in rows]
 
     async def _sized(self, file: File) -> File:
-        """Returns the file with its size. The size of a result file is that of its lines so far."""
+        """The file with its size. The size of a result file is that of its lines so far."""
         batch = await self.batch(file.batch_id, None) if file.batch_id else None
         if batch is not None:
             totals = await self._queue.totals(batch)
@@ -111,7 +111,7 @@ class Catalog:
         return [batch_of(row) for row in rows]
 
     async def _page(self, table: str, where: SqlRow, after: str, limit: int, newest_first: bool) -> Sequence[DatabaseRow]:
-        """Returns the page after the row ``after``. Rows of the same time are ordered by id."""
+        """The page after the row ``after``. Rows of the same time are ordered by id."""
         conditions, values = [f"{name} = :{name}" for name in where], dict(where)
         before, order = ("<", "DESC") if newest_first else (">", "ASC")
         if after:
@@ -167,7 +167,7 @@ class Catalog:
         return [batch_of(row) for row in rows]
 
     async def outdated(self, now: float) -> list[Batch]:
-        """Returns the batches whose results have expired."""
+        """The batches whose results have expired."""
         outdated = "SELECT * FROM batches WHERE results_expire < :now AND ended IS NOT NULL"
         rows = await self._database.fetch(outdated, now=now)
         return [batch_of(row) for row in rows]
@@ -241,7 +241,7 @@ class Catalog:
     # --- results
 
     async def lines(self, batch: Batch, succeeded: bool | None) -> AsyncIterator[bytes]:
-        """Yields the lines of a batch's results so far, page by page: the successful ones, the others, or all (None)."""
+        """The lines of a batch's results so far, page by page: the successful ones, the others, or all (None)."""
         after, outcome = -1, {None: "", True: "AND outcome = 'succeeded'", False: "AND outcome <> 'succeeded'"}[succeeded]
         while True:
             question = f"{_LINES} {outcome} ORDER BY number LIMIT {PAGE_ROWS}"

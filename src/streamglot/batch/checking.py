@@ -137,7 +137,7 @@ class LineChecker:
 
 
 def repeated(entry: Entry, line: int | None) -> Entry:
-    """Returns the entry for a custom_id that another line has. It has no custom_id, because each custom_id is reported once."""
+    """The entry for a custom_id that another line has. It has no custom_id, because each custom_id is reported once."""
     other = f"line {line}" if line is not None else "another line"
     what = f"the custom_id {excerpt(entry.custom_id)} is used by {other}; give each request a unique custom_id"
     return _fault(entry.line, None, "duplicate_custom_id", what, "custom_id")

@@ -49,7 +49,7 @@ class FileStorage(Protocol):
         """Stores the chunks completely or not at all, and returns their size. Refuses more than ``most`` bytes."""
 
     def chunks(self, id: str) -> AsyncIterator[bytes]:
-        """Yields the contents in pieces. Raises ``FileMissing`` if there are none."""
+        """The contents in pieces. Raises ``FileMissing`` if there are none."""
 
     async def exists(self, id: str) -> bool: ...
 
@@ -146,7 +146,7 @@ def missing(id: str) -> FileMissing:
 
 
 def checked_id(id: str) -> str:
-    """Returns the id if it can be part of a path. Any other id is a defect, because the gateway makes the ids."""
+    """The id if it can be part of a path. Any other id is a defect, because the gateway makes the ids."""
     if not _ID.fullmatch(id):
         raise StreamglotError(f"the file id {excerpt(id)} is not one that the gateway makes: letters, digits, - and _")
     return id

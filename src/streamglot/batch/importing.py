@@ -213,7 +213,7 @@ class Importer:
         return repeats, await self._insert(connection, batch, stored, first)
 
     async def _known(self, connection: Connection, batch: Batch, ranges: list[list[Entry]]) -> dict[str, int]:
-        """Returns the lines of those custom_ids of these entries that the database has."""
+        """The lines of those custom_ids of these entries that the database has."""
         names = [entry.custom_id for entries in ranges for entry in entries if entry.custom_id is not None]
         return {row.custom_id: row.line for row in await connection.fetch(_KNOWN, batch_id=batch.id, names=names)}
 

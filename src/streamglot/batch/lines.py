@@ -21,7 +21,7 @@ _NOT_RUN: Final[dict[str, tuple[str, str]]] = {
 
 
 def answer_line(batch: Batch, item: Item, answer: Answer) -> bytes:
-    """Returns the line of an item that ran."""
+    """The line of an item that ran."""
     body = msgspec.Raw(answer.body)
     if batch.api != FILE_API:
         kind, name = ("succeeded", "message") if answer.succeeded else ("errored", "error")
@@ -31,7 +31,7 @@ def answer_line(batch: Batch, item: Item, answer: Answer) -> bytes:
 
 
 def unrun_line(batch: Batch, item: Item | Row, outcome: Outcome) -> bytes:
-    """Returns the line of an item that did not run. ``item`` has a number and a custom_id."""
+    """The line of an item that did not run. ``item`` has a number and a custom_id."""
     if batch.api != FILE_API:
         return _encode({"custom_id": item.custom_id, "result": {"type": outcome}})
     code, message = _NOT_RUN[outcome]
@@ -39,7 +39,7 @@ def unrun_line(batch: Batch, item: Item | Row, outcome: Outcome) -> bytes:
 
 
 def fault_line(batch: Batch, number: int, custom_id: str | None, fault: LineError, body: bytes) -> bytes:
-    """Returns the line of a request that cannot be run. ``body`` is the error in the form of the message API."""
+    """The line of a request that cannot be run. ``body`` is the error in the form of the message API."""
     if batch.api != FILE_API:
         return _encode({"custom_id": custom_id, "result": {"type": "errored", "error": msgspec.Raw(body)}})
     error = {"code": fault.code, "message": fault.message, "line": fault.line, "param": fault.param}
@@ -47,7 +47,7 @@ def fault_line(batch: Batch, number: int, custom_id: str | None, fault: LineErro
 
 
 def request_name(batch: Batch, number: int) -> str:
-    """Returns the id of one request of a batch."""
+    """The id of one request of a batch."""
     return f"{_prefix(batch.id)}{number}"
 
 
@@ -65,7 +65,7 @@ def _encode(line: JsonObject) -> bytes:
 
 
 def result_of(batch: Batch, item: Item, answer: Answer, attempts: int, now: float) -> Result:
-    """Returns the result of an item that was answered after this many calls."""
+    """The result of an item that was answered after this many calls."""
     return Result(
         batch.id,
         item.number,

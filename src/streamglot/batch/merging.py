@@ -58,7 +58,7 @@ class MergeableRequest(Struct):
 
 
 def mergeable(kind: MergeKind, body: JsonObject) -> MergeableRequest | None:
-    """Returns the request in mergeable form; None if it must be sent separately."""
+    """The request in mergeable form; None if it must be sent separately."""
     texts = _texts(body.get(kind.field))
     each = body.get("n") or 1
     if texts is None or body.get("stream") or not isinstance(each, int) or isinstance(each, bool) or each < 1:
@@ -71,7 +71,7 @@ def mergeable(kind: MergeKind, body: JsonObject) -> MergeableRequest | None:
 
 
 def _texts(value: object) -> list[JsonValue] | None:
-    """Returns the texts of a request: strings or lists of tokens. A single list of tokens is one text."""
+    """The texts of a request: strings or lists of tokens. A single list of tokens is one text."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:
@@ -86,13 +86,13 @@ def _texts(value: object) -> list[JsonValue] | None:
 
 
 def merge(requests: Sequence[MergeableRequest]) -> JsonObject:
-    """Returns one body with the texts of all requests."""
+    """One body with the texts of all requests."""
     first = requests[0]
     return {**first.body, first.kind.field: [text for request in requests for text in request.texts]}
 
 
 def split(answer: bytes, requests: Sequence[MergeableRequest]) -> list[bytes]:
-    """Returns the answer to each request, in order. Raises if the number of answers is wrong."""
+    """The answer to each request, in order. Raises if the number of answers is wrong."""
     kind = requests[0].kind
     try:
         whole = msgspec.json.decode(answer, type=dict[str, Raw])
@@ -125,7 +125,7 @@ def _ordered(entries: list[dict[str, Raw]]) -> list[dict[str, Raw]]:
 
 
 def _usages(raw: Raw | None, weights: list[int]) -> list[JsonObject | None]:
-    """Returns the usage of each request.
+    """The usage of each request.
 
     Every count is divided in proportion to the texts' sizes, and the parts add up exactly.
     """
@@ -169,7 +169,7 @@ class RequestMerger:
         self._groups: dict[Hashable, _Group] = {}
 
     async def send(self, owner: Hashable, request: MergeableRequest, post: Post, seconds: float) -> bytes:
-        """Returns the answer to this request, sent separately or merged.
+        """The answer to this request, sent separately or merged.
 
         ``owner`` is everything beside the body that must be equal. ``seconds`` is the time to wait for others while a request of
         the group is in progress.

@@ -39,13 +39,13 @@ class UpstreamPace:
         self._refused = -ROUND_SECONDS
 
     def delay(self, now: float, ready: int = 1) -> float:  # noqa: ARG002  # permits are taken for as many calls as are ready
-        """Returns the seconds until the next call may begin; infinity while the maximum number of calls runs."""
+        """The seconds until the next call may begin; infinity while the maximum number of calls runs."""
         if self.running >= max(1, int(self.allowed)):
             return float("inf")
         return max(0.0, self._until - now, self._next - now)
 
     def rests(self, now: float) -> bool:
-        """Returns whether the upstream gets no calls for a while."""
+        """Whether the upstream gets no calls for a while."""
         return self._until > now
 
     def started(self, now: float) -> None:

@@ -43,7 +43,7 @@ class RemoteRunner(Protocol):
     def upstream(self, name: str) -> Upstream | None: ...
 
     async def prepare(self, batch: Batch, item: Item, upstream: str) -> JsonObject | Answer:
-        """Returns the body of the request after its policies, or the answer if they refuse it."""
+        """The body of the request after its policies, or the answer if they refuse it."""
 
     async def complete(self, batch: Batch, item: Item, upstream: str, status: int, body: bytes) -> Answer:
         """Passes the provider's answer through the stages of the exchange."""

@@ -53,13 +53,13 @@ class RemoteResult(Struct):
 
 class ProviderAPI(Protocol):
     def line(self, number: int, body: JsonObject) -> bytes:
-        """Returns one request in the provider's form."""
+        """One request in the provider's form."""
 
     async def send(self, lines: BinaryIO, name: str) -> str:
         """Sends the lines of a file as a batch. Returns the provider's id."""
 
     async def find(self, name: str) -> str | None:
-        """Returns the id of the batch that was sent under this name, if the provider supports names."""
+        """The id of the batch that was sent under this name, if the provider supports names."""
 
     async def state(self, remote: str) -> RemoteState: ...
 
@@ -86,7 +86,7 @@ class _Connection:
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, data: BinaryIO | FormData | bytes | None = None
     ) -> AsyncIterator[ClientResponse]:
-        """Yields one answer. An error status or a missing answer raises an ``UpstreamError``."""
+        """One answer. An error status or a missing answer raises an ``UpstreamError``."""
         import aiohttp
 
         sent = {**self._headers, **(headers or {})}
@@ -273,13 +273,13 @@ def _as_array(lines: BinaryIO) -> BinaryIO:
 
 
 def _number(line: JsonObject) -> int:
-    """Returns the item number of a line; -1 for a line with a foreign id."""
+    """The item number of a line; -1 for a line with a foreign id."""
     name = line.get("custom_id")
     return int(name) if isinstance(name, str) and name.isdecimal() and len(name) < 10 else -1
 
 
 def provider_api(session: ClientSession, upstream: Upstream) -> ProviderAPI | None:
-    """Returns the batch API of this upstream, if it has one and the configuration enables it."""
+    """The batch API of this upstream, if it has one and the configuration enables it."""
     if upstream.batches != "provider" or upstream.dialect not in BATCH_APIS:
         return None
     kind, endpoint = BATCH_APIS[upstream.dialect]

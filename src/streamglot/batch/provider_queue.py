@@ -55,7 +55,7 @@ class ProviderQueue:
         self._database = queue.database
 
     async def any_waiting(self) -> bool:
-        """Returns whether there is a job to send or to poll."""
+        """Whether there is a job to send or to poll."""
         return bool(await self._database.fetch(_WAITING, now=time.time()))
 
     async def claim(self) -> RemoteJobs | None:
@@ -79,12 +79,12 @@ class ProviderQueue:
         return await self._database.write(work)
 
     async def items(self, batch_id: str, first: int, last: int) -> list[Item]:
-        """Returns the items of a range that have no result."""
+        """The items of a range that have no result."""
         rows = await self._database.fetch(f"{UNFINISHED} ORDER BY number", batch_id=batch_id, first=first, last=last)
         return [Item(row.number, row.custom_id, row.body, row.line) for row in rows]
 
     async def items_of(self, batch_id: str, numbers: Sequence[int]) -> list[Item]:
-        """Returns those of these items that have no result."""
+        """Those of these items that have no result."""
         if not numbers:
             return []
         question = f"{UNFINISHED} AND number IN :numbers ORDER BY number"
@@ -95,7 +95,7 @@ class ProviderQueue:
         await self._change(jobs, state=REMOTE, remote=remote, lease=next_look)
 
     async def not_sent(self, jobs: RemoteJobs, upstream: str | None = None) -> None:
-        """Returns jobs to the queue. ``upstream``: run them as calls of this upstream from now on."""
+        """Puts jobs back into the queue. ``upstream``: run them as calls of this upstream from now on."""
         moved = "" if upstream is None else ", upstream = :upstream"
         release = f"UPDATE batch_jobs SET state = {OPEN_OR_CLOSED}, lease = NULL {moved} WHERE {_THESE} AND state = '{SENDING}'"
         firsts = [first for first, _ in jobs.ranges]

@@ -183,7 +183,7 @@ class BatchQueue:
         return [Item(row.number, row.custom_id, row.body, row.line) for row in rows]
 
     async def _share(self, connection: Connection) -> int:
-        """Returns how many items one claim takes: fewer near the end, so that no worker holds the last ones alone."""
+        """How many items one claim takes: fewer near the end, so that no worker holds the last ones alone."""
         left = await connection.fetch(_FEW_OPEN)
         if len(left) == COUNTED_JOBS:
             return COUNTED_JOBS * RANGE_ITEMS
@@ -192,11 +192,11 @@ class BatchQueue:
         return max(1, math.ceil(share))
 
     async def workers(self) -> int:
-        """Returns the number of processes that run jobs now, including this one."""
+        """The number of processes that run jobs now, including this one."""
         return 1 + int((await self.database.fetch(_WORKERS, process=self.process))[0].others)
 
     async def has_open(self) -> bool:
-        """Returns whether there is a job to claim. This is a cheap query for an idle worker."""
+        """Whether there is a job to claim. This is a cheap query for an idle worker."""
         return bool(await self.database.fetch(f"SELECT first FROM batch_jobs WHERE {_CLAIMABLE} LIMIT 1"))
 
     # --- results
@@ -270,7 +270,7 @@ class BatchQueue:
         return await self.database.execute(release, now=now, dead=dead)
 
     async def dead_processes(self, now: float) -> list[str]:
-        """Returns the owners of jobs and imports that are known to be dead: they ended, or no longer run on this machine."""
+        """The owners of jobs and imports that are known to be dead: they ended, or no longer run on this machine."""
         rows = await self.database.fetch(_OWNERS)
         here = pid_scope()
         return [
@@ -282,7 +282,7 @@ class BatchQueue:
     # --- progress
 
     async def totals(self, batch: Batch) -> Totals:
-        """Returns the counts of a batch. The sums of finished jobs are stored; only running jobs are counted."""
+        """The counts of a batch. The sums of finished jobs are stored; only running jobs are counted."""
         if batch.totals is not None:
             return batch.totals
         totals = Totals()

@@ -146,7 +146,7 @@ def _never_raising(sender: Send[BatchItem, ItemResponse]) -> Send[BatchItem, Ite
 
 @lru_cache(1)
 def _shared_worker() -> LoopThread:
-    """Returns the thread that sends the batches of plain programs.
+    """The thread that sends the batches of plain programs.
 
     All batches share it, because batches are often made and dropped.
     """
@@ -307,7 +307,7 @@ class RequestBatch(_ThreadShell):
         return self.batch
 
     def future(self, request_id: int) -> Future[ItemResponse]:
-        """Returns the future of this request's response. The last 10,000 requests are known."""
+        """The future of this request's response. The last 10,000 requests are known."""
         with self._lock:
             found = self._futures.get(request_id)
         if found is None:

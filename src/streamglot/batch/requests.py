@@ -55,7 +55,7 @@ class BatchItem(Struct):
 
 
 def parse_items(requests: object, most: int) -> list[BatchItem]:
-    """Returns the items of a batch.
+    """The items of a batch.
 
     A batch with missing or repeated ids is refused, because its responses could not be matched.
     """
@@ -99,7 +99,7 @@ def _parse_item(value: object, number: int) -> BatchItem:
 
 
 def payload_of(item: BatchItem) -> JsonObject:
-    """Returns the payload of an item. Raises if the type is unknown or the payload is not an object."""
+    """The payload of an item. Raises if the type is unknown or the payload is not an object."""
     if item.type not in TYPES:
         raise RequestError(f"type must be one of {', '.join(TYPES)}, not {excerpt(item.type)}", detail={"param": "type"})
     if not isinstance(item.payload, dict):
@@ -111,7 +111,7 @@ def payload_of(item: BatchItem) -> JsonObject:
 
 
 def chat_payload(message: object, fields: Mapping[str, object]) -> JsonObject:
-    """Returns the payload for a string, a message or a list of messages. A message is one of the chat API, or a ``Message``."""
+    """The payload for a string, a message or a list of messages. A message is one of the chat API, or a ``Message``."""
     if isinstance(message, str):
         return {"prompt": message, **fields}
     messages = message if isinstance(message, list) else [message]
@@ -132,7 +132,7 @@ def _spoken(message: object) -> list[JsonObject]:
 
 
 def chat_body(payload: JsonObject) -> tuple[JsonObject, bool]:
-    """Returns the chat request of a payload, and whether its result is only the text.
+    """The chat request of a payload, and whether its result is only the text.
 
     A payload is a whole chat request with ``messages``, or has a ``prompt`` and optionally ``system`` in their place.
     """
@@ -152,7 +152,7 @@ def chat_body(payload: JsonObject) -> tuple[JsonObject, bool]:
 
 
 def chat_result(response: Response, text_only: bool) -> JsonValue:
-    """Returns the result of a chat completion: its text, or the whole object."""
+    """The result of a chat completion: its text, or the whole object."""
     if text_only:
         return response.choices[0].text if response.choices else ""
     return dialect(CHAT_DIALECT).build_response(response)
@@ -165,7 +165,7 @@ ExecuteTool: TypeAlias = Callable[[str, JsonObject], object]
 
 
 def tool_call_of(payload: JsonObject) -> tuple[str, JsonObject]:
-    """Returns the name and the arguments in the payload of a tool call."""
+    """The name and the arguments in the payload of a tool call."""
     name, arguments = payload.get("tool"), payload.get("params")
     arguments = {} if arguments is None else arguments
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
@@ -232,7 +232,7 @@ def _tool_failed(name: str, words: str) -> StreamglotError:
 
 
 def tool_result(output: ToolOutput) -> JsonValue:
-    """Returns a tool's output as a JSON value."""
+    """A tool's output as a JSON value."""
     text = output.whole if output.whole is not None else output.text
     value: object = text
     if text[:1] in ("{", "["):
@@ -253,5 +253,5 @@ def succeeded(item: BatchItem, result: object) -> ItemResponse:
 
 
 def failed(item: BatchItem, error: StreamError) -> ItemResponse:
-    """Returns the response of an item that failed, with the error object of the chat API."""
+    """The response of an item that failed, with the error object of the chat API."""
     return {"request_id": item.id, "result": None, "error": dialect(CHAT_DIALECT).error_body(error)["error"]}

@@ -17,7 +17,7 @@ _totals: Final = msgspec.json.Decoder(Totals)
 
 
 def new_id(prefix: str) -> str:
-    """Returns an id that cannot be guessed. A key cannot read the objects of another key, even if it knows their ids."""
+    """An id that cannot be guessed. A key cannot read the objects of another key, even if it knows their ids."""
     return f"{prefix}{uuid.uuid4().hex}"
 
 

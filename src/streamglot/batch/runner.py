@@ -41,7 +41,7 @@ class RetryPolicy(Struct, frozen=True):
     longest: float = 30.0
 
     def pause(self, attempt: int, retry_after: float | None, chance: float) -> float:
-        """Returns the seconds before the next attempt, after this many.
+        """The seconds before the next attempt, after this many.
 
         ``chance`` from 0 to 1 is the jitter that spreads retries.
         """
@@ -67,7 +67,7 @@ async def with_retries(
     policy: RetryPolicy,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> Outcome[Result]:
-    """Returns the outcome of the last attempt, with the number of attempts."""
+    """The outcome of the last attempt, with the number of attempts."""
     attempts = 0
     while True:
         outcome = await attempt()
@@ -184,7 +184,7 @@ _END: Final = -1
 
 
 async def numbered(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[tuple[int, Item], None]:
-    """Yields items with their numbers, from 0."""
+    """Items with their numbers, from 0."""
     number = 0
     if isinstance(items, AsyncIterable):
         async for item in items:

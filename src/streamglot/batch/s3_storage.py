@@ -253,7 +253,7 @@ class _Upload:
             task.exception()  # an abandoned upload is not waited for
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields the blocks, in the thread. An abandoned upload is aborted by an exception."""
+        """The blocks, in the thread. An abandoned upload is aborted by an exception."""
         while (block := self._blocks.get()) is not None and not self.abandoned:
             self._loop.call_soon_threadsafe(self._room.release)
             yield block

@@ -156,7 +156,7 @@ class BatchService:
         await self.catalog.remove_file(file.id)
 
     async def contents(self, file: File) -> AsyncIterator[bytes]:
-        """Yields the contents of a file. For a batch's output or error file these are the results so far."""
+        """The contents of a file. For a batch's output or error file these are the results so far."""
         batch = await self.catalog.batch(file.batch_id, None) if file.batch_id is not None else None
         source = self.catalog.lines(batch, batch.output_file == file.id) if batch is not None else self.storage.chunks(file.id)
         async for chunk in source:
@@ -280,7 +280,7 @@ class BatchService:
 
 
 def _directory(store: Store, config: BatchesConfig) -> Path:
-    """Returns the directory of uploaded files: as configured, beside a database file, or in the user's data directory."""
+    """The directory of uploaded files: as configured, beside a database file, or in the user's data directory."""
     if config.directory:
         return Path(config.directory).expanduser()
     file = store.database.file

@@ -110,7 +110,7 @@ class SharedPace(UpstreamPace):
         return self.running + self._permits
 
     def message(self, now: float) -> list[float]:
-        """Returns the arguments of the script, without the worker. Permits that were not used for a while are dropped."""
+        """The arguments of the script, without the worker. Permits that were not used for a while are dropped."""
         if self._permits:
             if self._unused_since is None:
                 self._unused_since = now
@@ -245,6 +245,6 @@ class SharedLimits:
 
 
 def _keys(account: str) -> list[str]:
-    """Returns the keys of an account. The braces keep them on one node of a cluster, as a script needs."""
+    """The keys of an account. The braces keep them on one node of a cluster, as a script needs."""
     key = f"{PREFIX}{{{account}}}"
     return [key, f"{key}:flights"]

@@ -73,7 +73,7 @@ class StreamingClient(Protocol):
 async def stream_all(
     items: Iterable[Item], produce: Callable[[Item], AsyncGenerator[Out, None]], *, concurrent: int = CONCURRENT
 ) -> AsyncGenerator[Out, None]:
-    """Yields what ``produce`` yields for every item, as it comes, for ``concurrent`` items at a time."""
+    """What ``produce`` yields for every item, as it comes, for ``concurrent`` items at a time."""
     waiting: asyncio.Queue[Out | _End] = asyncio.Queue(WAITING)
 
     async def pump(item: Item) -> None:
@@ -105,7 +105,7 @@ async def stream_all(
 async def stream_in_order(
     items: Iterable[Item], produce: Callable[[Item], AsyncGenerator[Out, None]], *, concurrent: int = CONCURRENT_STREAMS
 ) -> AsyncGenerator[Out, None]:
-    """Yields what ``produce`` yields for every item, one item after the other. The next items, ``concurrent`` with the first, run
+    """What ``produce`` yields for every item, one item after the other. The next items, ``concurrent`` with the first, run
     meanwhile; what they yield waits in memory, because an upstream that is not read would give up."""
 
     async def pump(item: Item, outs: asyncio.Queue[Out | _End]) -> None:
@@ -188,7 +188,7 @@ def stream_with_batching(
     ordered: bool = True,
     **fields: JsonValue,
 ) -> BatchStream:
-    """Yields the answers to all messages as pairs ``(kind, data)``: see ``BatchChunk``.
+    """The answers to all messages as pairs ``(kind, data)``: see ``BatchChunk``.
 
     A message is a string, a ``Message``, a message of the chat API or a list of these. ``fields`` (model …) apply to all. Up to
     ``concurrent`` requests run at once. The answers come one after the other, in the order of the messages; with ``ordered=False``

@@ -174,7 +174,7 @@ class Worker:
                 await within(self._claim, POLL_SECONDS)
 
     def _has_room(self) -> bool:
-        """Returns whether fewer items are here than can soon be started. Items of a paused upstream do not count, to a limit."""
+        """Whether fewer items are here than can soon be started. Items of a paused upstream do not count, to a limit."""
         resting = set(self._traffic.paused())
         soon = sum(len(calls) for upstream, calls in self._ready.items() if upstream not in resting)
         held = sum(held.left for held in self._jobs.values())
@@ -200,7 +200,7 @@ class Worker:
         return bool(jobs)
 
     def _claim_size(self) -> tuple[int, int]:
-        """Returns how many items of a job, and how many jobs, this worker can soon start. The rest stays for other workers."""
+        """How many items of a job, and how many jobs, this worker can soon start. The rest stays for other workers."""
         if self._live():
             return min(LIVE_RANGE_ITEMS, 4 * self._concurrency), 1
         return min(RANGE_ITEMS, 4 * self._concurrency), max(1, min(CLAIMED_JOBS, 8 * self._concurrency // RANGE_ITEMS))

@@ -61,7 +61,7 @@ class Capture(Struct):
 
 
 async def chosen(pool: UpstreamPool, model: str) -> tuple[Upstream, str]:
-    """Returns the first upstream for a model, started if necessary, and the upstream's name for the model."""
+    """The first upstream for a model, started if necessary, and the upstream's name for the model."""
     candidate = await pool.first_candidate(model)
     if candidate.upstream.name == REPLAY:
         raise ConfigError("the replay upstream makes its answers itself, so there is nothing to record: name another model")

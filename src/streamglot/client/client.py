@@ -99,7 +99,7 @@ class Client:
         run_tools: bool | None = None,
         **fields: object,
     ) -> Stream:
-        """Returns the answer to a request as a stream of events, given as a ``Request``, as one text, or by its fields.
+        """The answer to a request as a stream of events, given as a ``Request``, as one text, or by its fields.
 
             async for event in client.stream("Hello", model="gpt-5.5"):
                 ...
@@ -128,8 +128,8 @@ class Client:
         run_tools: bool | None = None,
         **fields: object,
     ) -> Coroutine[object, object, Response]:
-        """Returns the whole answer at once: ``answer = await client.ask("Hello", model="gpt-5.5")``. In a plain program, inside ``with
-        Client() as client``, it is ``answer = client.ask(…)``.
+        """The whole answer at once: ``answer = await client.ask("Hello", model="gpt-5.5")``. In a plain program, inside
+        ``with Client() as client``, it is ``answer = client.ask(…)``.
 
         The arguments are those of ``stream``. An error before the answer has begun is raised; later it is the ``error`` of the
         ``Response``, which ``raise_for_error()`` raises.
@@ -155,7 +155,7 @@ class Client:
         collects: bool = False,
         call: ToolCall | None = None,
     ) -> Exchange:
-        """Returns the engine's exchange for this request, with the client's tools and policies. ``call``: for this call of a tool,
+        """The engine's exchange for this request, with the client's tools and policies. ``call``: for this call of a tool,
         without a model."""
         if not self._opened:
             raise ConfigError("the client is not open: use it inside `async with Client() as client` or `with`")
@@ -206,7 +206,7 @@ class Client:
     ) -> JsonStream[JsonValue]: ...
     # Any: the overloads say which type, and ``fields`` are the arguments of ``stream``
     def stream_json(self, kind: type | JsonObject, request: Request | str | None = None, /, **fields: Any) -> JsonStream[Any]:
-        """Yields partial objects of a type while the model writes them, then the whole one.
+        """Partial objects of a type while the model writes them, then the whole one.
 
         ``kind`` is a msgspec struct, a dataclass, a pydantic model or a JSON Schema. The other arguments are those of ``stream``.
         """
@@ -272,7 +272,7 @@ class PlainClient(Client):
         run_tools: bool | None = None,
         **fields: object,
     ) -> Response:
-        """Returns the whole answer at once: ``answer = client.ask("Hello", model="gpt-5.5")``.
+        """The whole answer at once: ``answer = client.ask("Hello", model="gpt-5.5")``.
 
         The arguments are those of ``stream``. An error before the answer has begun is raised; later it is the ``error`` of the
         ``Response``, which ``raise_for_error()`` raises.
@@ -303,7 +303,7 @@ class PlainClient(Client):
         run_tools: bool | None = None,
         **fields: object,
     ) -> PlainStream:
-        """Returns the answer to a request as a stream of events, for ``for``. The arguments are those of ``Client.stream``."""
+        """The answer to a request as a stream of events, for ``for``. The arguments are those of ``Client.stream``."""
         stream = super().stream(
             request,
             model=model,

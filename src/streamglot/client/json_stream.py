@@ -28,7 +28,7 @@ ENDED: Final = ("end", "stop_sequence", "other")
 
 
 def output_format(kind: type | JsonObject, name: str = "") -> OutputFormat:
-    """Returns the output format that requests this type from a model."""
+    """The output format that requests this type from a model."""
     schema = kind if isinstance(kind, dict) else schema_of(kind)
     title = name or str(schema.get("title") or getattr(kind, "__name__", "") or "answer")
     readable = "".join(character if character.isalnum() and character.isascii() else "_" for character in title)[:64]
@@ -102,7 +102,7 @@ class JsonStream(Generic[T]):
     # --- one read
 
     def _made(self, events: list[Event] | None) -> object:
-        """Returns the object after these events; UNSET if there is nothing new."""
+        """The object after these events; UNSET if there is nothing new."""
         if events is None:
             raise StreamglotError("the answer ended without an end event; send the request again", code="incomplete_output")
         for event in events:
@@ -125,7 +125,7 @@ class JsonStream(Generic[T]):
         return made
 
     def _partial(self) -> object:
-        """Returns the object so far. A value that is only valid as a whole, such as a date, is left out until it is complete."""
+        """The object so far. A value that is only valid as a whole, such as a date, is left out until it is complete."""
         for open_text in (True, False):
             value = self._json.value(open_text=open_text)
             if value is UNSET or value == self._last:

@@ -49,7 +49,7 @@ class Mailbox:
     # --- the reader's side
 
     def take(self, seconds: float | None = 0.0) -> Event | None:
-        """Returns the next event; None if none came within this many seconds, or if all have been taken."""
+        """The next event; None if none came within this many seconds, or if all have been taken."""
         with self._changed:
             if not self._events and not self._over and seconds != 0.0:
                 self._changed.wait_for(lambda: bool(self._events) or self._over, seconds)

@@ -15,7 +15,7 @@ TYPES: Final = 256
 
 
 def partial_object(kind: object, value: object) -> Any:  # Any: of the type ``kind``, with fields missing
-    """Returns ``value``, decoded from JSON, as an object of the type ``kind`` that may lack fields.
+    """``value``, decoded from JSON, as an object of the type ``kind`` that may lack fields.
 
     Missing fields are ``msgspec.UNSET``; a pydantic model has their defaults, or lacks them. Raises ``ValueError`` if the value
     is of another type.
@@ -52,7 +52,7 @@ def _partial_struct(kind: Any) -> type[Struct]:  # Any: a struct or a dataclass
 
 
 def _partial_type(kind: object) -> Any:  # Any: a type, which the type checker does not see
-    """Returns the type without constraints: a string that is still being written may be too short."""
+    """The type without constraints: a string that is still being written may be too short."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _partial_type(arguments[0])
@@ -66,7 +66,7 @@ def _partial_type(kind: object) -> Any:  # Any: a type, which the type checker d
 
 
 def _constructed(kind: Any, value: object) -> object:  # Any: a class of pydantic, which need not be installed
-    """Returns a pydantic model, and the models in its fields, without validation."""
+    """A pydantic model, and the models in its fields, without validation."""
     if not is_pydantic(kind) or not isinstance(value, dict):
         raise ValueError(f"the value is not of the type {getattr(kind, '__name__', kind)}")
     names = {field.alias or name: name for name, field in kind.model_fields.items()}

@@ -85,7 +85,7 @@ def _has_ours(name: str, value: object) -> bool:
 
 
 def _object(name: str, value: Any, parse: _Parse) -> Any:  # Any: each field has its own type
-    """Returns a field of a ``Request``, from a streamglot object or from a value in the form of the dialect."""
+    """A field of a ``Request``, from a streamglot object or from a value in the form of the dialect."""
     kind = OBJECTS.get(name)
     if name == "tools":
         return [spec for tool in value or () for spec in ([tool] if isinstance(tool, ToolSpec) else parse({name: [tool]}).tools)]

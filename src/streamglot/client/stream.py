@@ -141,7 +141,7 @@ class Stream:
     # --- steps
 
     async def read(self) -> list[Event] | None:
-        """Returns the events of one network read; None when there are no more."""
+        """The events of one network read; None when there are no more."""
         if self._over:
             return None
         exchange = self._exchange

@@ -59,7 +59,7 @@ class Running:
         weakref.finalize(self, control.stop)
 
     def drain(self) -> Iterator[Event]:
-        """Yields the events that are there now, without waiting."""
+        """The events that are there now, without waiting."""
         for _ in range(len(self._mailbox)):
             event = self._mailbox.take()
             if event is None:
@@ -67,7 +67,7 @@ class Running:
             yield event
 
     def get(self, seconds: float | None = None) -> Event | None:
-        """Returns the next event; None if none came in time, or if all have been taken."""
+        """The next event; None if none came in time, or if all have been taken."""
         return self._mailbox.take(seconds)
 
     def __iter__(self) -> Iterator[Event]:

@@ -30,7 +30,7 @@ def effort_for(reasoning: Reasoning, built: Built) -> str | None:
 
 
 def fit_budget(budget: int, max_tokens: int | None, *, given: bool) -> int | None:
-    """Returns the budget for an answer of at most ``max_tokens``; None if the limit has no room for thinking.
+    """The budget for an answer of at most ``max_tokens``; None if the limit has no room for thinking.
 
     The limit is never raised, because clients set it to limit the cost. A budget that the client itself has ``given`` is used
     if the limit is greater. Any other is at most half of the limit, so that the rest is for the answer.

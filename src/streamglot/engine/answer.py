@@ -58,7 +58,7 @@ class UpstreamAnswer:
         self._trace = trace
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Returns the events of one network read."""
+        """The events of one network read."""
         live = self._live
         if live is not None and (
             live.mark in chunk or (BACKSLASH in chunk and ESCAPE in chunk) or chunk[-1] != LINE_END or live.held
@@ -76,7 +76,7 @@ class UpstreamAnswer:
         return events
 
     def close(self) -> list[Event]:
-        """Returns the last events, at the end of the bytes."""
+        """The last events, at the end of the bytes."""
         self.over = True
         events = self._closed()
         self._ended(events)
@@ -166,7 +166,7 @@ class ErrorContext:
         return f"upstream {upstream.name!r}, model {model!r}, status {status}: {cleaned} ({step}; request id {self._request_id})"
 
     def event(self, event: StreamError) -> StreamError:
-        """Returns the error with its context and without secrets."""
+        """The error with its context and without secrets."""
         return structs.replace(
             event,
             code=hide(event.code, self.secrets()),
@@ -189,5 +189,5 @@ class ErrorContext:
         return error
 
     def secrets(self) -> tuple[str, ...]:
-        """Returns the secrets that must be removed from what this upstream sends."""
+        """The secrets that must be removed from what this upstream sends."""
         return (self._key, *self._candidate.upstream.secrets())

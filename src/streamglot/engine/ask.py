@@ -67,7 +67,7 @@ class Routed(Protocol):
 
 
 def call_prefix(random_id: str) -> str:
-    """Returns the beginning of the call ids of one model turn."""
+    """The beginning of the call ids of one model turn."""
     return f"call_{random_id[:CALL_PREFIX_CHARS]}"
 
 
@@ -144,7 +144,7 @@ class ResponseCache:
 
 
 def cache_key(request: Request, caller: str) -> bytes:
-    """Returns a key that is the same for the same request of the same caller, streamed or not."""
+    """A key that is the same for the same request of the same caller, streamed or not."""
     same = msgspec.structs.replace(request, stream=False, include_usage=True)
     return hashlib.sha256(caller.encode() + b"\0" + msgspec.json.encode(same, order="deterministic")).digest()
 
@@ -311,12 +311,12 @@ class ReceivedResponse:
 
 
 def _as_sent(request: Request, candidate: Candidate) -> Request:
-    """Returns the request as one item of a provider's batch."""
+    """The request as one item of a provider's batch."""
     return msgspec.structs.replace(with_own_calls(request), model=candidate.model, stream=False)
 
 
 def _candidate_at(routes: Routes, model: str, upstream: str) -> Candidate:
-    """Returns the candidate for a model at this upstream."""
+    """The candidate for a model at this upstream."""
     candidate = next((one for one in routes.find(model, lambda: 0.0) if one.upstream.name == upstream), None)
     if candidate is None:
         raise ConfigError(f"upstream {upstream!r} no longer serves the model {model!r}; restore it in the configuration")

@@ -72,7 +72,7 @@ class BackgroundRecorder:
         self._room = WRITES
 
     def recorder(self, request: Request, model: str, request_id: str = "") -> TurnRecorder:
-        """Returns the recorder for one request. If nothing is stored, it still carries the conversation's state for upstreams."""
+        """The recorder for one request. If nothing is stored, it still carries the conversation's state for upstreams."""
         conversation = self._conversation
         from .recorder import TurnRecorder
 

@@ -38,4 +38,4 @@ class ConversationState(Protocol):
     def received(self) -> Callable[[bytes], None] | None: ...
 
     def prepare(self, request: Request, upstream: Upstream) -> Request:
-        """Returns the request for this upstream, with the provider's own state (signatures, encrypted reasoning) restored."""
+        """The request for this upstream, with the provider's own state (signatures, encrypted reasoning) restored."""

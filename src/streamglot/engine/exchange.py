@@ -97,7 +97,7 @@ class Ending:
             self._decide()
 
     def caught(self) -> bool:
-        """Returns whether this cancelled the task. If so, takes the cancellation back."""
+        """Whether this cancelled the task. If so, takes the cancellation back."""
         if self._task is None or not self.decided:
             return False
         self._task.uncancel()
@@ -207,7 +207,7 @@ class Exchange:
         return turn
 
     async def read(self) -> list[Event] | None:
-        """Returns the events of the next read; None when there are no more."""
+        """The events of the next read; None when there are no more."""
         if self._over:
             return None
         ending = self.ending
@@ -251,7 +251,7 @@ class Exchange:
             self._tell(observer, partial(observer.annotated, subject), fact)
 
     def _last_events(self) -> list[Event]:
-        """Returns the events that close what is open, after the stages."""
+        """The events that close what is open, after the stages."""
         error, turn = self.ending.error, self.turn
         last: StreamEnd | StreamError = StreamEnd("cancelled") if error is None else error.as_event()
         if turn is None:
@@ -280,7 +280,7 @@ class Exchange:
         return self.response()
 
     def response(self) -> Response:
-        """Returns the answer so far, for an exchange that collects it."""
+        """The answer so far, for an exchange that collects it."""
         if self._response is None:
             assert self._collect is not None
             self._collect_now()
@@ -310,9 +310,9 @@ class Exchange:
             self.ending.interrupt(error)
 
     def overdue(self, now: float) -> StreamglotError | None:
-        """Returns the error of an exchange that passed a time limit of its upstream. The owner calls this a few times a second.
-        Silence counts from when the caller was first seen waiting for this read, so that a slow caller does not look like a
-        silent upstream."""
+        """The error of an exchange that passed a time limit of its upstream. The owner calls this a few times a second. Silence
+        counts from when the caller was first seen waiting for this read, so that a slow caller does not look like a silent
+        upstream."""
         upstream = self.turn.upstream if self.turn is not None else None
         if upstream is None or self._over or self.ending.decided:
             return None

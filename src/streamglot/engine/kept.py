@@ -59,7 +59,7 @@ class KeptConversations:
             self.remember(caller, echo, normal(parts))
 
     def restore(self, request: Request, caller: str, provider: str) -> Request:
-        """Returns the request with the echo of the newest answer that this provider gave."""
+        """The request with the echo of the newest answer that this provider gave."""
         return _restored(request, provider, lambda before: self._questions.get((caller, provider, before), ()))
 
 

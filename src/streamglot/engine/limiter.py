@@ -76,7 +76,7 @@ class ConcurrencyLimit:
 
     @property
     def _spare(self) -> int:
-        """Returns how many slots may be in use when a background call takes another one."""
+        """How many slots may be in use when a background call takes another one."""
         return max(1, self._limit - -(-self._limit // RESERVED_SHARE))
 
     def give_back(self) -> None:

@@ -33,8 +33,8 @@ TAGS_ALONE = "think_generic"
 
 @lru_cache(MODELS)
 def format_of(name: str, model: str, own: OwnMarkers = NO_MARKERS, tools: bool = False) -> Format | None:
-    """Returns the notation to look for in a model's text; None if there is none. For an unknown model that has ``tools`` these are
-    the common ones."""
+    """The notation to look for in a model's text; None if there is none. For an unknown model that has ``tools`` these are the
+    common ones."""
     found = find_format(name, model)
     if tools and name == "auto" and format_for_model(model) is None:
         found = FORMATS["any"]
@@ -42,8 +42,8 @@ def format_of(name: str, model: str, own: OwnMarkers = NO_MARKERS, tools: bool =
 
 
 def notation_of(upstream: Upstream, model: str, tools: bool = False) -> Format | None:
-    """Returns the notation to look for in the text of an upstream's model: the configured one, else that of its dialect, else that
-    of the model."""
+    """The notation to look for in the text of an upstream's model: the configured one, else that of its dialect, else that of the
+    model."""
     own = dialect(upstream.dialect).calls_in_text if upstream.inband == "auto" else ""
     return format_of(own or upstream.inband, model, upstream.markers, tools)
 
@@ -54,8 +54,8 @@ def gets_tools_as_text(upstream: Upstream) -> bool:
 
 
 def thinking_of(request: Request, dialect: str) -> bool | None:
-    """Returns the value of the template's thinking switch, if the request sets it and it reaches the upstream, or False if the
-    request wants no thinking.
+    """The value of the template's thinking switch, if the request sets it and it reaches the upstream, or False if the request
+    wants no thinking.
 
     A request for thinking alone returns None: a model that cannot think gets the same request, and its whole answer would be read
     as thinking.
@@ -72,7 +72,7 @@ def thinking_of(request: Request, dialect: str) -> bool | None:
 
 
 def _thinking_flag(request: Request, dialect: str) -> JsonValue:
-    """Returns the client's ``thinking`` if the upstream gets it unchanged, else None."""
+    """The client's ``thinking`` if the upstream gets it unchanged, else None."""
     own = request.reasoning.native if request.reasoning is not None else None
     return own.data.get("thinking") if own is not None and is_native(own, dialect) else None
 
@@ -93,7 +93,7 @@ class ThoughtMemory:
         self._closed: dict[tuple[str, str], bool] = {}
 
     def begins(self, upstream: str, model: str) -> Begins:
-        """Returns how the next answer begins."""
+        """How the next answer begins."""
         closed = self._closed.get((upstream, model))
         return "unknown" if closed is None else "reasoning" if closed else "text"
 
@@ -212,7 +212,7 @@ class Pipeline:
 
 
 def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
-    """Returns the custom tools that this upstream gets as functions. An upstream that gets tools as text has no others."""
+    """The custom tools that this upstream gets as functions. An upstream that gets tools as text has no others."""
     if not request.tools or not any(tool.kind == "custom" for tool in request.tools):
         return frozenset()
     abilities = abilities_of(upstream)
@@ -222,7 +222,7 @@ def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
 
 
 def with_tools_as_text(upstream: Upstream, request: Request) -> Request:
-    """Returns the request for an upstream whose model has no native tools: they become text, if a notation is known."""
+    """The request for an upstream whose model has no native tools: they become text, if a notation is known."""
     if not gets_tools_as_text(upstream) or not (request.tools or any(message.role == "tool" for message in request.messages)):
         return request
     found = notation_of(upstream, request.model)

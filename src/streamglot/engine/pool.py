@@ -179,7 +179,7 @@ class UpstreamPool:
             self.breakers(upstream).configure(upstream.breaker)
 
     def _tools_of(self, config: Config) -> ToolExecutor:
-        """Returns the tools of a configuration. Tool servers with unchanged settings keep running."""
+        """The tools of a configuration. Tool servers with unchanged settings keep running."""
         if self._configured_tools == config.tools:
             return self.tools
         tools = ToolExecutor(ToolRegistry(config.tools, self._given_tools), approve=self.tools.approve)
@@ -187,7 +187,7 @@ class UpstreamPool:
         return tools
 
     def _default_model(self, upstreams: list[Upstream]) -> str:
-        """Returns the model for a request that names none: the local model if there is no other, or the only named one."""
+        """The model for a request that names none: the local model if there is no other, or the only named one."""
         names = {upstream.name for upstream in upstreams}
         if names <= {REPLAY, NAME}:
             return NAME if NAME in names else REPLAY if self._serving else ""
@@ -195,7 +195,7 @@ class UpstreamPool:
         return named[0] if len(named) == 1 and not self._serving else ""
 
     def _fallback_model(self, config: Config, upstreams: list[Upstream]) -> str:
-        """Returns the model for names that no upstream serves.
+        """The model for names that no upstream serves.
 
         Only a server has a default: a person who mistypes a name gets an error.
         """
@@ -221,7 +221,7 @@ class UpstreamPool:
         self.routes.check(model)
 
     async def candidates(self, model: str) -> list[Candidate]:
-        """Returns the upstreams for a model, best first. The local model is started on first use."""
+        """The upstreams for a model, best first. The local model is started on first use."""
         if not self._serving:
             self._check_name(self.routes.named(model))
         found = self.routes.find(model, random.random)
@@ -253,8 +253,8 @@ class UpstreamPool:
         )
 
     def models(self) -> list[tuple[str, str]]:
-        """Returns the models that have a name rather than a pattern, each with its upstream: those of the configuration, and those
-        that upstreams list. A model that another upstream would serve has its upstream in front of its name."""
+        """The models that have a name rather than a pattern, each with its upstream: those of the configuration, and those that
+        upstreams list. A model that another upstream would serve has its upstream in front of its name."""
         version = self.model_lists.version
         if self._models is None or self._models[0] != version:
             listed = [
@@ -267,16 +267,16 @@ class UpstreamPool:
         return self._models[1]
 
     async def models_known(self, seconds: float) -> list[tuple[str, str]]:
-        """Returns ``models()``, after waiting at most this long for lists that were never fetched."""
+        """``models()``, after waiting at most this long for lists that were never fetched."""
         await self.model_lists.known(self.routes.upstreams.values(), seconds)
         return self.models()
 
     def new_id(self) -> str:
-        """Returns a random id with as many bits as a UUID, at a lower cost."""
+        """A random id with as many bits as a UUID, at a lower cost."""
         return f"{self._random.getrandbits(128):032x}"
 
     def record(self, request: Request, request_id: str = "") -> ExchangeRecord:
-        """Returns the record of a new exchange."""
+        """The record of a new exchange."""
         model = self.routes.named(request.model)
         return ExchangeRecord(request_id or self.new_id(), request.dialect, self.clock(), model, request.stream)
 
@@ -360,12 +360,12 @@ class UpstreamPool:
         return breakers
 
     def states(self) -> dict[str, str]:
-        """Returns the state of every upstream's circuit breakers."""
+        """The state of every upstream's circuit breakers."""
         now = self.clock()
         return {name: self.breakers(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
 
     def services(self, context: ExchangeContext) -> Services:
-        """Returns the services for the questions of this exchange's stages."""
+        """The services for the questions of this exchange's stages."""
         return Services(self, context)
 
     @property
@@ -380,9 +380,9 @@ class UpstreamPool:
         return self._approvals
 
     def is_suspended(self, id: str) -> bool:
-        """Returns whether a call with this approval id waits for its client's user. Without policies there is none."""
+        """Whether a call with this approval id waits for its client's user. Without policies there is none."""
         return self._approvals is not None and self._approvals.is_suspended(id)
 
     def secrets(self) -> list[str]:
-        """Returns the secrets of all upstreams, which must not appear in logs."""
+        """The secrets of all upstreams, which must not appear in logs."""
         return [secret for upstream in self.routes.upstreams.values() for secret in upstream.secrets()]

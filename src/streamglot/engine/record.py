@@ -48,7 +48,7 @@ _COUNTED: Final = frozenset((Usage, *_BLOCKS))
 
 
 def clean_id(given: str) -> str:
-    """Returns the client's request id, reduced to what a header may contain."""
+    """The client's request id, reduced to what a header may contain."""
     return _NOT_IN_AN_ID.sub("", given[: 2 * ID_CHARS])[:ID_CHARS]
 
 
@@ -179,14 +179,14 @@ class ExchangeRecord(Struct):
             )
 
     def timeline(self) -> JsonObject:
-        """Returns the beginning and end of blocks, the waits and the failed attempts, in seconds since ``began``."""
+        """The beginning and end of blocks, the waits and the failed attempts, in seconds since ``began``."""
         blocks = [(round(at, 6), name) for at, name in self.blocks]
         facts: JsonObject = {"blocks": blocks, "waits": self.waits, "failures": self.failures}
         return {name: found for name, found in facts.items() if found}
 
     @property
     def mean_gap(self) -> float:
-        """Returns the mean time between two reads, in seconds."""
+        """The mean time between two reads, in seconds."""
         return (self.last_event - self.first_event) / (self.reads - 1) if self.reads > 1 else 0.0
 
     def failed(self, error: StreamError) -> None:
@@ -196,7 +196,7 @@ class ExchangeRecord(Struct):
         self.error_kind = error_kind(error)
 
     def line(self, now: float, time: float) -> JsonObject:
-        """Returns the log line."""
+        """The log line."""
         usage = self.usage
         line = {
             "time": round(time, 3),
@@ -237,8 +237,8 @@ _OWN_CODES: Final = frozenset(
 
 
 def error_kind(error: StreamError) -> str:
-    """Returns the error as one of a limited set of words: the gateway's own code, a code that providers are known to use, or the
-    meaning of the status.
+    """The error as one of a limited set of words: the gateway's own code, a code that providers are known to use, or the meaning
+    of the status.
 
     Upstreams can invent any number of codes, and each would become another time series in the metrics.
     """

@@ -46,15 +46,15 @@ class StoredTurn(Protocol):
 
 
 def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[JsonObject]) -> float | None:
-    """Returns the price of the answer and of its stages' model calls; None if the answer's price is not known."""
+    """The price of the answer and of its stages' model calls; None if the answer's price is not known."""
     own = 0.0 if record.cached else price(usage, model, record.upstream)
     return None if own is None else own + sum(call["cost"] or 0.0 for call in calls)
 
 
 def _without(response: Response, secrets: Sequence[str]) -> Response:
-    """Returns the response without these secrets, in all its texts and names. The stream masks a secret within one delta. A
-    secret that was split over several deltas is whole here, so it is masked now. The search is that of the JSON which is stored,
-    so a response without a secret costs one encoding."""
+    """The response without these secrets, in all its texts and names. The stream masks a secret within one delta. A secret that
+    was split over several deltas is whole here, so it is masked now. The search is that of the JSON which is stored, so a
+    response without a secret costs one encoding."""
     mask = SecretMask(secrets)
     try:
         data = msgspec.json.encode(response)
@@ -134,8 +134,8 @@ class TurnRecorder(Observer):
             self._turn.step(fact["number"], {**fact, **upstream})
 
     def _timeline(self, result: ExchangeResult) -> JsonObject:
-        """Returns the timeline. ``offset`` is the number of seconds from a time of the exchange to the same time of the raw
-        bytes, which count from the start of the turn."""
+        """The timeline. ``offset`` is the number of seconds from a time of the exchange to the same time of the raw bytes, which
+        count from the start of the turn."""
         offset = time.time() - self._began - result.seconds
         timeline = {**result.record.timeline(), "offset": round(offset, 6)}
         if not self.wants_response and "failures" in timeline:  # an upstream's error may repeat content of the request

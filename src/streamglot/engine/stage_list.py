@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def build_stages(config: Config, policies: Sequence[Policy] = (), tools: ToolExecutor | None = None) -> list[StageFactory]:
-    """Returns the factories of all stages after the in-band parser, in order. ``tools`` runs the tools of the loop."""
+    """The factories of all stages after the in-band parser, in order. ``tools`` runs the tools of the loop."""
     stages: list[StageFactory] = []
     if policies or config.policies:
         from ..policies import load_policies, policy_stage
@@ -60,8 +60,8 @@ def _summaries(model: str, replace: bool) -> StageFactory:
 
 
 def tool_loop(tools: ToolExecutor, *, direct: bool = False) -> StageFactory:
-    """Returns the factory of the tool loop. The factory returns None for an exchange without tools of the gateway. ``direct``: the
-    loop is for a call that no model made, and for no other."""
+    """The factory of the tool loop. The factory returns None for an exchange without tools of the gateway. ``direct``: the loop
+    is for a call that no model made, and for no other."""
 
     def build(context: ExchangeContext) -> Stage | None:
         runs = bool(context.tools) and (DIRECT in context.state) is direct
@@ -71,7 +71,7 @@ def tool_loop(tools: ToolExecutor, *, direct: bool = False) -> StageFactory:
 
 
 def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
-    """Returns a function for the cost of a model turn at the price of the upstream that answered it; 0 if no price is known."""
+    """A function for the cost of a model turn at the price of the upstream that answered it; 0 if no price is known."""
 
     def cost(usage: Usage) -> float:
         counts = TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
@@ -81,7 +81,7 @@ def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
 
 
 def build_observers(config: Config) -> list[Observer]:
-    """Returns the observers that the configuration names. One instance watches all exchanges."""
+    """The observers that the configuration names. One instance watches all exchanges."""
     return [_observer(reference) for reference in config.engine.observers]
 
 
@@ -91,7 +91,7 @@ def _observer(reference: str) -> Observer:
 
 
 def _factory(reference: str) -> StageFactory:
-    """Returns the factory of a stage of the configuration. A class is created once, so that a fault of it is found at load time."""
+    """The factory of a stage of the configuration. A class is created once, so that a fault of it is found at load time."""
     named = load_object(reference, "engine.stages")
     if not callable(named):
         raise ConfigError(f"engine.stages: {reference} is neither a subclass of Stage nor a function that returns a stage")

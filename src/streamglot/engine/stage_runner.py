@@ -98,7 +98,7 @@ class StageRunner:
         return request
 
     async def _check_result(self, result: ToolResultPart, until: int) -> ToolResultPart | Exception:
-        """Returns the result after the stages before ``until``, or the exception that one of them raised."""
+        """The result after the stages before ``until``, or the exception that one of them raised."""
         try:
             for stage in self._stages[:until]:
                 outcome = stage.tool_result(result)
@@ -119,7 +119,7 @@ class StageRunner:
             hook.close()
 
     async def _resolve(self, question: Question) -> Reply:
-        """Returns the reply, or the exception in its place."""
+        """The reply, or the exception in its place."""
         try:
             async with asyncio.timeout(question.seconds):
                 return await self._resolver.resolve(question)
@@ -134,7 +134,7 @@ class StageRunner:
         self._turn_over = False
 
     async def read(self) -> list[Event] | None:
-        """Returns the events that left the last stage since the last call; None when there are no more."""
+        """The events that left the last stage since the last call; None when there are no more."""
         while not self._ready:
             if self._over:
                 return None

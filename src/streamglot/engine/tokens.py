@@ -35,7 +35,7 @@ def estimate(request: Request) -> int:
 def estimated_usage(
     request: Request, response: Response | None, events: int, reported: Usage | TokenCounts | None, *, whole: bool
 ) -> TokenCounts | None:
-    """Returns the usage of an answer whose upstream did not report it, or not completely; None if nothing is missing.
+    """The usage of an answer whose upstream did not report it, or not completely; None if nothing is missing.
 
     ``reported`` is the upstream's count; the rest is estimated. ``whole`` says that the answer came to its end. An answer that
     was not collected counts as one token per event.

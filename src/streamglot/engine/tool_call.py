@@ -104,7 +104,7 @@ class ToolCall:
 
 
 async def find_tool(pool: UpstreamPool, name: str, patterns: Sequence[str]) -> Tool:
-    """Returns the enabled tool with this name, or raises a RequestError. ``patterns`` are the globs that the caller may use for it."""
+    """The enabled tool with this name. Raises a RequestError if there is none. ``patterns`` are the globs that the caller may use for it."""
     found, faults = await pool.tools.registry.select(patterns)
     if not found:
         why = f": {'; '.join(faults)}" if faults else "; `streamglot tools list` lists the enabled tools"

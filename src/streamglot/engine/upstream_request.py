@@ -113,7 +113,7 @@ class UpstreamRequest:
         self._made: dict[str, JsonObject] = {}
 
     async def open(self, candidates: list[Candidate]) -> UpstreamStream:
-        """Returns the stream of the first candidate that answers.
+        """The stream of the first candidate that answers.
 
         Retries a failed candidate after a pause, then tries the next. If all fail, raises the error of the first that was asked.
         """
@@ -232,7 +232,7 @@ class UpstreamRequest:
         return tracer.attempt(candidate, self._for(candidate), session=self._record.session)
 
     def _for(self, candidate: Candidate) -> Request:
-        """Returns the request in the form that this candidate gets."""
+        """The request in the form that this candidate gets."""
         request, upstream = self._request, candidate.upstream
         streams = request.stream if upstream.stream == "same" else upstream.stream == "always"
         return msgspec.structs.replace(request, model=candidate.model, stream=streams)
@@ -298,8 +298,8 @@ class UpstreamRequest:
     # --- upstreams that keep the conversation
 
     def _continued(self, request: Request, upstream: Upstream) -> Request:
-        """Returns the request with the echo of the answer that it continues, from the memory of this process if the request has
-        none. Every attempt continues the same answer."""
+        """The request with the echo of the answer that it continues, from the memory of this process if the request has none.
+        Every attempt continues the same answer."""
         caller = self._record.key or self._passthrough.key
         self._record.remember = partial(self._pool.kept.remember_answer, caller)
         found = self._found.get(upstream.name)
@@ -308,7 +308,7 @@ class UpstreamRequest:
         return msgspec.structs.replace(request, messages=found)
 
     async def _continue(self, candidate: Candidate, request: Request, key: str) -> JsonObject:
-        """Returns the options that continue the conversation. What the request needs first is made once, not for each attempt."""
+        """The options that continue the conversation. What the request needs first is made once, not for each attempt."""
         upstream = candidate.upstream
         wire = dialect(upstream.dialect)
         mine = wire.continuation(request, maker_of(upstream), uuid.uuid4().hex, int(time.time()))
@@ -383,7 +383,7 @@ def sent_request(
     secrets: Iterable[str],
     notation: str,
 ) -> SentRequest:
-    """Returns the request as it may be recorded: without header values that may be secret, and without known secrets."""
+    """The request as it may be recorded: without header values that may be secret, and without known secrets."""
     upstream, mask = candidate.upstream, SecretMask(secrets)
     shown = {name: value if name.lower().endswith(SHOWN_HEADERS) else HIDDEN for name, value in headers.items()}
     return SentRequest(
@@ -409,7 +409,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 
 def circuit_open(upstream: Upstream, model: str, breaker: Breaker, now: float) -> StreamglotError:
-    """Returns the error for a request that this open circuit breaker blocks. It names the last failure."""
+    """The error for a request that this open circuit breaker blocks. It names the last failure."""
     wait, cause = breaker.wait(now), breaker.cause
     unreachable = cause is not None and cause.code == UNREACHABLE
     subject = f"upstream {upstream.name!r}" if unreachable else f"the model {model!r} of upstream {upstream.name!r}"
@@ -431,7 +431,7 @@ class _CircuitOpen(Exception):
 
 
 def retry_after_of(error: StreamglotError) -> float | None:
-    """Returns the time to wait, if the error gives one."""
+    """The time to wait, if the error gives one."""
     seconds = getattr(error, "retry_after", None)
     if seconds is None and error.detail is not None:
         seconds = error.detail.get("retry_after")
@@ -439,6 +439,6 @@ def retry_after_of(error: StreamglotError) -> float | None:
 
 
 def _pause(attempt: int, first: float, failure: StreamglotError) -> float:
-    """Returns the pause before the next attempt: doubled each time, with jitter, and longer if the upstream asked for that."""
+    """The pause before the next attempt: doubled each time, with jitter, and longer if the upstream asked for that."""
     own = min(LONGEST_PAUSE, first * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
     return max(own, retry_after_of(failure) or 0.0)

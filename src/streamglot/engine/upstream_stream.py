@@ -33,7 +33,7 @@ class EventSource(Protocol):
     dropped: list[str]
 
     async def read(self) -> list[Event] | None:
-        """Returns the events of the next network read; None when there are no more."""
+        """The events of the next network read; None when there are no more."""
 
     def broken(self, error: StreamglotError) -> list[Event]:
         """Ends the turn with this error. Returns the events that close what is open."""
@@ -109,7 +109,7 @@ class UpstreamStream:
 
 
 def _raised(event: StreamError) -> UpstreamError:
-    """Returns the exception for this error event. Its message already has the context."""
+    """The exception for this error event. Its message already has the context."""
     kind = UpstreamTruncated if event.code.startswith(("upstream_truncated", "upstream_empty")) else UpstreamRefused
     error = kind(event.message, code=event.code, status=event.status, retryable=event.retryable, detail=event.detail)
     error.origin = event.origin
@@ -118,7 +118,7 @@ def _raised(event: StreamError) -> UpstreamError:
 
 
 async def refused(answer: UpstreamResponse) -> UpstreamError:
-    """Returns the upstream's error answer as an exception, with its status, message and Retry-After."""
+    """The upstream's error answer as an exception, with its status, message and Retry-After."""
     if answer.status < 400:
         place = shown_url(answer.headers.get("location", "nowhere"))[:LOCATION_CHARS]
         return UpstreamProtocolError(f"it answers {answer.status} and redirects to {place}; correct its base_url")

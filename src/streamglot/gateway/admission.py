@@ -93,7 +93,7 @@ class Admission:
     # --- the caller
 
     def caller(self, headers: Mapping[str, str], query_key: str = "") -> Caller | None:
-        """Returns the caller that these headers name; None if no keys are required."""
+        """The caller that these headers name; None if no keys are required."""
         return self._access.authenticator.admit(headers, query_key)
 
     def check(self, caller: Caller | None, model: str) -> str:
@@ -111,7 +111,7 @@ class Admission:
         return caller.reserve(input_tokens, output_tokens, price_of(candidate), self._services.clock())
 
     def slot(self, caller: Caller | None) -> Slot:
-        """Returns a slot within the limits of concurrent requests."""
+        """A slot within the limits of concurrent requests."""
         return self._access.slot(caller)
 
     @contextmanager
@@ -188,7 +188,7 @@ class Admission:
             raise
 
     async def _approval_answers(self, find: FindAnswers, body: JsonObject) -> Answers:
-        """Returns the client's decisions about calls of an earlier answer, and the body without them."""
+        """The client's decisions about calls of an earlier answer, and the body without them."""
         named: set[str] = set()
 
         def collect(id: str) -> bool:
@@ -205,7 +205,7 @@ class Admission:
             admitted.caller.count(self._services.clock())
 
     def allow_tools(self, admitted: Admitted, patterns: list[str]) -> list[str]:
-        """Returns these globs of tools if the key may use them."""
+        """These globs of tools if the key may use them."""
         admitted.tools = tools_for(patterns, admitted.caller.tools if admitted.caller is not None else None, [])
         return admitted.tools
 
@@ -245,8 +245,9 @@ class Admission:
         span: RequestSpan | None = None,
         observed: bool = True,
     ) -> Exchange:
-        """Returns the exchange of an admitted request. ``request`` is empty if there was none to send. ``upstreams`` answer it in
-        place of those of the configuration, ``ask`` stands in front of them, and ``stages`` take the place of its stages. ``ending`` ends it early. ``observed``: the observers are told of it."""
+        """The exchange of an admitted request. ``request`` is empty if there was none to send. ``upstreams`` answer it in place
+        of those of the configuration, ``ask`` stands in front of them, and ``stages`` take the place of its stages. ``ending``
+        ends it early. ``observed``: the observers are told of it."""
         headers, recorder, reservation = admitted.headers, admitted.recorder, admitted.reservation
         record, endpoint = admitted.record, admitted.endpoint
         context = context_of(record, headers if span is None else span.headers, admitted.tools, admitted.activity)
@@ -271,7 +272,7 @@ class Admission:
         )
 
     def _ask(self, admitted: Admitted) -> AskForTurn:
-        """Returns the upstreams' own, with the cache and a call that was resumed in front of it."""
+        """The upstreams' own, with the cache and a call that was resumed in front of it."""
         services = self._services
         ask: AskForTurn = services.pool.ask
         if services.cache is not None:
@@ -279,7 +280,7 @@ class Admission:
         return ask if admitted.resumed is None else resumed(ask, admitted.resumed[0])
 
     def _stages(self, admitted: Admitted, request: Request) -> list[StageFactory]:
-        """Returns the configured stages, preceded by the budget stage if the key has a budget."""
+        """The configured stages, preceded by the budget stage if the key has a budget."""
         stages, reservation, caller = self._services.pool.stages, admitted.reservation, admitted.caller
         if reservation is None or caller is None or not reservation.counts or admitted.charge == "paid":
             return stages
@@ -287,7 +288,7 @@ class Admission:
         return [budget_stage(reservation, caller, whole=not request.stream), *stages]
 
     def whole_answer(self, admitted: Admitted, request: Request, collected: Response, *, own_id: bool) -> JsonObject:
-        """Returns the body of a whole answer. ``own_id``: the client can fetch the answer by its id, which is then ours."""
+        """The body of a whole answer. ``own_id``: the client can fetch the answer by its id, which is then ours."""
         endpoint, sealer = admitted.endpoint, self._recording.sealer
         collected = structs.replace(
             collected,
@@ -306,7 +307,7 @@ class Admission:
 def context_of(
     record: ExchangeRecord, headers: Mapping[str, str], tools: Collection[str] = (), activity: str = ""
 ) -> ExchangeContext:
-    """Returns what stages and observers know about a request.
+    """What stages and observers know about a request.
 
     ``tools`` are globs of the gateway's tools that the request may use. ``activity`` says how the client wants to see tool runs.
     """

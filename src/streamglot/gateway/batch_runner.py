@@ -79,7 +79,7 @@ class BatchRunner:
             return self._failed(error_dialect, record, error.as_event(), retry_after_of(error), error.has_context)
 
     def _caller(self, owner: str) -> Caller | None:
-        """Returns the caller who owns the batch; None if the batch was made without a key."""
+        """The caller who owns the batch; None if the batch was made without a key."""
         if not owner or owner.startswith(ANONYMOUS):
             return None
         caller = self._access.authenticator.named(owner)
@@ -97,7 +97,7 @@ class BatchRunner:
         return self._services.pool.routes.upstreams.get(name)
 
     async def prepare(self, batch: Batch, item: Item, upstream: str) -> JsonObject | Answer:
-        """Returns the body for a provider, after the request hooks of the stages: the provider never sees what they remove."""
+        """The body for a provider, after the request hooks of the stages: the provider never sees what they remove."""
         endpoint = ENDPOINTS[batch.endpoint]
         record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._services.clock())
         try:

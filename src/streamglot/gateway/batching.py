@@ -74,7 +74,7 @@ async def open_batches(
 
 
 def bucket_of(config: BatchesConfig, environment: Mapping[str, str], log: WriteLine) -> FileStorage | None:
-    """Returns the S3-compatible store of uploaded files; None if they are in a directory."""
+    """The S3-compatible store of uploaded files; None if they are in a directory."""
     if not config.directory.startswith("s3://"):
         return None
     from ..batch.s3_storage import S3Storage
@@ -83,7 +83,7 @@ def bucket_of(config: BatchesConfig, environment: Mapping[str, str], log: WriteL
 
 
 def _limits(services: GatewayServices, store: Store) -> SharedLimits | None:
-    """Returns the rate limits that all workers count in Valkey; None if there is none, or no worker."""
+    """The rate limits that all workers count in Valkey; None if there is none, or no worker."""
     config = services.pool.loaded.config
     if not config.valkey.url or not config.batches.worker:
         return None
@@ -99,6 +99,6 @@ def _limits(services: GatewayServices, store: Store) -> SharedLimits | None:
 
 
 def described(fault: LineError) -> bytes:
-    """Returns the error of a line in the form that a message batch reports."""
+    """The error of a line in the form that a message batch reports."""
     error = RequestError(f"request {fault.line}: {fault.message}", code=fault.code)
     return msgspec.json.encode(dialect(COUNTED_BY).error_body(error.as_event()))

@@ -108,7 +108,7 @@ def _chat_response(request: Request, _body: Body) -> Options:
 
 
 def _mirror(request: Request, body: Body) -> Options:
-    """Returns the writer's options: a response repeats the fields of its request, except the input, and the declared tools."""
+    """The writer's options: a response repeats the fields of its request, except the input, and the declared tools."""
     mirror = {name: value for name, value in body.items() if name in REPEATED and value is not None}
     return {"mirror": mirror, "tools": request.tools}
 
@@ -119,7 +119,7 @@ def _agui_writer(_request: Request, body: Body) -> Options:
 
 
 def _ui_writer(_request: Request, body: Body) -> Options:
-    """Returns the writer's options: the answer to an approval continues the message that asked for it."""
+    """The writer's options: the answer to an approval continues the message that asked for it."""
     find = dialect("vercel_ui").approval_answers
     answered = find is not None and find(body, lambda _id: True)[0]
     id = body["messages"][-1].get("id") if answered else None
@@ -172,7 +172,7 @@ _OWN: Final = "/v1/"
 
 
 def compatible(path: str) -> str:
-    """Returns our own address for one under ``COMPATIBLE``."""
+    """Our own address for one under ``COMPATIBLE``."""
     return _OWN + path.removeprefix(COMPATIBLE) if path.startswith(COMPATIBLE) else path
 
 
@@ -200,7 +200,7 @@ _GEMINI_ARRAY: Final = Endpoint(
 
 
 def dialect_of(path: str, headers: Mapping[str, str]) -> str:
-    """Returns the dialect whose error shape the client expects at a path that is not an endpoint."""
+    """The dialect whose error shape the client expects at a path that is not an endpoint."""
     if path.startswith("/api/"):
         return "ollama"
     if "anthropic-version" in headers or path.startswith("/v1/messages"):
@@ -211,7 +211,7 @@ def dialect_of(path: str, headers: Mapping[str, str]) -> str:
 
 
 def endpoint_for(path: str, query: Callable[[str], str]) -> tuple[Endpoint, str] | None:
-    """Returns the endpoint at this path, and the model if the path names one. ``query`` returns a parameter of the query."""
+    """The endpoint at this path, and the model if the path names one. ``query`` returns a parameter of the query."""
     endpoint = ENDPOINTS.get(path)
     if endpoint is not None:
         return endpoint, ""
@@ -224,8 +224,8 @@ def endpoint_for(path: str, query: Callable[[str], str]) -> tuple[Endpoint, str]
 
 
 def _of_package(path: str) -> tuple[Endpoint, str] | None:
-    """Returns the endpoint of the dialect of an installed package, whose address begins with the name of the dialect. The package
-    is imported when its address is first called."""
+    """The endpoint of the dialect of an installed package, whose address begins with the name of the dialect. The package is
+    imported when its address is first called."""
     name = path[1:].partition("/")[0]
     if name not in DIALECTS.offered:
         return None
@@ -248,7 +248,7 @@ def _package_path(known: Dialect) -> str:
 
 
 def path_of(name: str, model: str) -> str:
-    """Returns the path of a dialect for a request with this model.
+    """The path of a dialect for a request with this model.
 
     A dialect without an endpoint gets the path of the first endpoint.
     """

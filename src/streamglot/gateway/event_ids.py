@@ -12,11 +12,11 @@ from typing import Final, Protocol
 
 class EventIds(Protocol):
     def count(self, data: bytes) -> int:
-        """Returns the number of events in these bytes, which begin and end between two events."""
+        """The number of events in these bytes, which begin and end between two events."""
         ...
 
     def rest(self, data: bytes, skipped: int) -> bytes:
-        """Returns the bytes after the first ``skipped`` events."""
+        """The bytes after the first ``skipped`` events."""
         ...
 
 

@@ -153,7 +153,7 @@ class RequestHandler:
 
     @property
     def _gives_id(self) -> bool:
-        """Returns whether the client can fetch the response by its id. The id must then be one that the gateway made."""
+        """Whether the client can fetch the response by its id. The id must then be one that the gateway made."""
         response = self._response
         return self._admitted.endpoint.retrievable and (response.recorder is not None or response.call.remembers)
 
@@ -179,7 +179,7 @@ class RequestHandler:
         await response.write(writer.close(), last=True, broken=True)
 
     def _encode(self, events: list[Event]) -> bytes:
-        """Returns the events in the client's dialect, with what the configuration adds to them."""
+        """The events in the client's dialect, with what the configuration adds to them."""
         if self._always_usage and self._exchange is not None and events and type(events[-1]) is StreamEnd:
             events = self._with_usage(self._exchange, events)
         if self._recording.sealer is not None:
@@ -191,7 +191,7 @@ class RequestHandler:
         return self._services.server.usage == "always"
 
     def _with_usage(self, exchange: Exchange, events: list[Event]) -> list[Event]:
-        """Returns the last events of a stream, with an estimate of the usage before the end if no upstream reported it."""
+        """The last events of a stream, with an estimate of the usage before the end if no upstream reported it."""
         counts = estimated_usage(exchange.request, None, self.record.events, self.record.usage, whole=True)
         if counts is None:
             return events
@@ -227,7 +227,7 @@ class RequestHandler:
         self._any_exchange().finish(self._error)
 
     def _any_exchange(self) -> Exchange:
-        """Returns the exchange; an empty one if the request ended before its own began."""
+        """The exchange; an empty one if the request ended before its own began."""
         if self._exchange is None:
             self._exchange = self._admission.exchange(self._admitted, Request(), ending=self._ending, span=self._span)
         return self._exchange

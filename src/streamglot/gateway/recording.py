@@ -144,7 +144,7 @@ class TurnRecorders:
 
 
 def since(began: float) -> float:
-    """Returns the seconds since this time of the gateway's clock."""
+    """The seconds since this time of the gateway's clock."""
     return max(0.0, time.monotonic() - began)
 
 

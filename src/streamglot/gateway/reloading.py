@@ -15,7 +15,7 @@ FIXED_SECTIONS: Final = ("store", "valkey", "batches")
 
 
 def load_again(running: LoadedConfig, environment: Mapping[str, str]) -> tuple[LoadedConfig, list[str]]:
-    """Returns the new configuration, and the settings in it that need a restart. Those settings keep their current values.
+    """The new configuration, and the settings in it that need a restart. Those settings keep their current values.
 
     Refuses another ``server.host``: who may use the gateway without a key depends on where it listens.
     """

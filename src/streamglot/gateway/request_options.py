@@ -33,8 +33,8 @@ _FIELDS: Final[dict[str, type]] = {"keep": bool, "extensions": bool, "session_id
 
 
 def lift_options(endpoint: Endpoint, body: JsonObject, headers: dict[str, str]) -> tuple[JsonObject, dict[str, str]]:
-    """Returns the body and the headers with each option of ``streamglot`` where it is read: as a header, or as a field of the
-    body. What a client says in both places counts as the object says it."""
+    """The body and the headers with each option of ``streamglot`` where it is read: as a header, or as a field of the body. What
+    a client says in both places counts as the object says it."""
     nested = body.get(endpoint.options_in) if endpoint.options_in else None
     inner = isinstance(nested, dict) and FIELD in nested
     if not inner and FIELD not in body:
@@ -64,13 +64,13 @@ def _options(value: JsonValue, where: str) -> JsonObject:
 
 
 def strict_output(configured: str, headers: Mapping[str, str]) -> bool:
-    """Returns whether an answer has only the fields of its dialect's specification. The request's header goes before the
+    """Whether an answer has only the fields of its dialect's specification. The request's header goes before the
     configuration."""
     return _chosen(OUTPUT_HEADER, headers, configured, _OUTPUTS) == STRICT
 
 
 def output_options(server: ServerConfig, name: str, headers: Mapping[str, str]) -> JsonObject:
-    """Returns the options for the writer or the response builder of a dialect that depend on settings and headers."""
+    """The options for the writer or the response builder of a dialect that depend on settings and headers."""
     options: JsonObject = {"strict": strict_output(server.output, headers)}
     field = _chosen(REASONING_HEADER, headers, server.reasoning_field, _REASONING_FIELDS)
     if dialect(name).reasoning_field:
@@ -79,7 +79,7 @@ def output_options(server: ServerConfig, name: str, headers: Mapping[str, str]) 
 
 
 def wants_extensions(body: JsonObject, server: ServerConfig) -> bool:
-    """Returns whether a whole answer has ``extensions``. The request's field goes before the configuration."""
+    """Whether a whole answer has ``extensions``. The request's field goes before the configuration."""
     return bool(body.get("extensions", server.extensions))
 
 

@@ -60,7 +60,7 @@ class RunningRequests:
             raise shutting_down()
 
     def answers_live(self) -> bool:
-        """Returns whether live requests run, or ran within ``LIVE_SECONDS``. Batches then use a small share of this process."""
+        """Whether live requests run, or ran within ``LIVE_SECONDS``. Batches then use a small share of this process."""
         return bool(self.running) or self._services.clock() - self._last < LIVE_SECONDS
 
     def seen_by(self, caller: Caller | None) -> list[RunningRequest]:

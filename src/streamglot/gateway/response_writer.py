@@ -154,8 +154,8 @@ class ResponseWriter:
             self._stream.cut = self._aborts
 
     def silent(self, now: float, seconds: float) -> bool:
-        """Returns whether nothing was written for this long, so that a keep-alive is due. It also shows whether a client that
-        sends no more is still there."""
+        """Whether nothing was written for this long, so that a keep-alive is due. It also shows whether a client that sends no
+        more is still there."""
         if self.call.half_closed and self.call.started:
             seconds = min(seconds, HALF_CLOSED_SECONDS)
         quiet = not self.busy and not self.left and self.writer is not None

@@ -223,7 +223,7 @@ class ResponsesWebSocket:
         self._remember(lane, id, items)
 
     def _expanded(self, fields: Fields) -> tuple[bytes, bytes]:
-        """Returns the body with the history of ``previous_response_id`` inserted, and its input items."""
+        """The body with the history of ``previous_response_id`` inserted, and its input items."""
         items = _items_of(fields.get("input"))
         previous = _text(fields, "previous_response_id")
         asked = {name: value for name, value in fields.items() if name not in _OURS}
@@ -291,7 +291,7 @@ def _fields_of(message: bytes) -> Fields:
 
 
 def _text(fields: Fields, name: str) -> str:
-    """Returns a string field, or an empty string if it is absent."""
+    """A string field, or an empty string if it is absent."""
     try:
         return msgspec.json.decode(fields[name], type=str)
     except (KeyError, msgspec.MsgspecError):
@@ -306,7 +306,7 @@ def _stream_id(fields: Fields) -> bytes:
 
 
 def _items_of(given: Raw | None) -> bytes:
-    """Returns the items of an input in JSON, without brackets. A string becomes one user message."""
+    """The items of an input in JSON, without brackets. A string becomes one user message."""
     data = bytes(given).strip() if given is not None else b""
     if data.startswith(b"["):
         return data[1:-1].strip()
@@ -319,7 +319,7 @@ def _error_of(error: StreamglotError) -> JsonObject:
 
 
 def _not_supported(kind: str, fields: Fields) -> bytes:
-    """Returns the reply to a message that adds to a running response. Clients then send it as the next request."""
+    """The reply to a message that adds to a running response. Clients then send it as the next request."""
     what = "steering" if kind == "response.steer" else "injection"
     error = {"code": f"{what}_not_supported", "message": f"{kind} is not supported here; send it with the next response.create"}
     return msgspec.json.encode({"type": f"{kind}.failed", "error": error, "steer": {"input": fields.get("input", Raw(b"[]"))}})

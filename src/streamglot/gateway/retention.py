@@ -35,7 +35,7 @@ class RetentionOptions(msgspec.Struct):
 def retention_options(
     endpoint: Endpoint, body: JsonObject, headers: Mapping[str, str], keep: str, store: Store | None
 ) -> tuple[RetentionOptions, JsonObject]:
-    """Returns the client's options, and the body without them. ``keep`` is the parameter of the address."""
+    """The client's options, and the body without them. ``keep`` is the parameter of the address."""
     found = RetentionOptions()
     own: set[str] = set()
     if not _OWN_FIELDS.keys().isdisjoint(body):

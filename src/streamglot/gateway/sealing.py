@@ -141,7 +141,7 @@ def _format_of(echo: Echo) -> str:
 
 
 def sealer_for(setting: str | list[str], environment: Mapping[str, str]) -> Sealer | None:
-    """Returns the sealer for ``server.reasoning_key``; None if it is not set."""
+    """The sealer for ``server.reasoning_key``; None if it is not set."""
     given = [setting] if isinstance(setting, str) else setting
     if not any(given):
         return None

@@ -63,7 +63,7 @@ def serve(loaded: LoadedConfig, listener: socket.socket | None = None) -> int:
 
 
 def worker(gateway: Gateway, parent: int = 0) -> Server:
-    """Returns a server for this gateway. It stops when the process ``parent`` ends."""
+    """A server for this gateway. It stops when the process ``parent`` ends."""
     settings = gateway.services.server
     return Server(gateway, settings.shutdown_seconds, settings.max_connections, parent)
 

@@ -18,7 +18,7 @@ REFUSED: Final = "[refused by the user]"
 
 
 async def resumed_answer(approvals: SharedApprovals, answers: list[ApprovalAnswer], key: str) -> tuple[Response, frozenset[str]]:
-    """Returns the suspended calls with their outcomes as a model's answer, and the ids of the calls that were approved.
+    """The suspended calls with their outcomes as a model's answer, and the ids of the calls that were approved.
 
     If one of the answers is not valid, none of the calls is resumed.
     """

@@ -34,7 +34,7 @@ class ToolOptions(Struct):
 
 
 def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[ToolOptions, JsonObject]:
-    """Returns the tool options of a request, and the body without them."""
+    """The tool options of a request, and the body without them."""
     asked: JsonValue = None
     activity: JsonValue = headers.get(ACTIVITY_HEADER, "").strip().lower()
     param = ACTIVITY_HEADER if activity else f"{FIELD}.activity"
@@ -62,7 +62,7 @@ def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[Too
 
 
 def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_route: Sequence[str]) -> list[str]:
-    """Returns the globs for one exchange. A key that has a list of tools may use no others."""
+    """The globs for one exchange. A key that has a list of tools may use no others."""
     if asked is None:
         return list(of_route if of_key is None else of_key)
     if of_key is None:
@@ -78,13 +78,13 @@ def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_rout
 
 
 def hosted_tools(request: Request, hosted: Mapping[str, str], of_key: Sequence[str] | None) -> list[str]:
-    """Returns the gateway's tools that replace tools hosted by a provider, as far as the key may use them."""
+    """The gateway's tools that replace tools hosted by a provider, as far as the key may use them."""
     found = [tool_for(tool.name, hosted) for tool in request.tools if tool.kind == "server"] if hosted else []
     return [name for name in found if name is not None and (of_key is None or _allowed(name, of_key))]
 
 
 def _allowed(pattern: str, of_key: Sequence[str]) -> bool:
-    """Returns whether a key's globs match this name or contain this very glob. Two different globs cannot be compared."""
+    """Whether a key's globs match this name or contain this very glob. Two different globs cannot be compared."""
     if any(mark in pattern for mark in "*?["):
         return pattern in of_key
     return matches_tool(pattern, of_key)

@@ -61,7 +61,7 @@ class WebSocketCall:
 
     @property
     def response(self) -> tuple[str, bytes]:
-        """Returns the response id and the output items in JSON, without the brackets.
+        """The response id and the output items in JSON, without the brackets.
 
         Both are empty if the response did not finish.
         """
@@ -153,7 +153,7 @@ class WebSocketCall:
 
 
 def error_event(status: int, error: object, headers: Mapping[str, str] | None = None) -> bytes:
-    """Returns an error event for a call whose response did not begin.
+    """An error event for a call whose response did not begin.
 
     Clients read ``status`` and the headers that say when to retry.
     """

@@ -392,7 +392,7 @@ class TextParser:
             reader.mode = "text"
 
     def _malformed(self, reason: Malformed, engine: Engine, opener: str, started: bool, any_call: bool) -> bool:
-        """Returns whether the rest of the markup must be left out, because an error is reported for it."""
+        """Whether the rest of the markup must be left out, because an error is reported for it."""
         source = self.source
         trail = source.rewind()
         rest = trail[len(opener) :] if trail.startswith(opener) else trail

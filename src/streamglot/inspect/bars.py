@@ -90,7 +90,7 @@ class Bars:
             self.bars.append(bar)
 
     def taken(self) -> JsonObject:
-        """Returns the bars that are new or different since the last call, and the number of the first of them."""
+        """The bars that are new or different since the last call, and the number of the first of them."""
         first = min(self._changed, len(self.bars))
         self._changed = min([len(self.bars), *self._open.values()])
         return {"first": first, "bars": self.bars[first:]}
@@ -108,7 +108,7 @@ def _label(event: BareEvent) -> str:
 
 
 def bars_of_marks(marks: Iterable[tuple[float, str]], offset: float) -> list[Bar]:
-    """Returns the blocks of a turn whose events are not stored, from the times that every turn has."""
+    """The blocks of a turn whose events are not stored, from the times that every turn has."""
     bars: list[Bar] = []
     step, is_open = 0, False
     for at, name in marks:
@@ -127,7 +127,7 @@ def bars_of_marks(marks: Iterable[tuple[float, str]], offset: float) -> list[Bar
 
 
 def bars_of_facts(timings: Mapping[str, JsonValue]) -> list[Bar]:
-    """Returns waits for judges, people and tools, and failed attempts, from a turn's timings."""
+    """Waits for judges, people and tools, and failed attempts, from a turn's timings."""
     offset = timings.get("offset", 0.0)
     bars = [
         Bar(

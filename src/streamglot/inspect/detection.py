@@ -21,14 +21,14 @@ class EventReader(Protocol):
 
 
 def open_reader(source: str) -> EventReader:
-    """Returns the reader for a dialect or for ``events``. If ``source`` is empty, the reader detects the dialect."""
+    """The reader for a dialect or for ``events``. If ``source`` is empty, the reader detects the dialect."""
     if not source:
         return RecognisingReader()
     return EventLineReader() if source == EVENTS else dialect(source).reader()
 
 
 def recognise(line: bytes | bytearray) -> str:
-    """Returns the dialect of a stream that contains this line; empty if the line does not show it."""
+    """The dialect of a stream that contains this line; empty if the line does not show it."""
     written = line.replace(b": ", b":")
     return next((name for mark, name in MARKS if mark in written), "")
 
@@ -64,7 +64,7 @@ class RecognisingReader:
         return [*events, *self._reader.close()]
 
     def _line_end(self) -> int:
-        """Returns the end of the next line; 0 if the line is incomplete. A binary frame begins with its length."""
+        """The end of the next line; 0 if the line is incomplete. A binary frame begins with its length."""
         if self._held[:1] == b"\0":
             size = int.from_bytes(self._held[:4], "big")
             return size if self._looked < size <= min(len(self._held), LOOKED_AT_BYTES) and len(self._held) >= 4 else 0

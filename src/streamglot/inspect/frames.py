@@ -39,7 +39,7 @@ class Cutter(Protocol):
 
 
 def cutter_for(dialect: str, first: bytes) -> Cutter:
-    """Returns the cutter for a body of this dialect. ``first`` is its first byte that is not white space."""
+    """The cutter for a body of this dialect. ``first`` is its first byte that is not white space."""
     if dialect == EVENTS:
         return LineCutter()
     media_type = DIALECTS[dialect].media_type if dialect in DIALECTS else ""
@@ -77,7 +77,7 @@ class SseCutter:
 
 
 def _ends(window: bytes) -> list[int]:
-    """Returns the ends of blank lines if lines end with LF alone. This is the usual case, and ``find`` is fast."""
+    """The ends of blank lines if lines end with LF alone. This is the usual case, and ``find`` is fast."""
     ends = []
     place = window.find(b"\n\n")
     while place >= 0:
@@ -87,7 +87,7 @@ def _ends(window: bytes) -> list[int]:
 
 
 def _ends_with_returns(window: bytes) -> list[int]:
-    """Returns the ends of blank lines if lines may end with CR. A CR at the very end may be half of a CRLF."""
+    """The ends of blank lines if lines may end with CR. A CR at the very end may be half of a CRLF."""
     ends = [found.end() for found in _BLANK_LINE.finditer(window)]
     return ends[:-1] if ends and ends[-1] == len(window) and window[-1:] == b"\r" else ends
 
@@ -194,14 +194,14 @@ def _rest(pieces: list[bytes]) -> list[bytes]:
 
 
 def readable(frame: bytes) -> str:
-    """Returns the frame as displayable text: a binary frame as its headers and payload, with control characters made visible."""
+    """The frame as displayable text: a binary frame as its headers and payload, with control characters made visible."""
     if frame[:1] == b"\0":
         return _binary(frame)
     return shown(frame[: 4 * MAX_ROW_CHARS].decode("utf-8", "replace").rstrip("\r\n"), len(frame))
 
 
 def shown(text: str, size: int = 0) -> str:
-    """Returns the text with control characters made visible, cut if it is too long. ``size`` is its real length."""
+    """The text with control characters made visible, cut if it is too long. ``size`` is its real length."""
     cut = len(text) > MAX_ROW_CHARS
     if cut:
         text = text[:MAX_ROW_CHARS]

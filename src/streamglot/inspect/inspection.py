@@ -195,7 +195,7 @@ class Inspection:
                 self._event(at, event, line, row, OWN if own and self.attempts else 0)
 
     def _origin(self, event: Event) -> tuple[int, bool]:
-        """Returns the frame that produced this event, and whether the event is the gateway's own.
+        """The frame that produced this event, and whether the event is the gateway's own.
 
         Earlier events of the reader did not leave. An event of the gateway replaces the reader's next event of the same type.
         """
@@ -242,7 +242,7 @@ class Inspection:
     # --- client frames
 
     def _written_by(self, write: Callable[[], bytes]) -> list[bytes]:
-        """Returns the frames that this call makes the writer write.
+        """The frames that this call makes the writer write.
 
         If the writer fails, there are no client frames from here on.
         """
@@ -291,7 +291,7 @@ class Inspection:
     # --- pages
 
     def page(self) -> JsonObject:
-        """Returns the rows and dropped events since the last page, and the current state of the whole."""
+        """The rows and dropped events since the last page, and the current state of the whole."""
         removed, self._removed_before = self.removed[self._removed_before :], len(self.removed)
         return {
             "upstream": self.upstream.taken(),
@@ -341,7 +341,7 @@ def _reader(attempt: Attempt) -> EventReader | None:
 
 
 def _events(reader: EventReader, frame: bytes | None) -> list[Event]:
-    """Returns the events of a frame, or those at the end. Lines that are not events are an error of the recording."""
+    """The events of a frame, or those at the end. Lines that are not events are an error of the recording."""
     try:
         return reader.close() if frame is None else reader.feed(frame)
     except StreamglotError as error:
@@ -354,7 +354,7 @@ def _number(direction: str) -> int:
 
 
 def _same(read: Event, left: Event) -> bool:
-    """Returns whether this event left as it was read. Ids of calls and answers, and error messages, may differ."""
+    """Whether this event left as it was read. Ids of calls and answers, and error messages, may differ."""
     kind = type(read)
     if kind is not type(left):
         return False

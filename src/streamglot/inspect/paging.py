@@ -35,7 +35,7 @@ class Pager:
                     yield inspection.page()
 
     def close(self) -> JsonObject:
-        """Returns the last page."""
+        """The last page."""
         self.inspection.close()
         return self.inspection.page()
 

@@ -39,7 +39,7 @@ _IN_BAND: Final = """    parser = streamglot.PerChoice(lambda: streamglot.inband
 
 
 def pytest_archive(name: str, source: PastedSource) -> bytes:
-    """Returns a zip file with ``test_NAME.py``, the recording, its times and its events.
+    """A zip file with ``test_NAME.py``, the recording, its times and its events.
 
     It uses the last attempt, which answered.
     """
@@ -65,7 +65,7 @@ def pytest_archive(name: str, source: PastedSource) -> bytes:
 
 
 def _times(pieces: list[RecordedPiece]) -> str:
-    """Returns the times of the pieces in the format of ``streamglot replay``."""
+    """The times of the pieces in the format of ``streamglot replay``."""
     first = pieces[0].at if pieces else 0.0
     return "".join(f"{max(0.0, piece.at - first):.6f} {len(piece.data)}\n" for piece in pieces)
 

@@ -15,7 +15,7 @@ from .marks import CLIENT_DIALECTS, EVENTS
 
 
 def reader_of(name: str, provider: str = "") -> EventReader | None:
-    """Returns the reader for a stream to inspect; None for a name that is not a dialect."""
+    """The reader for a stream to inspect; None for a name that is not a dialect."""
     if name in CLIENT_DIALECTS:
         return ClientReader()
     if name == EVENTS:

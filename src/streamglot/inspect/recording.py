@@ -98,7 +98,7 @@ def read_source(body: bytes, dialect: str = "", inband: str = "") -> PastedSourc
 
 
 def attempt_of(piece: RecordedPiece) -> Attempt | None:
-    """Returns the attempt that a recorded request to an upstream began; None for any other piece."""
+    """The attempt that a recorded request to an upstream began; None for any other piece."""
     try:
         entry = msgspec.json.decode(piece.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -112,7 +112,7 @@ def attempt_of(piece: RecordedPiece) -> Attempt | None:
 
 
 def _recorded(body: bytes) -> list[RecordedPiece] | None:
-    """Returns the pieces of a recording as lines of JSON; None if the body is not one."""
+    """The pieces of a recording as lines of JSON; None if the body is not one."""
     first = body.lstrip().split(b"\n", 1)[0]
     if not (first.startswith(b"{") and b'"direction"' in first):
         return None
@@ -138,7 +138,7 @@ def _recorded(body: bytes) -> list[RecordedPiece] | None:
 
 
 def recording_lines(pieces: Iterable[RecordedPiece]) -> Iterator[bytes]:
-    """Yields a recording as lines of JSON, which ``read_source`` can read."""
+    """A recording as lines of JSON, which ``read_source`` can read."""
     for piece in pieces:
         entry: JsonObject = {"at": piece.at, "direction": piece.direction}
         try:
@@ -152,7 +152,7 @@ def recording_lines(pieces: Iterable[RecordedPiece]) -> Iterator[bytes]:
 
 
 def detect(body: bytes) -> str:
-    """Returns the dialect of these bytes."""
+    """The dialect of these bytes."""
     name = _detected(body)
     if not name:
         raise RequestError(
@@ -173,7 +173,7 @@ def _detected(body: bytes) -> str:
 
 
 def detect_inband(body: bytes, dialect: str) -> tuple[str, bool]:
-    """Returns the notation of calls and thinking in a model's text, and whether the text begins inside the thinking.
+    """The notation of calls and thinking in a model's text, and whether the text begins inside the thinking.
 
     The notation is "none" if the text has none.
     """
@@ -194,7 +194,7 @@ def detect_inband(body: bytes, dialect: str) -> tuple[str, bool]:
 
 
 def notation_of(text: str, known: Format | None = None) -> str:
-    """Returns the notation that finds the most in a text: calls first, then thinking.
+    """The notation that finds the most in a text: calls first, then thinking.
 
     ``known`` is the notation of the model's name. It wins a tie.
     """
@@ -211,13 +211,13 @@ def notation_of(text: str, known: Format | None = None) -> str:
 
 
 def begins_in_thinking(text: str, row: Format) -> bool:
-    """Returns whether the text begins inside the thinking: it has the closing tag, and the prompt had the opening one."""
+    """Whether the text begins inside the thinking: it has the closing tag, and the prompt had the opening one."""
     closed = min((place for tag in row.think.closers if (place := text.find(tag)) >= 0), default=-1)
     return closed >= 0 and not any(0 <= text.find(tag) < closed for tag in row.think.openers)
 
 
 def _may_be(row: Format, text: str) -> bool:
-    """Returns whether one of the format's markers is in the text.
+    """Whether one of the format's markers is in the text.
 
     A marker that also occurs in prose only counts at the beginning.
     """
@@ -231,7 +231,7 @@ def _may_be(row: Format, text: str) -> bool:
 
 
 def _score(events: list[BareEvent]) -> tuple[int, int, int]:
-    """Returns the number of whole calls, less text (remaining text was not understood), and the thinking."""
+    """The number of whole calls, less text (remaining text was not understood), and the thinking."""
     calls = sum(1 for event in events if type(event).__name__ == "ToolCallEnd" and getattr(event, "complete", False))
     broken = sum(1 for event in events if type(event).__name__ == "ToolCallEnd" and not getattr(event, "complete", True))
     thought = sum(1 for event in events if type(event).__name__ == "ReasoningEnd")
@@ -243,7 +243,7 @@ def _score(events: list[BareEvent]) -> tuple[int, int, int]:
 
 
 def pieces_of_response(response: Response, timings: JsonObject) -> list[RecordedPiece]:
-    """Returns the events of a stored answer as pieces.
+    """The events of a stored answer as pieces.
 
     Starts and ends of blocks have their recorded times. Events between them have the time of their block's end.
     """

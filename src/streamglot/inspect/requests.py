@@ -20,7 +20,7 @@ MAX_SHOWN_BYTES: Final = 2**20
 
 
 def shortened(value: object, depth: int = 0) -> JsonValue:
-    """Returns a JSON value with its long strings cut and its control characters visible."""
+    """A JSON value with its long strings cut and its control characters visible."""
     if isinstance(value, str):
         text = neutral(value[:MAX_STRING_CHARS])
         return text if len(value) <= MAX_STRING_CHARS else f"{text}… ({len(value)} characters in all)"
@@ -34,7 +34,7 @@ def shortened(value: object, depth: int = 0) -> JsonValue:
 
 
 def shown_body(body: bytes) -> JsonValue:
-    """Returns the body of a request for display; a note if it is too large or not JSON."""
+    """The body of a request for display; a note if it is too large or not JSON."""
     try:
         value = shortened(msgspec.json.decode(body))
         if len(msgspec.json.encode(value)) <= MAX_SHOWN_BYTES:
@@ -45,7 +45,7 @@ def shown_body(body: bytes) -> JsonValue:
 
 
 def curl(url: str, headers: Mapping[str, str], body: bytes) -> str:
-    """Returns a command that repeats the request. Values that the recording hides are shell variables."""
+    """A command that repeats the request. Values that the recording hides are shell variables."""
     lines = [f"curl -N {shlex.quote(url)}"]
     lines += [f"  -H {_header(name, value)}" for name, value in headers.items()]
     lines.append(f"  --data-binary {shlex.quote(body.decode('utf-8', 'replace'))}")
@@ -53,7 +53,7 @@ def curl(url: str, headers: Mapping[str, str], body: bytes) -> str:
 
 
 def _header(name: str, value: str) -> str:
-    """Returns a header as one shell word. A ``$NAME`` in it is a variable that the user sets, so it is in double quotes."""
+    """A header as one shell word. A ``$NAME`` in it is a variable that the user sets, so it is in double quotes."""
     if "$" in value and value.replace("Bearer ", "").replace("$", "").replace("_", "").isalnum():
         return f'"{name}: {value}"'
     return shlex.quote(f"{name}: {value}")

@@ -112,7 +112,7 @@ class PartialJson:
             self._expects_key = False
 
     def value(self, *, open_text: bool = True) -> JsonValue:
-        """Returns the value so far; ``msgspec.UNSET`` if nothing can be read.
+        """The value so far; ``msgspec.UNSET`` if nothing can be read.
 
         ``open_text`` includes the string that is still being written.
         """
@@ -137,12 +137,12 @@ class PartialJson:
         return msgspec.UNSET
 
     def _escaped_at_end(self, rest: str) -> bool:
-        """Returns whether the backslash at the end begins an escape and is not itself escaped."""
+        """Whether the backslash at the end begins an escape and is not itself escaped."""
         before = rest[: rest.rindex("\\")]
         return (len(before) - len(before.rstrip("\\"))) % 2 == 0
 
     def whole(self) -> JsonValue:
-        """Returns the value if it is complete; ``msgspec.UNSET`` otherwise."""
+        """The value if it is complete; ``msgspec.UNSET`` otherwise."""
         text = self.text.rstrip().removesuffix("```")
         try:
             return msgspec.json.decode(text)
@@ -189,7 +189,7 @@ class JsonChecker:
         return None
 
     def _begin_value(self, kind: str, written: str, level: int, at: int, begin: int) -> int:
-        """Returns where the text of the member begins."""
+        """Where the text of the member begins."""
         if level == 1:
             self._member = []
             return at

@@ -172,7 +172,7 @@ class Approvals:
         return call
 
     def peek(self, id: str, key: str, arguments: str | None = None) -> SuspendedCall:
-        """Returns the call that ``resume`` would return, without removing it."""
+        """The call that ``resume`` would return, without removing it."""
         call = self._suspended.get(id)
         if call is None or call.request.key != key or call.until <= asyncio.get_running_loop().time():
             raise not_suspended(id)

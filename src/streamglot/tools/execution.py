@@ -38,7 +38,7 @@ class ToolExecutor:
         self._used_at = self.clock()
 
     def idle_seconds(self, now: float) -> float:
-        """Returns how long no tool has been listed or run; 0 while one runs."""
+        """How long no tool has been listed or run; 0 while one runs."""
         return 0.0 if self._running else now - self._used_at
 
     @contextmanager

@@ -85,8 +85,7 @@ class AiohttpClient:
         return await self.send("POST", upstream, url, headers, body)
 
     async def send(self, method: str, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> AiohttpResponse:
-        """Returns the response as soon as its headers arrive. Redirects are not followed, because they would send the key
-        elsewhere."""
+        """The response as soon as its headers arrive. Redirects are not followed, because they would send the key elsewhere."""
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=upstream.timeouts.connect)
         trust = self._trusted(upstream.ca_file) if upstream.ca_file else True

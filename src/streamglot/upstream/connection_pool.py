@@ -76,8 +76,7 @@ class ConnectionPool:
             await self._general.__aexit__(kind, value, trace)
 
     async def post(self, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> UpstreamResponse:
-        """Returns the response as soon as its headers arrive. Redirects are not followed, because they would send the key
-        elsewhere."""
+        """The response as soon as its headers arrive. Redirects are not followed, because they would send the key elsewhere."""
         return await self._send("POST", upstream, url, headers, body)
 
     async def get(self, upstream: Upstream, url: str, headers: Mapping[str, str]) -> UpstreamResponse:

@@ -43,7 +43,7 @@ BREAKER: Final = BreakerSettings(failures=2 * ATTEMPTS, seconds=1.0)
 
 
 def missing(environment: Mapping[str, str] = os.environ) -> str:
-    """Returns what is missing to run a model, and how to install it; empty if nothing is missing."""
+    """What is missing to run a model, and how to install it; empty if nothing is missing."""
     if switched_off(environment):
         return f"it is switched off by {CHOICE}"
     if find_spec(LIBRARY) is None:

@@ -217,7 +217,7 @@ class CandidateWriter:
         self._writer.lose(event)
 
     def _media(self, mime: str, data: str, url: str = "") -> bool:
-        """Returns False if the data is not base64: the client would discard the whole answer."""
+        """Whether the data was written. Data that is not base64 is not: the client would discard the whole answer."""
         decodable = whole_base64(data)
         if decodable is None:
             return False

@@ -59,18 +59,18 @@ class Access:
         return self._cors.preflight(call.method, headers)
 
     def is_public(self, path: str, host: str) -> bool:
-        """Returns whether this page can be read without a key, under this name of the host."""
+        """Whether this page can be read without a key, under this name of the host."""
         listed = self._server.public_paths
         return path in listed if listed is not None else self._server.host in LOOPBACK and self._hosts.allows(host)
 
     def slot(self, caller: Caller | None) -> Slot:
-        """Returns a slot that counts a request towards the limit of concurrent requests."""
+        """A slot that counts a request towards the limit of concurrent requests."""
         self._requests.check_open()
         return Slot(self._limit, caller)
 
 
 def limits_told(caller: Caller | None, dialect_name: str, of_upstream: Mapping[str, str], now: float) -> dict[str, str]:
-    """Returns the headers that tell a client its rate limits: those of its key, or without keys those of the upstream."""
+    """The headers that tell a client its rate limits: those of its key, or without keys those of the upstream."""
     if caller is None:
         return {**of_upstream}
     told: dict[str, str] = {}

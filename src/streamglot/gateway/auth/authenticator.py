@@ -81,7 +81,7 @@ class Caller:
                 raise self._too_fast(what, wait)
 
     def limits(self, now: float) -> dict[str, tuple[int, int, float]]:
-        """Returns, for requests and tokens if they are limited, the limit, what is left, and the seconds until all of it is."""
+        """For requests and tokens, if they are limited: the limit, what is left, and the seconds until all of it is."""
         buckets = {"requests": self._requests, "tokens": self._tokens}
         return {what: bucket.left(now) for what, bucket in buckets.items() if bucket.limited}
 
@@ -152,7 +152,7 @@ class Caller:
         raise fault
 
     def _fault_of(self, input_tokens: int, price: Price | None) -> RequestError | None:
-        """Returns the error if the budget does not admit a request with this input; None if it does."""
+        """The error if the budget does not admit a request with this input; None if it does."""
         if self.budget.used_up():
             return self.budget_exceeded()
         if self.budget.reserved():
@@ -232,12 +232,12 @@ class Authenticator:
         return bool(self._callers) or stored.ever or not stored.known or server.host not in LOOPBACK
 
     def passed_key(self, caller: Caller | None, headers: Mapping[str, str]) -> str:
-        """Returns the key that the client sent for an upstream. The key of an admitted caller is for this gateway alone, unless
-        it came in a header of its own."""
+        """The key that the client sent for an upstream. The key of an admitted caller is for this gateway alone, unless it came
+        in a header of its own."""
         return presented(headers) if caller is None or headers.get(OWN_HEADER) else ""
 
     def admit(self, headers: Mapping[str, str], query_key: str = "") -> Caller | None:
-        """Returns the caller that these headers name; None if no keys are required."""
+        """The caller that these headers name; None if no keys are required."""
         if not self.asks:
             return None
         secret = headers.get(OWN_HEADER) or presented(headers) or query_key
@@ -254,12 +254,12 @@ class Authenticator:
         raise self._refused("this key is not known here", "invalid_api_key")
 
     def named(self, name: str) -> Caller | None:
-        """Returns the caller whose key has this name, if the key is still valid."""
+        """The caller whose key has this name, if the key is still valid."""
         callers = (*self._callers.values(), *self._stored.callers.values())
         return next((caller for caller in callers if caller.name == name), None)
 
     def _refused(self, why: str, code: str) -> RequestError:
-        """Returns the error for a refused key. If no key at all can pass, the message says how to change that."""
+        """The error for a refused key. If no key at all can pass, the message says how to change that."""
         state = self.state
         if not state.usable:
             why = f"{why}. No key can pass now: {state.summary}; {state.step}"
@@ -267,7 +267,7 @@ class Authenticator:
 
 
 def _configured_digest(key: KeyConfig, environment: Mapping[str, str]) -> str:
-    """Returns the SHA-256 of a key in the configuration."""
+    """The SHA-256 of a key in the configuration."""
     digest = key.hash.lower().removeprefix("sha256:")
     if key.key_env:
         secret = environment.get(key.key_env, "")
@@ -280,7 +280,7 @@ def _configured_digest(key: KeyConfig, environment: Mapping[str, str]) -> str:
 
 
 def presented(headers: Mapping[str, str]) -> str:
-    """Returns the key that a client sent, from any of the usual headers."""
+    """The key that a client sent, from any of the usual headers."""
     for name in ("x-api-key", "x-goog-api-key", "api-key"):
         if headers.get(name):
             return headers[name]
@@ -289,7 +289,7 @@ def presented(headers: Mapping[str, str]) -> str:
 
 
 def anonymous(headers: Mapping[str, str]) -> str:
-    """Returns the name of a caller if no keys are required. Clients that present different keys are different callers."""
+    """The name of a caller if no keys are required. Clients that present different keys are different callers."""
     secret = presented(headers)
     return f"{ANONYMOUS}{digest_of(secret)[:16]}" if secret else ""
 

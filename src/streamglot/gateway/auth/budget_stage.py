@@ -10,8 +10,8 @@ from .budgets import Reservation
 
 
 def budget_stage(reservation: Reservation, caller: Caller, *, whole: bool) -> StageFactory:
-    """Returns the factory of the stage. ``whole``: the answer is not streamed, so an answer that is complete is delivered even if
-    it exceeds the budget, because it is already paid for."""
+    """The factory of the stage. ``whole``: the answer is not streamed, so an answer that is complete is delivered even if it
+    exceeds the budget, because it is already paid for."""
     return lambda context: BudgetStage(reservation, caller, context, whole)
 
 

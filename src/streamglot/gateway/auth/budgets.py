@@ -65,7 +65,7 @@ class Budget:
         return self.tokens is not None or self.cost is not None
 
     def mark(self) -> tuple[float, float]:
-        """Returns how much of this gateway's usage is in the database. Call it before reading the database's sum."""
+        """How much of this gateway's usage is in the database. Call it before reading the database's sum."""
         return self._account.total(WRITTEN_TOKENS), self._account.total(WRITTEN_COST)
 
     def rebase(self, spent: Spent, mark: tuple[float, float]) -> None:
@@ -73,7 +73,7 @@ class Budget:
         self._base, self._mark = (spent.tokens, spent.cost), mark
 
     def settled(self) -> tuple[float, float]:
-        """Returns the tokens and the cost of all requests that have ended."""
+        """The tokens and the cost of all requests that have ended."""
         account = self._account
         return (
             self._base[0] + account.total(USED_TOKENS) - self._mark[0],
@@ -81,7 +81,7 @@ class Budget:
         )
 
     def used(self) -> tuple[float, float]:
-        """Returns the tokens and the cost of all requests that have ended and of those that run, so far."""
+        """The tokens and the cost of all requests that have ended and of those that run, so far."""
         tokens, cost = self.settled()
         return tokens + self._account.total(LIVE_TOKENS), cost + self._account.total(LIVE_COST)
 
@@ -216,7 +216,7 @@ class Reservation:
 
 
 def price_of(candidate: Candidate) -> Price:
-    """Returns the price function of this candidate. It returns 0 if the price is not known."""
+    """The price function of this candidate. It returns 0 if the price is not known."""
 
     def cost(input_tokens: int, output_tokens: int) -> float:
         return price(TokenCounts(input_tokens, output_tokens), candidate.model, candidate.upstream.name) or 0.0
@@ -225,7 +225,7 @@ def price_of(candidate: Candidate) -> Price:
 
 
 def _count_of(tokens: int | None) -> int:
-    """Returns the count, at least 0, so that an upstream's report cannot enlarge a budget."""
+    """The count, at least 0, so that an upstream's report cannot enlarge a budget."""
     return max(0, tokens or 0)
 
 

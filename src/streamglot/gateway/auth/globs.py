@@ -26,7 +26,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _steps(a: list[str], b: list[str]) -> list[tuple[int, int]]:
-    """Returns how many tokens of each glob may be passed: a star matches nothing more, or the next token of the other glob."""
+    """How many tokens of each glob may be passed: a star matches nothing more, or the next token of the other glob."""
     steps = []
     if a == ["*"]:
         steps += [(1, 0), *([(0, 1)] if b else [])]

@@ -60,7 +60,7 @@ class _Memory:
         self._region = 0
 
     def place(self, name: str) -> int:
-        """Returns the place of this name. A new name gets the next free place."""
+        """The place of this name. A new name gets the next free place."""
         if self.file < 0:
             return 0
         fingerprint = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") | 1
@@ -76,12 +76,12 @@ class _Memory:
         return place
 
     def bucket(self, place: int) -> Numbers:
-        """Returns the two numbers of a bucket as a writable view."""
+        """The two numbers of a bucket as a writable view."""
         start = 0 if self.file < 0 else _BUCKETS + 2 * place
         return self.numbers[start : start + 2]
 
     def account(self, place: int, region: int) -> Numbers:
-        """Returns the numbers of an account in this region as a writable view."""
+        """The numbers of an account in this region as a writable view."""
         start = self._regions + (region * PLACES + place) * FIELDS
         return self.numbers[start : start + FIELDS]
 
@@ -193,7 +193,7 @@ class TokenBucket:
         return self._capacity > 0
 
     def left(self, now: float) -> tuple[int, int, float]:
-        """Returns the limit, what is left of it now, and the seconds until all of it is."""
+        """The limit, what is left of it now, and the seconds until all of it is."""
         with self._memory.locked(self._place):
             debt = self._debt(now)
         return int(self._capacity), max(0, int(self._capacity - debt)), debt / self._capacity * MINUTE
@@ -261,5 +261,5 @@ class Account:
         return total
 
     def locked(self) -> AbstractContextManager[None]:
-        """Returns a lock that makes reading a total and adding to it one step."""
+        """A lock that makes reading a total and adding to it one step."""
         return self._memory.locked(self._place)

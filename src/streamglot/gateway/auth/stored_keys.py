@@ -90,14 +90,14 @@ class StoredCallers:
         self._renews = {over.key.hash: over.renews for over in await store.keys.budget_exceeded()} if self._any_over() else {}
 
     def _marks(self) -> dict[str, tuple[float, float]]:
-        """Returns how much of the usage of each key is in the database."""
+        """How much of the usage of each key is in the database."""
         return {digest: caller.budget.mark() for digest, caller in self.callers.items()}
 
     def _any_over(self) -> bool:
         return any(caller.budget.limited and caller.budget.used_up() for caller in self.callers.values())
 
     def _refusal(self, key: StoredKey, caller: Caller) -> RequestError:
-        """Returns the error for a key whose budget is used up, from what is known now."""
+        """The error for a key whose budget is used up, from what is known now."""
         from ...store import BudgetExceeded, Spent
 
         tokens, cost = caller.budget.used()
@@ -123,7 +123,7 @@ class StoredCallers:
 
 
 def refusal(over: BudgetExceeded, latest: bool = False) -> RequestError:
-    """Returns the error that names the budget that is used up and when it renews. ``latest``: the time is an upper bound."""
+    """The error that names the budget that is used up and when it renews. ``latest``: the time is an upper bound."""
     key, spent = over.key, over.spent
     period = "" if key.budget_seconds is None else f" in {_period(key.budget_seconds)}"
     used: list[str] = []

@@ -51,7 +51,7 @@ class Call(Protocol):
     """Whether the connection remembers responses by the gateway's ids, even if they are not stored."""
 
     def query(self, name: str) -> str:
-        """Returns the first value of this query parameter; empty if it is absent."""
+        """The first value of this query parameter; empty if it is absent."""
 
     # --- the request
 
@@ -65,7 +65,7 @@ class Call(Protocol):
         """Undoes ``watch``."""
 
     def task(self) -> asyncio.Task[object] | None:
-        """Returns the task in which this call is answered."""
+        """The task in which this call is answered."""
 
     # --- the response
 
@@ -198,7 +198,7 @@ def too_slow(seconds: float) -> RequestError:
 
 
 def json_object(body: bytes) -> JsonObject:
-    """Returns the body as the JSON object that every dialect sends."""
+    """The body as the JSON object that every dialect sends."""
     try:
         value = _decode(body.removeprefix(BOM_UTF8))
     except (ValueError, RecursionError) as error:

@@ -36,7 +36,7 @@ class CORS:
         return self._requires_key() and bool(host) and origin.partition("://")[2] == host
 
     def response_headers(self, origin: str) -> dict[str, str]:
-        """Returns the headers that allow the page to read the response."""
+        """The headers that allow the page to read the response."""
         return {"access-control-allow-origin": origin, "access-control-expose-headers": EXPOSED, "vary": "origin"}
 
     def refuse(self, origin: str) -> Reply:
@@ -44,7 +44,7 @@ class CORS:
         return error_reply(403, "origin_not_allowed", message, "permission_error")
 
     def preflight(self, method: str, headers: Mapping[str, str]) -> Reply | None:
-        """Returns the answer to a browser's preflight request; None if the request is not one."""
+        """The answer to a browser's preflight request; None if the request is not one."""
         if method != "OPTIONS" or "access-control-request-method" not in headers:
             return None
         fields = {

@@ -33,8 +33,8 @@ class AllowedHosts:
         self._allowed: set[str] = set()
 
     def allows(self, host: str) -> bool:
-        """Returns whether the host is allowed. A request without a Host is allowed: it is not from a browser, because browsers
-        always send one."""
+        """Whether the host is allowed. A request without a Host is allowed: it is not from a browser, because browsers always
+        send one."""
         if self._any or not host or host in self._allowed:
             return True
         name = _name(host)
@@ -49,7 +49,7 @@ class AllowedHosts:
 
 
 def _name(host: str) -> str:
-    """Returns the name in a Host header: lower case, without its port and trailing dot. An invalid host stays unchanged."""
+    """The name in a Host header: lower case, without its port and trailing dot. An invalid host stays unchanged."""
     found = _HOST.fullmatch(host)
     return (host if found is None else found[1].removesuffix(".")).lower()
 

@@ -119,7 +119,7 @@ class HTTPCall:
         self._left = 0
 
     def _address(self, target: bytes) -> tuple[str, bytes]:
-        """Returns the unquoted path and the query string.
+        """The unquoted path and the query string.
 
         A host in the target takes precedence over the header (RFC 9112, 3.2.2).
         """
@@ -238,7 +238,7 @@ class HTTPCall:
         return decoded(body, self.headers, max_bytes) if "content-encoding" in self.headers else body
 
     async def read(self) -> bytes:
-        """Returns the next piece of the body, of any size; empty at the end."""
+        """The next piece of the body, of any size; empty at the end."""
         if not self.complete:
             self._ask_for_more(0)
             while not self.complete and not self._received:

@@ -42,7 +42,7 @@ Part = PartStart | PartData | PartEnd
 
 
 def boundary_of(content_type: str) -> bytes:
-    """Returns the boundary in a Content-Type."""
+    """The boundary in a Content-Type."""
     found = _BOUNDARY.match(content_type.strip())
     if found is None:
         raise RequestError(

@@ -175,7 +175,7 @@ class HTTPProtocol(ClientConnection):
             self.deadline = self.server.loop.time() + self._limit_seconds()
 
     def _limit_seconds(self) -> float:
-        """Returns the seconds that the current wait may take while no endpoint works."""
+        """The seconds that the current wait may take while no endpoint works."""
         if self.closing:
             return self.server.stall_seconds
         if self._receiving is not None:

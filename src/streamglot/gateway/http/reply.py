@@ -57,13 +57,13 @@ class StreamCutError(Exception):
 
 
 def error_reply(status: int, code: str, message: str, type: str = "invalid_request_error", **headers: str) -> Reply:
-    """Returns a refusal for a client whose dialect is not known yet, in the shape that most clients read."""
+    """A refusal for a client whose dialect is not known yet, in the shape that most clients read."""
     body = msgspec.json.encode({"error": {"message": message, "type": type, "param": None, "code": code}})
     return Reply(status, body, JSON, headers)
 
 
 def sent_status(status: int) -> int:
-    """Returns this status if HTTP allows it, else 502.
+    """This status if HTTP allows it, else 502.
 
     The gateway's own statuses are valid, so an upstream sent an invalid one.
     """
@@ -71,19 +71,19 @@ def sent_status(status: int) -> int:
 
 
 def header_lines(headers: Mapping[str, str]) -> str:
-    """Returns the fields as lines. Characters that would end a value, such as line ends, become question marks."""
+    """The fields as lines. Characters that would end a value, such as line ends, become question marks."""
     if _FORBIDDEN_IN_VALUE.search("".join(headers.values())) is not None:
         headers = {name: header_value(value) for name, value in headers.items()}
     return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
 
 
 def header_value(text: str) -> str:
-    """Returns untrusted text as a valid header field value."""
+    """Untrusted text as a valid header field value."""
     return _FORBIDDEN_IN_VALUE.sub("?", text)
 
 
 def retry_after(seconds: float) -> str:
-    """Returns the value of Retry-After for an untrusted time: it may be NaN, infinite or negative."""
+    """The value of Retry-After for an untrusted time: it may be NaN, infinite or negative."""
     if not seconds >= 1:  # this form is also true for NaN
         return "1"
     return str(round(min(seconds, LONGEST_RETRY)))

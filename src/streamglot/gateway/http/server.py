@@ -300,7 +300,7 @@ def accept_waiting(listener: socket.socket) -> list[socket.socket]:
 
 
 def connection_limit() -> int:
-    """Returns the number of connections that the limit of open files allows. Each may need a second file for its upstream."""
+    """The number of connections that the limit of open files allows. Each may need a second file for its upstream."""
     try:
         import resource
     except ImportError:  # Windows

@@ -98,7 +98,7 @@ class WebSocket(ClientConnection):
     # --- for the owner
 
     async def receive(self) -> bytes:
-        """Returns the next text message."""
+        """The next text message."""
         while not self._messages:
             if self.closing:
                 raise WebSocketClosed
@@ -246,7 +246,7 @@ class WebSocket(ClientConnection):
 
 
 def _text_frame(data: bytes) -> bytes:
-    """Returns a whole text message as one frame (RFC 6455 section 5.2). Servers do not mask."""
+    """A whole text message as one frame (RFC 6455 section 5.2). Servers do not mask."""
     size = len(data)
     if size < 126:
         return b"\x81%c%b" % (size, data)

@@ -103,7 +103,7 @@ class Live:
 
     @contextmanager
     def watched(self, kind: str) -> Iterator[asyncio.Event]:
-        """Yields an event that is set whenever something has changed."""
+        """An event that is set whenever something has changed."""
         event = asyncio.Event()
         event.set()
         self._watchers[kind].add(event)
@@ -147,7 +147,7 @@ class Live:
         self.changed()
 
     def state(self, key: str | None) -> JsonObject:
-        """Returns the last hour as this key may see it; None is the operator, who sees all.
+        """The last hour as this key may see it; None is the operator, who sees all.
 
         It is computed again when an exchange has ended, and every minute.
         """
@@ -185,7 +185,7 @@ async def live_feed(
     half_closed: Callable[[], bool] = lambda: False,
     pause: float = 0.0,
 ) -> AsyncIterator[bytes]:
-    """Yields the state as server-sent events of this kind: at once, and whenever it has changed, until the gateway stops.
+    """The state as server-sent events of this kind: at once, and whenever it has changed, until the gateway stops.
 
     ``state`` raises a RequestError when the watcher may not see it any more: its key was revoked, or keys are required now and it
     has none. ``quiet``: after this many seconds without an event a comment is sent, and sooner if ``half_closed`` says that the watcher
@@ -227,7 +227,7 @@ class LiveObserver(Observer):
 
 
 def open_exchange(record: ExchangeRecord, now: float) -> JsonObject:
-    """Returns a running exchange as a row of the overview."""
+    """A running exchange as a row of the overview."""
     usage = _counts(record)
     return {
         "request_id": record.request_id,
@@ -248,7 +248,7 @@ def open_exchange(record: ExchangeRecord, now: float) -> JsonObject:
 
 
 def shown_wait(wait: UpstreamWait) -> JsonObject:
-    """Returns a wait as pages show it. It does not change while it lasts: a page counts the seconds."""
+    """A wait as pages show it. It does not change while it lasts: a page counts the seconds."""
     seconds = round(wait.seconds, 3)
     return {
         "upstream": wait.upstream,
@@ -292,7 +292,7 @@ def _percentile(ordered: list[float], share: float) -> float | None:
 
 
 def _minutes(seen: Iterable[FinishedExchange], now: float) -> list[dict[str, int]]:
-    """Returns the requests and errors of each of the last minutes, the oldest first."""
+    """The requests and errors of each of the last minutes, the oldest first."""
     rows = [{"requests": 0, "errors": 0} for _ in range(MINUTES)]
     for one in seen:
         row = rows[max(0, MINUTES - 1 - int((now - one.at) // 60))]

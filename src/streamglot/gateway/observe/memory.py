@@ -115,7 +115,7 @@ def set_collector() -> None:
 
 
 def _resident() -> Callable[[], int]:
-    """Returns a function that reads the size from an open file in /proc.
+    """A function that reads the size from an open file in /proc.
 
     Opening the file each time would cost ten times as much.
     """
@@ -136,7 +136,7 @@ def _resident() -> Callable[[], int]:
 
 
 def _memory_trimmer() -> Callable[[], object]:
-    """Returns a function that collects garbage and, if the C library supports it, returns its free memory to the system."""
+    """A function that collects garbage and, if the C library supports it, returns its free memory to the system."""
     trim: Callable[[int], object] | None
     try:
         trim = ctypes.CDLL(None).malloc_trim

@@ -175,7 +175,7 @@ class Numbers:
 
 
 def sum_of(ended: Iterable[Numbers], running: Numbers) -> Numbers:
-    """Returns the sum of the numbers of several processes. The live numbers of ended processes do not count."""
+    """The sum of the numbers of several processes. The live numbers of ended processes do not count."""
     upstreams, store = dict(running.upstreams), dict(running.store.counts)
     for numbers in ended:
         for name, one in numbers.upstreams.items():
@@ -260,7 +260,7 @@ class Metrics:
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the metrics. prometheus_client calls it."""
+        """The metrics. prometheus_client calls it."""
         numbers = self._numbers
         if self._files is not None:
             others, ended = self._files.read(Numbers)

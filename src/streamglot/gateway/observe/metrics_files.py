@@ -74,7 +74,7 @@ class MetricsFiles:
         self._name, self._owner = name, os.getpid()
 
     def read(self, kind: type[T]) -> tuple[list[T], list[T]]:
-        """Returns the numbers of the other living processes, and of those that ended."""
+        """The numbers of the other living processes, and of those that ended."""
         found = self._living(kind)
         dead = self._dead()  # read last: a process that lived when its file was read may be included here too
         living = [numbers for name, numbers in found.items() if dead is None or name not in dead.names]
@@ -97,7 +97,7 @@ class MetricsFiles:
                 path.unlink()
 
     def _living(self, kind: type[T], prefix: str = "") -> dict[str, T]:
-        """Returns the newest numbers of each process, by its name."""
+        """The newest numbers of each process, by its name."""
         newest: dict[str, tuple[int, bytes]] = {}
         for path in self._folder.glob(f"{prefix}*{LIVE_SUFFIX}"):
             name = path.name.partition(".")[0]
@@ -114,7 +114,7 @@ class MetricsFiles:
 
 
 def _whole(path: Path) -> tuple[int, bytes] | None:
-    """Returns a file's content and the number of its write; None if the file was never written completely."""
+    """A file's content and the number of its write; None if the file was never written completely."""
     for _ in range(ATTEMPTS):
         try:
             data = path.read_bytes()

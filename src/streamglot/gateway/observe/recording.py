@@ -57,7 +57,7 @@ class Recording:
         return apply
 
     def observers_for(self, recorder: Observer | None, reservation: Reservation | None, span: Observer | None) -> list[Observer]:
-        """Returns the observers of one exchange. Usage is settled before the turn is recorded."""
+        """The observers of one exchange. Usage is settled before the turn is recorded."""
         if recorder is None and reservation is None and span is None:
             return self._observers
         own: list[Observer] = [] if reservation is None else [UsageMeter(reservation)]
@@ -65,7 +65,7 @@ class Recording:
         return [*own, *self._observers]
 
     def store_state(self) -> str:
-        """Returns ``ok``, ``failing`` or ``off``. A failing store is reported and does not stop requests."""
+        """``ok``, ``failing`` or ``off``. A failing store is reported and does not stop requests."""
         if self.store is None:
             return "off"
         report = self.store.report()

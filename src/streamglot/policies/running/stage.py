@@ -29,7 +29,7 @@ _LATER = "policies_later"
 
 
 def policy_stage(policies: Iterable[Policy], *, clock: Callable[[], float] = time.monotonic) -> StageFactory:
-    """Returns the factory of the stage: None for an exchange to which no policy applies. The policies are prepared once, here."""
+    """The factory of the stage: None for an exchange to which no policy applies. The policies are prepared once, here."""
     members = prepare(policies)
     for_answers = [each for each in members if each.sees_answers]
     for_requests = [each for each in members if each.sees_requests]
