@@ -138,6 +138,8 @@ class StageRunner:
         while not self._ready:
             if self._over:
                 return None
+            # The next model turn replaces the stages before the one that asked for it, so questions of the old ones are answered
+            # first. A question in the background may outlive its turn.
             if self._next is not None and all(question.background for _, question in self._open.values()):
                 await self._open_next()
             elif self._open:
@@ -153,6 +155,7 @@ class StageRunner:
         assert self._turn is not None
         if self._reading is None:
             return await self._turn.read()
+        # A read that began beside open questions goes on: two reads of one turn at once would divide its bytes between them.
         reading, self._reading = self._reading, None
         return await reading
 
@@ -164,6 +167,8 @@ class StageRunner:
                 assert self._turn is not None
                 self._reading = asyncio.ensure_future(self._turn.read())
             tasks.add(self._reading)
+        # A reply that comes first does not cancel the read: bytes that it has taken already would be lost. It stays in
+        # ``_reading`` for the next call.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if self._reading in done and self._reading is not None:
             reading, self._reading = self._reading, None
@@ -191,6 +196,7 @@ class StageRunner:
             else:
                 events.append(item)
         replies = [self._ask(stage, question) for question in questions]
+        # The events first: what a reply that is there at once releases comes after the events beside the question.
         if events:
             self._leave(stage, events)
         if questions:
@@ -228,6 +234,8 @@ class StageRunner:
             if not self._closed[index]:
                 self._closed[index] = True
                 self._pass_on(index, stage.close())
+                # The replies may release more events, and those pass the stages after this one. They must not be closed yet;
+                # ``read`` comes here again when nothing is open any more.
                 if self._open or self._next is not None:
                     return
         self._over = True
@@ -238,9 +246,12 @@ class StageRunner:
         if self._turns >= MAX_TURNS:
             self._pass_on(index, [StreamglotError(f"a stage requested more than {MAX_TURNS} model turns; correct it").as_event()])
             return
+        # A stage may ask in the middle of a turn, as the ``Retry`` of a policy does. Its rest is not read.
         self._stop_reading()
         if self._turn is not None:
             self._turn.close()
+        # Stages before the asking one see each model turn as a stream of its own, and get new instances. The asking stage and
+        # those after it see one long answer, and keep theirs.
         for place in range(index):
             stage = self._factories[place](self._context)
             assert stage is not None, "a stage factory returned other stages for a later model turn of the same exchange"
@@ -265,6 +276,8 @@ class StageRunner:
         self._stop_reading()
         self._turn_over = True
         self._finished_by = reply
+        # The end of the turn may raise questions (the tool loop wants to run the calls), and so may closing the stages. Nobody
+        # waits for either, so they are answered like those that were open.
         self._pass_on(-1, events)
         self._answer_all(reply)
         if not self._over:

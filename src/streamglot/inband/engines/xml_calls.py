@@ -100,7 +100,7 @@ class XmlCalls(Engine):
     def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         begun = opener in self._call and opener not in self._section
-        inside = first = not begun
+        inside = first = not begun  # ``first``: nothing of the section was read, so a call must follow
         while True:
             if not begun:
                 if first and (yield from self._json_body(reader)):
@@ -116,6 +116,8 @@ class XmlCalls(Engine):
                 if not mark:
                     if first:
                         raise Malformed("no call follows")
+                    # A call was read, and neither another one nor the end of the section follows: the model forgot the end. It is
+                    # no reason to lose the call; what follows is text.
                     return
             begun = first = False
             if not self._pairs or not (yield from self._json_body(reader)):
@@ -141,6 +143,10 @@ class XmlCalls(Engine):
         if mark == "=":
             written, _, key = written.partition(" ")
         name = reader.name(written)
+        # An open section makes the tag of a call a strong marker: the call starts with its name, and its arguments stream. The
+        # rest is held until a parameter proves that it is a call: without a section a sentence may mention the tag, and in pairs
+        # the name is bare text, as prose is. With ``only_declared`` a call whose parameters are all unknown is malformed, so a
+        # single one proves nothing.
         reader.start(name, hold=not inside or self._pairs is not None or self._only_declared)
         parameters = Parameters(reader.declared, name)
         if (
@@ -151,7 +157,7 @@ class XmlCalls(Engine):
             return
         ended = mark in self._call_end
         if mark in self._parameter or mark == "<":
-            source.give_back(mark)
+            source.give_back(mark)  # the name ends where the next tag begins; the loop reads that tag
         count = 0
         while not ended:
             if self._pairs:
@@ -167,12 +173,15 @@ class XmlCalls(Engine):
                 source.give_back(mark)
                 ended = True
             elif parameters.ended:
+                # Text follows the last value. The values have seen the end of the call behind it, so the call is whole, and the
+                # text stands after it.
                 ended = True
             elif (yield from source.ahead(())):
                 raise Cut("the text ended inside a call")
             else:
                 raise Malformed("a call does not end" if count else "text before the parameters")
         if not parameters.ended:
+            # This comes before the end of the call: after a Cut it ends as incomplete, and nobody runs it.
             yield from self._refuse_cut(source, (mark not in self._call_end) + parameters.unended, inside)
         if count > 0:
             reader.arguments("}")
@@ -233,9 +242,9 @@ class XmlCalls(Engine):
                 space, tag = yield from source.behind_space((*self._parameter, *self._call_end))
                 if not tag:
                     raise Malformed(f"{key[:40]!r} has no value")
-                source.give_back(space + tag)
+                source.give_back(space + tag)  # a key without a value counts as not given
                 return 0
-            reader.commit()
+            reader.commit()  # no prose has a key tag and a value tag behind the name of a tool
         else:
             header, mark = yield from source.upto(_NAME_TAG_END)
             if mark == "<":
@@ -252,6 +261,7 @@ class XmlCalls(Engine):
         if not count and key in _WRAPPERS and known and key not in known:
             return (yield from self._wrapped(reader, key, untyped, parameters))
         if count == WHOLE or (self._only_declared and known and key not in known):
+            # The value is read all the same: only its end tells where the next parameter begins.
             yield from self._values.read(source, _nowhere, parameters)
             return WHOLE if count == WHOLE else 0
         reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
@@ -272,6 +282,9 @@ class XmlCalls(Engine):
         elif not inside or not (yield from source.ahead(())):
             return
         missing += inside and not word
+        # ``ahead(())`` is true at the end of the text only: anything behind the call shows that the model went on after it. There,
+        # one missing tag is a habit of models that end their answer themselves. Two, or a model that was stopped, look the same
+        # as a value that was cut.
         if (yield from source.ahead(())) and (source.cut or missing > 1):
             raise Cut("the text ended inside a call")
         source.give_back(space + word)

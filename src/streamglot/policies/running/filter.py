@@ -106,6 +106,8 @@ class BlockFilter:
             self._block = None
             self.release.events([event])
             return
+        # The provider's own form repeats the arguments, and writers of its dialect prefer it: a match in it would pass beside the
+        # scanner. No text in it can be rewritten safely, so it is dropped as a whole.
         if isinstance(event, ToolCallStart) and event.native is not None and need.patterns is not None:
             event = event if self._clean(need.patterns, event.native.data, piece) else structs.replace(event, native=None)
         block = self._block = Block(kind, event, _segmenter(need, piece), piece)
@@ -122,6 +124,7 @@ class BlockFilter:
         texts = texts_of(run)
         segmenter = block.segmenter
         if segmenter is None:
+            # Nobody has judged this block, so it does not yet wait in the release, and its characters are counted here.
             block.events += run
             block.held_chars += sum(map(len, texts))
             release.hold(block.held_chars)
@@ -135,6 +138,10 @@ class BlockFilter:
         if not segments:
             return
         if len(segments) == 1 and not release.waiting and type(segments[0]) is str:  # the usual case: no match
+            # The scanner returned what it held before and the new text, except for the end that may still become a match. The
+            # deltas of the upstream leave as they are, so that a policy which finds nothing does not change how text arrives;
+            # only the first gets the held text in front of it, and the last ones lose what is held now. They go past the queue of
+            # the release, which is why nothing may wait in it.
             cut = len(before) + len(text) - len(segments[0])
             release.free(block, trimmed(run, texts, before, cut, block.kind))
             return
@@ -148,7 +155,7 @@ class BlockFilter:
                 structs.replace(block.piece, text=text), self._judging.now(), block=block, found=Found(text, "", "", text)
             )
             self._judging.judge(unit)
-            if type(unit.verdict) is Forward and not self.release.waiting:
+            if type(unit.verdict) is Forward and not self.release.waiting:  # the event itself leaves, not a copy of its text
                 self.release.free(block, [event])
                 continue
             self.release.unit(unit)
@@ -184,6 +191,8 @@ class BlockFilter:
             block.events.append(event)
             unit = Unit(piece_of_block(block.events), self._judging.now(), block=block, events=block.events)
             self._judging.judge(unit)
+            # What was judged inside the block comes after it. It could not leave before the block's own start, and the block
+            # itself is judged only now.
             for each in (unit, *block.after):
                 self.release.unit(each)
 
@@ -202,6 +211,7 @@ class BlockFilter:
         if need.patterns is None:
             self._judging.judge(unit)
         else:
+            # ``judge_matches`` has recorded each match; one more record for the whole would count them twice.
             verdict = judge_matches(self._judging.verdict, need.patterns, piece, self._judging.note)
             self._judging.accept(unit, verdict, recorded=True)
         if block is not None and block.segmenter is None:
@@ -217,6 +227,8 @@ class BlockFilter:
             self.release.events([event], self._block)
 
     def _extra(self, event: Extra) -> None:
+        # Log probabilities spell out the text token by token. They come beside it, so a policy that holds text back until it is
+        # judged cannot let them pass.
         if self._drops_log_probabilities and quotes_text(event):
             return
         if self._text_patterns is not None:
