@@ -282,7 +282,7 @@ class XmlCalls(Engine):
         elif not inside or not (yield from source.ahead(())):
             return
         missing += inside and not word
-        # ``ahead(())`` is true at the end of the text only: anything behind the call shows that the model went on after it. There,
+        # ``ahead(())`` is true at the end of the text only: anything behind the call shows that the model went on after it. There
         # one missing tag is a habit of models that end their answer themselves. Two, or a model that was stopped, look the same
         # as a value that was cut.
         if (yield from source.ahead(())) and (source.cut or missing > 1):

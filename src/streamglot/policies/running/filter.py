@@ -106,8 +106,8 @@ class BlockFilter:
             self._block = None
             self.release.events([event])
             return
-        # The provider's own form repeats the arguments, and writers of its dialect prefer it: a match in it would pass beside the
-        # scanner. No text in it can be rewritten safely, so it is dropped as a whole.
+        # The provider's own form repeats the arguments, and writers pass it on: a match in it would leave beside the scanner.
+        # No text in it can be rewritten safely, so it is dropped as a whole.
         if isinstance(event, ToolCallStart) and event.native is not None and need.patterns is not None:
             event = event if self._clean(need.patterns, event.native.data, piece) else structs.replace(event, native=None)
         block = self._block = Block(kind, event, _segmenter(need, piece), piece)
