@@ -1,4 +1,4 @@
-"""Every published cell of docs/conformance.md is whole, and the tests that docs/pitfalls.md names exist. Another test checks that
+"""Every published cell of docs/conformance.md is whole, and the tests that conformance/rules.toml names exist. Another test checks that
 the generated documents are not stale."""
 
 from __future__ import annotations
