@@ -1,12 +1,10 @@
-"""docs/python-api.md: the public names of the package with signature, docstring, fields and methods."""
+"""docs/python-api.md: the public names of the package with signature, docstring and methods."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterator, Mapping
-
-import msgspec
 
 import streamglot
 
@@ -35,6 +33,8 @@ SUBJECTS = {
     "Tools and policies": ("tool", "ToolOutput", "ToolError", "Policy", "apply_policies"),
     "Limits": ("Limits",),
 }
+SETTINGS = {"Upstream": "[upstreams.NAME]"}
+"""Classes whose fields are settings: their meaning is on the page of the configuration."""
 ELSEWHERE = re.compile(r"\b(?:streamglot|collections\.abc|typing)(?:\.\w+)*\.(\w+)")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """The address of an object in memory: another number in every run."""
@@ -84,7 +84,7 @@ def _entry(name: str) -> list[str]:
     found = getattr(streamglot, name)
     lines = [f"### {name}", ""]
     if inspect.isclass(found):
-        lines += [*_signature(name, found), prose(found), "", *_fields(found), *_methods(found)]
+        lines += [*_signature(name, found), *_described(name, found), "", *_methods(found)]
     elif callable(found):
         lines += [*_signature(name, found), prose(found), ""]
     else:
@@ -138,10 +138,11 @@ def _words(annotation: object) -> str:
     return ELSEWHERE.sub(r"\1", str(annotation))
 
 
-def _fields(found: type) -> list[str]:
-    if not issubclass(found, msgspec.Struct) or not found.__struct_fields__:
-        return []
-    return [f"Fields: {', '.join(code(name) for name in found.__struct_fields__)}.", ""]
+def _described(name: str, found: type) -> list[str]:
+    if name not in SETTINGS:
+        return [prose(found)]
+    first = prose(found).split("\n\n")[0]
+    return [first, "", f"[The configuration](configuration.md) says what they mean: the table `{SETTINGS[name]}`."]
 
 
 def _methods(found: type) -> list[str]:

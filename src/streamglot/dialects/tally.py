@@ -45,7 +45,7 @@ class Tally:
         self._media_chars = 0
 
     def count(self, event: BareEvent, media: int = 0) -> None:
-        """Counts an event that does not belong to a block. ``media``: so many of its characters are a medium."""
+        """Counts an event that does not belong to a block. ``media``: how many of its characters belong to media."""
         if isinstance(event, Media):
             media = len(event.data) + len(event.url) + len(event.transcript)
         elif isinstance(event, Extra):

@@ -205,8 +205,8 @@ class StageRunner:
                     self._pass_on(stage, self._stages[stage].answer(question, reply))
 
     def _ask(self, stage: int, question: Question) -> ToolResultPart | Exception | None:
-        """Has a question resolved. Returns the reply to a check that need not wait, or that can no longer wait; None for any
-        other question."""
+        """Has a question resolved. Returns None while the reply is awaited. The reply is known at once if no stage checks the
+        result of a tool, or if the exchange has ended."""
         if isinstance(question, NextRequest):
             self._next = stage, question.request
             return None

@@ -26,8 +26,8 @@ _NAME_AND_NOTATION = re.compile(r"""(?:<[^<>\s]{1,64}>)*["']?[\w.:/-]+["']? ?[({
 
 
 class Quotation(Struct, frozen=True):
-    """A quotation that may have begun. ``closing``: what closes it. ``opens``: a space or a bracket stands before its mark, so
-    the mark cannot be a closing one. ``first``: no text stands before it."""
+    """A quotation that may have begun. ``closing``: what closes it. ``opens``: its mark follows a space or a bracket, so it
+    cannot close a quotation. ``first``: no text precedes it."""
 
     closing: str
     opens: bool

@@ -142,7 +142,7 @@ class Approvals:
         entry[1].set_result(decision)
         if len(self._decided) >= MAX_DECIDED:
             del self._decided[next(iter(self._decided))]
-        bare = structs.replace(entry[0], text="", message="")  # what the call contained is not held any longer
+        bare = structs.replace(entry[0], text="", message="")  # without the contents of the call
         self._decided[id] = bare, decision.outcome()
 
     def suspend(self, request: ApprovalRequest, events: Sequence[BareEvent]) -> SuspendedCall:
@@ -157,7 +157,7 @@ class Approvals:
         return call
 
     async def share(self, call: SuspendedCall) -> None:
-        """Gives a suspended call to the storage that all processes share, if there is one. It is then no longer here."""
+        """Moves a suspended call to the storage that all processes share, if there is one."""
         if self._sharing is not None and await self._sharing.suspended(call):
             self._suspended.pop(call.request.id, None)
 

@@ -232,7 +232,7 @@ class PolicyStage(Stage):
         return [event for event in events if not isinstance(event, StreamStart)]
 
     def _counted(self, events: list[Event]) -> list[Event]:
-        """The usage of a turn that is asked for again is added to that of the next turn: both were used for one answer."""
+        """The events with the usage of both model turns after a retry, because both were used for one answer."""
         self._usage = next(event for event in reversed(events) if isinstance(event, Usage))
         before = self._usage_before
         if before is None:
