@@ -151,7 +151,7 @@ class ASGICall:
 
 
 def _path_below(root: str, path: str) -> str:
-    """Returns the path below the one at which another application mounts the gateway. Some servers leave that out of the path."""
+    """The path below the one at which another application mounts the gateway. Some servers leave that out of the path."""
     below = path.removeprefix(root)
     return below if below[:1] in ("", "/") else path
 

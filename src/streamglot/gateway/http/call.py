@@ -100,7 +100,7 @@ class RoutedCall(Call, Protocol):
         """The address of the gateway as the client named it, without a path of ours."""
 
     async def read(self) -> bytes:
-        """Returns the next piece of the body, of any size; empty at the end. The content encoding is not decoded."""
+        """The next piece of the body, of any size; empty at the end. The content encoding is not decoded."""
 
     def send_head(self) -> None:
         """Sends the head of a streamed response before any bytes of its body, for a client that waits for it."""

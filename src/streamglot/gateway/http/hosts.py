@@ -55,7 +55,7 @@ def _name(host: str) -> str:
 
 
 def authority(host: str, server: tuple[str, int | None] | None, scheme: str = "http") -> str:
-    """Returns host and port for a URL of this gateway: those of the Host header, or of its own address if the header has none."""
+    """Host and port for a URL of this gateway: those of the Host header, or of its own address if the header has none."""
     if _AUTHORITY.fullmatch(host) is not None or server is None:
         return host
     name, port = server
