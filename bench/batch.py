@@ -33,7 +33,7 @@ from streamglot.batch.model import FILE_API, Batch, File
 from streamglot.batch.queue import BatchQueue
 from streamglot.batch.rows import new_id
 from streamglot.batch.runner import collected
-from streamglot.cli.commands.batch_worker import READY
+from streamglot.cli.commands.batch import READY
 from streamglot.messages import Message, Request, TextPart
 from streamglot.store import Store, StoreSettings
 from streamglot.upstream import Upstream

@@ -26,7 +26,10 @@ def commands_page() -> str:
 
 
 def _commands(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if command.hidden:
             continue
         yield (*path, name), command

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from batch.fake_gateway import FakeGateway, fake_gateway
+from streamglot.cli.address import gateway_address
 from streamglot.cli.app import run as command
-from streamglot.cli.batch.gateway import gateway_address
 from streamglot.errors import ConfigError, StreamglotError
 
 Run = Callable[..., int]

@@ -18,10 +18,9 @@ import pytest
 from batch.mock import MockUpstream
 from streamglot.cli.app import run as command
 from streamglot.cli.batch import rows as rows_module
-from streamglot.cli.batch.output import RowsDone
 from streamglot.cli.batch.progress import Counts, ProgressBar
-from streamglot.cli.batch.rows import open_rows
-from streamglot.cli.batch.template import Template
+from streamglot.cli.batch.rows import RowsDone, open_rows
+from streamglot.cli.batch.run import Template
 from streamglot.errors import ConfigError, RequestError
 from waiting import WAIT_SECONDS, until
 

@@ -10,8 +10,8 @@ import pytest
 
 from cli.shell import DONE, PROGRAM, Shell, Terminal, chunk, prompt, text_answer
 from cli.shell_store import texts, turns
+from streamglot.cli.commands.ask import with_results
 from streamglot.cli.commands.chat import NARROWEST, help_text
-from streamglot.cli.commands.reply import with_results
 from streamglot.messages import MediaPart, Message, TextPart, ToolCallPart, ToolResultPart
 
 

@@ -10,7 +10,7 @@ import pytest
 from prompt_toolkit.application import create_app_session, get_app
 from prompt_toolkit.input import PipeInput, create_pipe_input
 
-from streamglot.cli.commands.chat_input import typed_messages
+from streamglot.cli.commands.chat import typed_messages
 from streamglot.cli.exit_status import Ended, stoppable
 
 

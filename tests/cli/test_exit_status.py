@@ -197,6 +197,6 @@ def test_the_client_names_the_package_that_it_lacks(tmp_path: Path) -> None:
 
 
 def test_a_module_of_our_own_that_is_missing_is_a_defect(tmp_path: Path) -> None:
-    done = without("streamglot.cli.commands.formats", MAIN.format("formats"), tmp_path)
+    done = without("streamglot.cli.commands.models", MAIN.format("formats"), tmp_path)
     assert done.returncode == 1
     assert "ModuleNotFoundError" in done.stderr

@@ -10,14 +10,23 @@ import click
 import pytest
 
 from cli.shell import Shell
+from streamglot.cli.app import COMMANDS as TABLE
 from streamglot.cli.app import app
-from streamglot.cli.help import Command, summary
+from streamglot.cli.options import Command, summary
+
+
+def members(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield name, command
 
 
 def walk(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        for name, inner in members(command):
             yield from walk(inner, (*path, name))
 
 
@@ -30,6 +39,10 @@ OTHER_C = {("chat",), ("batch", "run")}
 
 def shown(path: tuple[str, ...], command: click.Command) -> str:
     return command.get_help(click.Context(command, info_name=" ".join(("streamglot", *path)), max_content_width=80))
+
+
+def test_the_table_of_commands_has_the_summary_of_each_help() -> None:
+    assert {name: about for name, (_, about) in TABLE.items()} == {name: summary(command) for name, command in members(app)}
 
 
 def words(text: str) -> str:
@@ -54,7 +67,7 @@ def test_help_shows_every_text_complete(path: tuple[str, ...], command: click.Co
             squeezed = re.sub(r"\s+", "", text)
             assert re.sub(r"\s+", "", parameter.help) in squeezed, parameter.name
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        for name, inner in members(command):
             assert f"{name} {summary(inner)}" in words(text)
 
 

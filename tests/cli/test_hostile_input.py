@@ -11,7 +11,7 @@ import pytest
 from cli.shell import DONE, PROGRAM, Shell
 from cli.shell_store import texts, turns
 from streamglot import ConfigError
-from streamglot.cli.files import read_file
+from streamglot.cli.options import read_file
 from streamglot.cli.question import ATTACHMENT_BYTES, Question, attached
 from streamglot.messages import MediaPart, TextPart
 from waiting import WAIT_SECONDS

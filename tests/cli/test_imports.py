@@ -78,3 +78,21 @@ def test_commands_with_a_store_import_no_other_database(shell: Shell, arguments:
     modules = imported(shell, *arguments)
     assert modules >= DATABASE
     assert not modules & {*SLOW, *OTHER_DATABASE}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "others"),
+    [
+        (["--help"], {"ask", "logs", "serve", "batch", "policies"}),
+        (["logs", "list"], {"ask", "chat", "serve", "batch", "tools"}),
+        (["models"], {"ask", "logs", "serve", "tools"}),
+        (["translate", "--help"], {"ask", "probe", "logs", "serve"}),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_a_command_loads_no_module_of_another_one(shell: Shell, arguments: list[str], others: set[str]) -> None:
+    modules = imported(shell, *arguments)
+    assert not modules & {f"streamglot.cli.commands.{name}" for name in others}
+    assert not modules & {"streamglot.gateway", "streamglot.cli.question" if arguments != ["models"] else ""}
+    if arguments == ["logs", "list"]:
+        assert not modules & {"streamglot.client", "streamglot.engine"}

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.shell import Shell
-from streamglot.cli.client_setup.changes import NotMerged
-from streamglot.cli.client_setup.merge import merged
-from streamglot.cli.client_setup.recipes import RECIPES, recipe
-from streamglot.cli.files import SETTINGS_BYTES
+from streamglot.cli.options import SETTINGS_BYTES
+from streamglot.cli.setup.merge import NotMerged, merged
+from streamglot.cli.setup.recipes import RECIPES, recipe
 
 ADDRESS = "http://10.0.0.1:1234"
 KEY = "key-of-the-gateway"

@@ -263,7 +263,9 @@ def test_an_answer_does_not_wait_for_the_store(shell: Shell) -> None:
 
 def test_the_store_is_loaded_when_the_question_is_on_its_way() -> None:
     script = "import sys; sys.argv[1:] = ['query', '--help']; import streamglot.cli as c; c.main()"
-    asked = "import sys, streamglot.cli.commands.query, streamglot.cli.commands.chat, streamglot.cli.commands.history; print('streamglot.store.store' in sys.modules)"
+    asked = (
+        "import sys, streamglot.cli.commands.ask, streamglot.cli.commands.chat; print('streamglot.store.store' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-X", "importtime", "-c", script], capture_output=True, check=True, text=True)
     assert "streamglot.store.store" not in done.stderr
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True).stdout == b"False\n"

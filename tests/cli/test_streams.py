@@ -11,8 +11,7 @@ import pytest
 from cli.shell import DONE, Shell, chunk, text_answer
 from local.model import real_model
 from response_server import serve_response
-from streamglot.cli.probe.observation import Observation
-from streamglot.cli.probe.report import Probed, report_lines
+from streamglot.cli.probe.observation import Observation, Probed, report_lines
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from cli.screen import screen_lines
 from cli.shell import Shell, text_answer
 from streamglot import Event, StreamError, TextDelta, TextEnd, TextStart, ToolCallEnd
+from streamglot.cli.answer import cost
 from streamglot.cli.output import markdown
-from streamglot.cli.output.cost import cost
 from streamglot.cli.output.markdown import MarkdownPrinter, split_blocks
-from streamglot.cli.output.terminal import neutral
-from streamglot.cli.output.text_output import PlainPrinter
-from streamglot.cli.output.wrapping import WordWrap, wrapped
+from streamglot.cli.output.printers import PlainPrinter
+from streamglot.cli.output.terminal import WordWrap, neutral, wrapped
 from streamglot.events import ReasoningDelta, ReasoningEnd, ReasoningStart, StepEnd, ToolCallDelta, ToolCallStart
 from streamglot.messages import TokenCounts
 

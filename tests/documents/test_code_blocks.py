@@ -31,7 +31,7 @@ from batch.mock import mock_upstream
 from clients.node import FOLDER, missing
 from gateway.running import running
 from streamglot.cli.app import app
-from streamglot.cli.client_setup.recipes import recipe
+from streamglot.cli.setup.recipes import recipe
 from streamglot.config import Config
 from streamglot.config_checks import check_config
 from streamglot.events import encode
@@ -192,9 +192,10 @@ def parse(words: list[str]) -> None:
     """Finds the command and its options. Values, such as files of the reader, are not looked at."""
     command: click.Command = app
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        known = command.commands
-        assert words[0] in known, f"there is no command {words[0]!r}; there are {', '.join(known)}"
-        command, words = known[words[0]], words[1:]
+        context = click.Context(command)
+        inner = command.get_command(context, words[0])
+        assert inner is not None, f"there is no command {words[0]!r}; there are {', '.join(command.list_commands(context))}"
+        command, words = inner, words[1:]
     options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"-h", "--help"}
     for word in words[: words.index("--")] if "--" in words else words:
         name = word.partition("=")[0]

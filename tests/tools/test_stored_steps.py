@@ -13,7 +13,7 @@ import msgspec
 from cli.shell import Shell
 from gateway.process import serving
 from store.turns import answer, ask, asynchronous, user
-from streamglot.cli.output.step_tree import tree_of
+from streamglot.cli.output.transcript import tree_of
 from streamglot.engine.recorder import TurnRecorder
 from streamglot.store import Database, Queries, Session, Started, Store, StoreSettings, TurnDetail, prune_turns
 from streamglot.store.rows import StepEntry

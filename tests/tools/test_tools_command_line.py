@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cli.shell import Shell
-from streamglot.cli.tool_options import Approval, add_server, question_about
+from streamglot.cli.question import Approval, add_server, question_about
 from streamglot.config import Config, LoadedConfig
 from streamglot.errors import ConfigError
 from streamglot.tools import Tool
@@ -147,7 +147,7 @@ def test_the_question_waits_until_the_call_is_shown() -> None:
             return next(looks, None) is None
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("streamglot.cli.tool_options._ask", ask)
+            patch.setattr("streamglot.cli.question._ask", ask)
             assert await approval(Tool("rm"), {})
         assert asked == ["Run rm({})? [y/N] "]
 

@@ -1,56 +1,51 @@
-"""Asks a model once, prints the answer as it arrives, and records it, complete or partial."""
+"""An answer on the command line: asked for once, printed as it arrives, and recorded, complete or partial, as a turn of this user."""
 
 from __future__ import annotations
 
+import getpass
+import os
 import sys
-from typing import Final, Literal, Protocol
+from typing import Any, Final
 
+import click
 from msgspec import Struct
 
+from ..callers import COMMAND_LINE
 from ..client import Client, Stream
+from ..config import DISABLED, LoadedConfig
 from ..engine.background_recorder import BackgroundRecorder
 from ..engine.record import UpstreamWait
 from ..errors import StreamglotError
-from ..events import Event, StreamEnd, StreamError
+from ..events import Event, StreamEnd
 from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
+from ..upstream.local import NAME as LOCAL
+from ..upstream.prices import price
 from .exit_status import INTERRUPTED, Ended
-from .output.cost import usage_line
-from .output.terminal import is_terminal, print_error, print_status
-from .output.text_output import PlainPrinter
-from .tool_options import Approval
+from .options import this_directory, together
+from .output.printers import FORMS, DisplayOptions, PlainPrinter, Printer
+from .output.terminal import print_error, print_status
+from .output.units import money, tokens
+from .question import Approval
 
-Form = Literal["text", "raw", "json", "events"]
-FORMS: Final[tuple[Form, ...]] = ("raw", "json", "events")
-"""The forms of an answer that an option names."""
-
-
-class Printer(Protocol):
-    error: StreamError | None
-
-    def feed(self, event: Event) -> None: ...
-    def close(self) -> None: ...
-
-
-class DisplayOptions(Struct, kw_only=True):
-    """How an answer is shown."""
-
-    markdown: Literal["auto", "always", "never"] = "auto"
-    reasoning: bool = True
-    form: Form = "text"
-    usage: bool = False
-
-    def printer(self) -> Printer:
-        if self.form in ("json", "events"):
-            from .output.json_output import EventPrinter, JsonPrinter
-
-            return (JsonPrinter if self.form == "json" else EventPrinter)(sys.stdout.buffer)
-        rendered = self.markdown == "always" or (self.markdown == "auto" and is_terminal(sys.stdout))
-        if rendered and self.form == "text":
-            from .output.markdown import MarkdownPrinter
-
-            return MarkdownPrinter(sys.stdout, sys.stderr, reasoning=self.reasoning)
-        return PlainPrinter(sys.stdout, sys.stderr, reasoning=self.reasoning, exact=self.form == "raw")
+RAW = click.option("--raw", is_flag=True, help="Print the text unchanged. A terminal still gets no control characters.")
+JSON_OPTIONS = together(
+    click.option("--json", is_flag=True, help="Print the whole answer as one JSON object, when it is complete."),
+    click.option("--events", is_flag=True, help="Print the events as they arrive, one JSON object a line."),
+)
+OUTPUT = together(
+    click.option(
+        "--markdown",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Render markdown. `auto` does so at a terminal only.",
+    ),
+    click.option("--hide-reasoning", is_flag=True, help="Do not show the model's reasoning."),
+    RAW,
+    click.option("-u", "--usage", is_flag=True, help="Print tokens and cost on standard error."),
+    click.option("--no-log", is_flag=True, help="Do not store this conversation."),
+)
 
 
 class Answered(Struct):
@@ -127,3 +122,50 @@ def _show(stream: Stream, printer: Printer, box: Collect) -> int:
         for event in stream.ending(error.as_event()):
             take(event)
     return 0
+
+
+DIALECT: Final = "cli"
+
+
+def this_user() -> str:
+    """Returns the caller name for this user's turns, because several users may share a database."""
+    try:
+        return f"{COMMAND_LINE}{getpass.getuser()}"
+    except (OSError, KeyError):  # the system has no name for this user id
+        return f"{COMMAND_LINE}{os.getuid()}"
+
+
+class _CommandLineRecorder(BackgroundRecorder):
+    def _abandon(self) -> None:
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)  # a normal exit would wait for the threads of an unresponsive database
+
+
+def turn_recorder(loaded: LoadedConfig, *, enabled: bool) -> BackgroundRecorder:
+    def warn(failure: str) -> None:
+        print_error(f"this turn was not stored: {failure} (to store nothing, use --no-log or store.url = {DISABLED!r})")
+
+    return _CommandLineRecorder(
+        loaded, caller=this_user(), directory=this_directory(), dialect=DIALECT, warn=warn, enabled=enabled
+    )
+
+
+def display_options(given: dict[str, Any]) -> DisplayOptions:  # Any: Click passes options by their names
+    """Returns how these options show an answer."""
+    forms = [form for form in FORMS if given.get(form)]
+    if len(forms) > 1:
+        raise click.UsageError(f"--{forms[0]} and --{forms[1]} cannot be used together")
+    return DisplayOptions(
+        markdown=given["markdown"],
+        reasoning=not given["hide_reasoning"],
+        form=forms[0] if forms else "text",
+        usage=given["usage"],
+    )
+
+
+def usage_line(usage: TokenCounts, model: str, upstream: str, *, estimated: bool = False) -> str:
+    return f"{tokens(usage)}{' (estimated)' if estimated else ''}; cost: {cost(usage, model, upstream)}"
+
+
+def cost(usage: TokenCounts, model: str, upstream: str) -> str:
+    return "nothing, it ran on this machine" if upstream == LOCAL else money(price(usage, model, upstream))

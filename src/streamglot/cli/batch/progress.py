@@ -9,8 +9,8 @@ from typing import Final, TextIO
 
 from msgspec import Struct
 
-from ..output.cost import money
 from ..output.terminal import is_terminal
+from ..output.units import money
 
 DRAWN_SECONDS: Final = 0.2
 """Seconds between two drawings at a terminal: short enough to look smooth."""

@@ -5,14 +5,20 @@ from __future__ import annotations
 import getpass
 import sys
 from typing import Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
 
 import click
 import msgspec
 
+from ...config import load
 from ...errors import ConfigError, RequestError, excerpt
 from ...json_types import JSON_ERRORS, JsonObject
-from ..help import group, together
-from ..values import text
+from ..address import local_address
+from ..options import group, text, together
+from ..output import table
+from ..output.printers import seen
 
 SECONDS: Final = 30.0
 """Seconds that the gateway has to answer. It waits a few seconds for another worker, so a slower gateway hangs."""
@@ -38,9 +44,6 @@ WHERE = together(
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def approvals_list(url: str, key: str, as_json: bool) -> int:
     """List the calls that wait for a decision, the oldest first."""
-    from ..output import table
-    from ..output.json_output import seen
-
     found = _Gateway(url, key).open()
     if as_json:
         for one in found:
@@ -76,9 +79,9 @@ def approvals_edit(id: str, arguments: str | None, url: str, key: str) -> int:
     """Approve the call with this ID with changed ARGUMENTS: JSON, or text if the tool takes text. Without ARGUMENTS, your editor
     opens."""
     gateway = _Gateway(url, key)
-    asked = gateway.find(id)
-    before = str(asked.get("text", ""))
-    is_json = asked.get("kind") == "tool_call" and _is_object(before)
+    call = gateway.find(id)
+    before = str(call.get("text", ""))
+    is_json = call.get("kind") == "tool_call" and _is_object(before)
     if arguments is None:
         arguments = click.edit(before, extension=".json" if is_json else ".txt")
         if arguments is None:
@@ -92,7 +95,7 @@ def approvals_edit(id: str, arguments: str | None, url: str, key: str) -> int:
             msgspec.json.decode(arguments)
         except JSON_ERRORS as error:
             raise ConfigError(f"the arguments are not valid JSON: {error}; nothing was decided") from None
-    return gateway.decide(asked, {"approved": True, "text": arguments})
+    return gateway.decide(call, {"approved": True, "text": arguments})
 
 
 @approvals.command("deny", examples=("streamglot approvals deny 06605008 'not on a Friday'",))
@@ -109,7 +112,7 @@ class _Gateway:
     """The approvals API of a running gateway."""
 
     def __init__(self, url: str, key: str) -> None:
-        self._url = url.rstrip("/") or _configured_url()
+        self._url = url.rstrip("/") or local_address(load().config.server)
         if not self._url.startswith(("http://", "https://")):
             raise ConfigError(f"--url is {excerpt(self._url)}; it must begin with http:// or https://")
         self._key = key
@@ -131,18 +134,14 @@ class _Gateway:
             raise RequestError(f"the ids of {len(found)} open approvals begin with {excerpt(id)}; give more of the id")
         return found[0]
 
-    def decide(self, asked: JsonObject, decision: JsonObject) -> int:
-        answer = self._ask(f"/approvals/{asked['id']}", {**decision, "by": _user()})
+    def decide(self, call: JsonObject, decision: JsonObject) -> int:
+        answer = self._ask(f"/approvals/{call['id']}", {**decision, "by": _user()})
         if answer.get("taken") is False:
             print("the process that holds the call has not taken the decision yet; it may be busy", file=sys.stderr)
-        print(f"{asked['id']}: {'approved' if decision['approved'] else 'denied'}", file=sys.stderr)
+        print(f"{call['id']}: {'approved' if decision['approved'] else 'denied'}", file=sys.stderr)
         return 0
 
     def _ask(self, path: str, body: JsonObject | None = None) -> JsonObject:
-        from urllib.error import HTTPError, URLError
-        from urllib.parse import urlsplit
-        from urllib.request import ProxyHandler, Request, build_opener
-
         headers = {"content-type": "application/json", **({"authorization": f"Bearer {self._key}"} if self._key else {})}
         data = None if body is None else msgspec.json.encode(body)
         on_this_machine = urlsplit(self._url).hostname in ("127.0.0.1", "::1", "localhost")
@@ -187,21 +186,9 @@ def _message(body: bytes) -> str:
         return excerpt(body)
 
 
-def _configured_url() -> str:
-    """Returns the address of a gateway with this configuration. If it listens on all addresses, loopback is used."""
-    from ...config import load
-
-    server = load().config.server
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # only compared, not bound
-    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
-
-
 def _user() -> str:
     """Returns the name of the user who decides, for the record."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user without a name
         return ""
-
-
-GROUPS = {"approvals": approvals}

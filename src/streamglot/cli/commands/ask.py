@@ -1,74 +1,30 @@
-"""The commands that ask a model: query, chat and reply."""
+"""``streamglot query`` and ``reply``: one question, alone or after a stored conversation of the command line or of a client."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .. import completion_values
-from ..help import Command, together
-from ..values import FILE, completed, text
+from ...callers import ANONYMOUS
+from ...errors import ConfigError, RequestError
+from ...messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
+from .. import completion
+from ..answer import JSON_OPTIONS, OUTPUT, answer, display_options, this_user, turn_recorder
+from ..exit_status import stoppable
+from ..options import (
+    HERE,
+    Command,
+    completed,
+    directory_for_here,
+    text,
+)
+from ..question import QUESTION, SCHEMA, WORDS, Question, question_of, question_text
 
 if TYPE_CHECKING:
-    from ..answer import DisplayOptions
-    from ..question import Question
+    from ...store import Session, Store, TurnDetail
 
-MODEL = click.option(
-    "-m",
-    "--model",
-    type=text,
-    default="",
-    help="The model, or upstream/model.",
-    shell_complete=completed(completion_values.models),
-)
-SYSTEM = click.option("-s", "--system", type=text, default="", help="The system message.")
-TOOLS_FILE = click.option(
-    "--tools-file", type=FILE, help="A JSON list of tools that the model may call. Calls are shown, not run."
-)
-MAX_TOKENS = click.option("--max-tokens", type=click.IntRange(min=1), help="The maximum length of the answer, in tokens.")
-SCHEMA = click.option("--schema", type=text, default="", help="A JSON schema for the answer: a file, or the schema itself.")
-QUESTION = together(
-    MODEL,
-    SYSTEM,
-    click.option("-a", "--attach", multiple=True, help="A file or an address to attach. May be repeated."),
-    TOOLS_FILE,
-    click.option(
-        "-T", "--tools", multiple=True, type=text, help="Tools that are run for the model: a name or glob. May be repeated."
-    ),
-    click.option(
-        "--mcp", multiple=True, type=text, help="Tools of an MCP server: its name, address or command. May be repeated."
-    ),
-    click.option(
-        "--approve",
-        multiple=True,
-        type=text,
-        help="Run tools `always`, `ask` first (unless they only read), or `never`. GLOB=MODE for some tools.",
-    ),
-    MAX_TOKENS,
-    click.option("-t", "--temperature", type=float, help="The sampling temperature."),
-    click.option("--effort", type=text, default="", help="How much the model thinks: none, low, medium, high …"),
-)
-RAW = click.option("--raw", is_flag=True, help="Print the text unchanged. A terminal still gets no control characters.")
-JSON_OPTIONS = together(
-    click.option("--json", is_flag=True, help="Print the whole answer as one JSON object, when it is complete."),
-    click.option("--events", is_flag=True, help="Print the events as they arrive, one JSON object a line."),
-)
-OUTPUT = together(
-    click.option(
-        "--markdown",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        show_default=True,
-        help="Render markdown. `auto` does so at a terminal only.",
-    ),
-    click.option("--hide-reasoning", is_flag=True, help="Do not show the model's reasoning."),
-    RAW,
-    click.option("-u", "--usage", is_flag=True, help="Print tokens and cost on standard error."),
-    click.option("--no-log", is_flag=True, help="Do not store this conversation."),
-)
-WORDS = click.argument("words", nargs=-1, type=text)
-HERE = click.option("--here", is_flag=True, help="Use the last conversation of this directory.")
+NOT_RUN: Final = "not run"
 
 
 @click.command(
@@ -85,49 +41,20 @@ HERE = click.option("--here", is_flag=True, help="Use the last conversation of t
 @SCHEMA
 @OUTPUT
 @JSON_OPTIONS
-def query(words: tuple[str, ...], **given: object) -> int:  # Click passes the options by their names
+@stoppable()
+def query(words: tuple[str, ...], no_log: bool, **given: Any) -> int:  # Any: Click passes the options by their names
     """Ask one question and print the answer as it arrives.
 
     Standard input is added to the words of the command line. Ctrl-C stops the answer; the partial answer is stored.
     """
-    from .query import run
-
-    return run(list(words), _question(given), _display_options(given), not given["no_log"])
-
-
-@click.command(
-    cls=Command,
-    examples=(
-        "streamglot chat -m local",
-        "streamglot chat --continue             # resume the last conversation",
-        "streamglot chat --continue 06605008c9  # one of `streamglot sessions list`",
-    ),
-)
-@click.option(
-    "-c",
-    "--continue",
-    "resume",
-    type=text,
-    is_flag=False,
-    flag_value="",
-    default=None,
-    metavar="[SESSION]",
-    help="Resume the last conversation, or the one with this id or the beginning of it.",
-    shell_complete=completed(completion_values.sessions),
-)
-@HERE
-@QUESTION
-@OUTPUT
-def chat(resume: str | None, here: bool, **given: object) -> int:  # Click passes the options by their names
-    """Hold a conversation.
-
-    Alt-Enter starts a new line, the arrow keys recall earlier lines, Tab completes commands, and /help lists them.
-    """
-    if resume and here:
-        raise click.UsageError("--continue SESSION and --here select different conversations: use only one of them")
-    from .chat import run
-
-    return run(_question(given), _display_options(given), not given["no_log"], "" if here else resume, here)
+    question, display = question_of(given), display_options(given)
+    text = question_text(list(words))
+    if not text and not question.attachments:
+        raise ConfigError("nothing was asked: give words, standard input or an attachment")
+    request = question.request([question.message(text)])
+    client = question.tools.client()
+    with turn_recorder(client.pool.loaded, enabled=not no_log) as recorder, client:
+        return answer(client, request, display, recorder).status
 
 
 @click.command(
@@ -144,53 +71,96 @@ def chat(resume: str | None, here: bool, **given: object) -> int:  # Click passe
     type=text,
     default="",
     help="The session to continue, or the beginning of its id.",
-    shell_complete=completed(completion_values.sessions),
+    shell_complete=completed(completion.sessions),
 )
 @HERE
 @QUESTION
 @SCHEMA
 @OUTPUT
 @JSON_OPTIONS
-def reply(words: tuple[str, ...], session: str, here: bool, **given: object) -> int:  # Click passes the options by their names
+@stoppable()
+def reply(
+    words: tuple[str, ...], session: str, here: bool, no_log: bool, **given: Any
+) -> int:  # Any: Click passes the options by their names
     """Continue the last conversation with one more question.
 
     It uses the same model and system message unless the options name others.
     """
-    from .reply import run
-
-    return run(list(words), _question(given), _display_options(given), session, here, not given["no_log"])
-
-
-def _question(given: dict[str, Any]) -> Question:  # Any: Click passes options by their names
-    from ..question import Question
-    from ..tool_options import ToolOptions
-
-    return Question(
-        model=given["model"],
-        system=given["system"],
-        schema=given.get("schema", ""),
-        attachments=list(given["attach"]),
-        tools_file=given["tools_file"],
-        tools=ToolOptions(patterns=list(given["tools"]), mcp=list(given["mcp"]), approve=list(given["approve"])),
-        max_tokens=given["max_tokens"],
-        temperature=given["temperature"],
-        effort=given["effort"],
-    )
+    question, display = question_of(given), display_options(given)
+    if session and here:
+        raise ConfigError("--session and --here select different conversations: use only one of them")
+    text = question_text(list(words))
+    if not text and not question.attachments:
+        raise ConfigError("the message is empty: give words, standard input or an attachment")
+    client = question.tools.client()
+    with turn_recorder(client.pool.loaded, enabled=not no_log) as recorder:
+        turn, found, answers = recorder.ask(lambda store: last_turn(store, session, here))
+        recorder.resume(found, answers)
+        with client:
+            return answer(client, continued(turn, question, text), display, recorder).status
 
 
-def _display_options(given: dict[str, Any]) -> DisplayOptions:  # Any: as for ``_question``
-    from ..answer import FORMS, DisplayOptions
+def continued(turn: TurnDetail, question: Question, text: str) -> Request:
+    """Returns the request that follows this turn, with the same model, system message and tools unless the options change
+    them."""
+    assert turn.request is not None
+    messages = turn.request.messages
+    if question.system:
+        messages = [message for message in messages if message.role not in ("system", "developer")]
+    answers = turn.response.choices if turn.response is not None else []
+    answered = [Message("assistant", choice.parts) for choice in answers[:1]]
+    request = question.request(with_results([*messages, *answered, question.message(text)]))
+    request.model = request.model or turn.model
+    request.tools = request.tools or turn.request.tools
+    return request
 
-    forms = [form for form in FORMS if given.get(form)]
-    if len(forms) > 1:
-        raise click.UsageError(f"--{forms[0]} and --{forms[1]} cannot be used together")
 
-    return DisplayOptions(
-        markdown=given["markdown"],
-        reasoning=not given["hide_reasoning"],
-        form=forms[0] if forms else "text",
-        usage=given["usage"],
-    )
+def with_results(messages: list[Message]) -> list[Message]:
+    """Returns the conversation with a result for each tool call, because providers refuse a call without one. The command line
+    shows calls and does not run them: the message after a single call is its result, and several calls get "not run"."""
+    whole: list[Message] = []
+    calls: dict[str, ToolCallPart] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCallPart) and part.kind != "server":  # a provider that runs its own tools needs no result
+                calls[part.call_id] = part
+            elif isinstance(part, ToolResultPart):
+                calls.pop(part.call_id, None)
+        if not calls or message.role != "user":
+            whole.append(message)
+            continue
+        words = [part for part in message.parts if isinstance(part, (TextPart, MediaPart))]
+        alone = len(calls) == 1 and len(words) == len(message.parts)
+        whole.append(Message("tool", [_result(call, words if alone else [TextPart(NOT_RUN)]) for call in calls.values()]))
+        if not alone:
+            whole.append(message)
+        calls.clear()
+    return whole
 
 
-COMMANDS = (query, chat, reply)
+def _result(call: ToolCallPart, content: list[TextPart | MediaPart]) -> ToolResultPart:
+    return ToolResultPart(call.call_id, [*content], name=call.name, kind=call.kind)
+
+
+async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
+    """Returns the turn to continue, its session, and the answers of the session that carry state of upstreams. Unless a session
+    is named, the turn is one of this user, or of a gateway client without a key."""
+    from ...store import SessionHints
+    from ..store import StoreView
+
+    view = StoreView(store.database)
+    if session:
+        found = await view.lookup.last_answered(session_id=await view.session_id(session))
+    else:
+        where = directory_for_here() if here else None
+        found = await view.lookup.last_answered(directory=where, callers=(this_user(), ""), beginning=ANONYMOUS)
+    turn = await view.queries.turn(found.turn_id) if found is not None else None
+    if turn is None or turn.request is None:
+        which = f"in the session {session!r}" if session else "of this directory" if here else "yet"
+        raise RequestError(
+            f"there is no answer {which} to continue; `streamglot sessions list` lists the stored conversations, "
+            "and messages are stored unless store.content is false"
+        )
+    owned = await store.find_session(SessionHints(caller=turn.caller, name=turn.session_id), turn.request)
+    owned.previous = turn.id
+    return turn, owned, await store.answers(owned)

@@ -1,21 +1,37 @@
-"""The commands on batches: run a file on this machine, or submit it to a gateway."""
+"""``streamglot batch``: a model asked about every row of a file, here, or by a gateway, or by workers of its store."""
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ...config import DISABLED, load
+from ...errors import ConfigError
 from ...extras import require
-from ..help import group, together
-from ..values import FILE, text
-from .admin import CONFIG_FILE
-from .ask import MAX_TOKENS, MODEL, SCHEMA, SYSTEM
+from ...json_types import JsonObject
+from ..address import gateway_address
+from ..batch import jobs
+from ..batch.run import RunOptions, run
+from ..options import (
+    CONFIG_FILE,
+    FILE,
+    JSON,
+    group,
+    text,
+    together,
+)
+from ..question import MAX_TOKENS, MODEL, SCHEMA, SYSTEM, Question, ToolOptions
 
 if TYPE_CHECKING:
-    from ..batch.gateway import GatewayAddress
+    from ...gateway.app import Gateway
 
+READY: Final = "streamglot runs the batches in"
+"""The beginning of the line that says that the worker runs."""
 batch = group("Ask a model about every row of a file, here or through a gateway.")
 
 GATEWAY = together(
@@ -31,7 +47,6 @@ GATEWAY = together(
 )
 OUTPUT = click.option("-o", "--output", type=FILE, help="The file for the results.")
 BATCH = click.argument("id", type=text)
-JSON = click.option("--json", is_flag=True, help="Print JSON.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the result.")
 
 
@@ -77,10 +92,6 @@ def batch_run(file: Path, prompt: str, output: Path | None, column: str, **given
     -o names another. Lines of the batch API (custom_id, url, body) get result lines of that API. If the run is stopped or killed,
     run the same command again: it continues, and retries the rows that failed.
     """
-    from ..batch.run import RunOptions, run
-    from ..question import Question
-    from ..tool_options import ToolOptions
-
     question = Question(
         model=given["model"],
         system=given["system"],
@@ -123,9 +134,7 @@ def batch_submit(file: Path, endpoint: str, wait: bool, output: Path | None, qui
 
     FILE has lines of the batch API: custom_id, method, url, body. The gateway continues after this command has ended.
     """
-    from ..batch.jobs import submit
-
-    return submit(_gateway(url, key), file, endpoint, wait=wait, output=output, quiet=quiet)
+    return jobs.submit(gateway_address(url, key), file, endpoint, wait=wait, output=output, quiet=quiet)
 
 
 @batch.command("list", examples=("streamglot batch list", "streamglot batch list -n 5 --json"))
@@ -134,9 +143,7 @@ def batch_submit(file: Path, endpoint: str, wait: bool, output: Path | None, qui
 @GATEWAY
 def batch_list(limit: int, json: bool, url: str, key: str) -> int:
     """List the batches of a gateway, the newest first."""
-    from ..batch.jobs import list_batches
-
-    return list_batches(_gateway(url, key), limit, json)
+    return jobs.list_batches(gateway_address(url, key), limit, json)
 
 
 @batch.command("status", examples=("streamglot batch status batch_123", "streamglot batch status batch_123 --wait"))
@@ -150,9 +157,7 @@ def batch_status(id: str, wait: bool, quiet: bool, json: bool, url: str, key: st
 
     ID is one that `streamglot batch list` shows.
     """
-    from ..batch.jobs import status
-
-    return status(_gateway(url, key), id, wait=wait, quiet=quiet, as_json=json)
+    return jobs.status(gateway_address(url, key), id, wait=wait, quiet=quiet, as_json=json)
 
 
 @batch.command("cancel", examples=("streamglot batch cancel batch_123",))
@@ -163,9 +168,7 @@ def batch_cancel(id: str, url: str, key: str) -> int:
 
     ID is one that `streamglot batch list` shows. The results so far stay readable.
     """
-    from ..batch.jobs import cancel
-
-    return cancel(_gateway(url, key), id)
+    return jobs.cancel(gateway_address(url, key), id)
 
 
 @batch.command("results", examples=("streamglot batch results batch_123 -o results.jsonl",))
@@ -177,9 +180,7 @@ def batch_results(id: str, output: Path | None, url: str, key: str) -> int:
 
     ID is one that `streamglot batch list` shows. A running batch gives the results so far, if the gateway has them.
     """
-    from ..batch.jobs import results
-
-    return results(_gateway(url, key), id, output)
+    return jobs.results(gateway_address(url, key), id, output)
 
 
 @batch.command("retry", examples=("streamglot batch retry batch_123 --wait -o results.jsonl",))
@@ -193,9 +194,7 @@ def batch_retry(id: str, wait: bool, output: Path | None, quiet: bool, url: str,
 
     ID is one that `streamglot batch list` shows.
     """
-    from ..batch.jobs import retry
-
-    return retry(_gateway(url, key), id, wait=wait, output=output, quiet=quiet)
+    return jobs.retry(gateway_address(url, key), id, wait=wait, output=output, quiet=quiet)
 
 
 @batch.command("worker", examples=("streamglot batch worker", "streamglot batch worker --config gateway.toml --concurrency 64"))
@@ -204,15 +203,33 @@ def batch_retry(id: str, wait: bool, output: Path | None, quiet: bool, url: str,
 def batch_worker(config: Path | None, concurrency: int | None) -> int:
     """Run the batches of the store until a signal stops it. Any number of workers can share a PostgreSQL database."""
     require("prometheus_client")
-    from .batch_worker import run
+    from ...gateway.app import Gateway
+    from ...gateway.serve import raise_file_limit
 
-    return run(config, concurrency)
+    overrides: JsonObject = {"batches.enabled": True, "batches.worker": True, "batches.concurrency": concurrency}
+    loaded = load(config, overrides=overrides)
+    if loaded.config.store.url == DISABLED:
+        raise ConfigError("a worker needs a store, but store.url is none; set store.url to the database of the gateway")
+    raise_file_limit()
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        asyncio.run(_work(Gateway(loaded)))
+    else:
+        uvloop.run(_work(Gateway(loaded)))
+    return 0
 
 
-def _gateway(url: str, key: str) -> GatewayAddress:
-    from ..batch.gateway import gateway_address
+async def _work(gateway: Gateway) -> None:
+    """Runs until SIGTERM or SIGINT. Calls in flight may end; the other requests return to the queue."""
+    from ...gateway.observe.memory import set_collector
 
-    return gateway_address(url, key)
-
-
-GROUPS = {"batch": batch}
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with gateway.running():
+        assert gateway.recording.store is not None
+        set_collector()
+        print(f"{READY} {gateway.recording.store.database.shown}", file=sys.stderr, flush=True)
+        await stop.wait()

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+import click
 import msgspec
 from msgspec import Struct
 
@@ -26,6 +27,10 @@ from ...upstream import Upstream, weights
 from ...upstream.discovery import Found, discover
 from ...upstream.local import LIBRARY, PINNED
 from ...upstream.providers import KNOWN_PROVIDERS
+from ..options import (
+    JSON,
+    Command,
+)
 from ..output.terminal import coloured, neutral
 from ..output.units import shown_size
 
@@ -44,7 +49,14 @@ class Finding(Struct):
     step: str = ""
 
 
-def run(as_json: bool, offline: bool) -> int:
+@click.command(cls=Command, examples=("streamglot doctor", "streamglot doctor --offline --json"))
+@JSON
+@click.option("--offline", is_flag=True, help="Do not connect to any upstream.")
+def doctor(json: bool, offline: bool) -> int:
+    """Check keys, upstreams, the store, the local model and versions, and suggest fixes.
+
+    The exit status is 1 if something is broken.
+    """
     findings = [*_versions(), *_packages()]
     loaded: LoadedConfig | None = None
     try:
@@ -58,7 +70,7 @@ def run(as_json: bool, offline: bool) -> int:
     if loaded is not None:
         findings += asyncio.run(_store(loaded))
     findings += _model()
-    if as_json:
+    if json:
         sys.stdout.buffer.write(msgspec.json.encode(findings) + b"\n")
     else:
         _print(findings)
@@ -167,7 +179,7 @@ async def _store(loaded: LoadedConfig) -> list[Finding]:
             return [Finding("note", "store", f"{place.file} does not exist yet: the first turn creates it"), _keys(state)]
         from ...store.database import schema
         from ...store.prune import size
-        from ..store_view import opened
+        from ..store import opened
         from .keys import state_of
 
         async with opened(loaded) as view:

@@ -18,16 +18,24 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import click
 from msgspec import Struct
 
 from ...config import PARENT, load
 from ...errors import ConfigError
+from ...extras import require
 from ...json_types import JsonValue
 from ...signals import woken_by_signals
 from ...store.paths import data_directory
 from ...upstream.local import NAME
-from ..client_setup.setup import context_warning, local_address
+from ..address import local_address
 from ..exit_status import TERMINATION_SIGNALS
+from ..options import (
+    CONFIG_FILE,
+    Command,
+    text,
+)
+from ..setup.recipes import context_warning
 
 PROBE_SECONDS: Final = 30.0
 """Seconds for a gateway on this machine to answer, even a busy one. Where nothing listens, the answer comes at once."""
@@ -116,22 +124,42 @@ AGENTS: Final = {
 }
 
 
-def run(name: str, model: str, key: str, config: Path | None, arguments: list[str]) -> int:
-    agent = AGENTS.get(name) or next((known for known in AGENTS.values() if known.client == name), None)
-    if agent is None:
-        raise ConfigError(f"the agent {name!r} is not known; choose one of: {', '.join(AGENTS)}")
-    program = shutil.which(agent.program)
+@click.command(
+    cls=Command,
+    context_settings={"ignore_unknown_options": True},
+    examples=(
+        "streamglot launch codex",
+        "streamglot launch claude -m gpt-5.5",
+        'streamglot launch gemini -m openai/gpt-5.5 -- -p "Explain this"',
+    ),
+)
+@click.argument("agent", type=text)
+@click.option("-m", "--model", type=text, default="", help="The model to use; required if the gateway serves several.")
+@click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it requires one.")
+@CONFIG_FILE
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def launch(agent: str, model: str, key: str, config: Path | None, arguments: tuple[str, ...]) -> int:
+    """Run a coding agent on any model.
+
+    AGENT is codex, claude, gemini, opencode or qwen. If no gateway runs, one is started and stopped with the agent. The agent
+    gets its settings as variables and options; its files are not changed. ARGUMENTS are passed to the agent.
+    """
+    require("prometheus_client", "wsproto")
+    known = AGENTS.get(agent) or next((other for other in AGENTS.values() if other.client == agent), None)
+    if known is None:
+        raise ConfigError(f"the agent {agent!r} is not known; choose one of: {', '.join(AGENTS)}")
+    program = shutil.which(known.program)
     if program is None:
         raise ConfigError(
-            f"{agent.program} is not installed, or not on the PATH; install it with: npm install -g {agent.package}"
+            f"{known.program} is not installed, or not on the PATH; install it with: npm install -g {known.package}"
         )
     with gateway(config) as address, _settings_folder() as folder:
         place = Place(address, model or _only_model(address, key), key, folder)
-        warning = context_warning(agent.client, place.model, os.environ)
+        warning = context_warning(known.client, place.model, os.environ)
         if warning:
             print(f"warning: {warning}", file=sys.stderr)
-        kept = {variable: value for variable, value in os.environ.items() if variable not in agent.removed}
-        return _run([program, *agent.options(place), *arguments], {**kept, **agent.environment(place)})
+        kept = {variable: value for variable, value in os.environ.items() if variable not in known.removed}
+        return _run([program, *known.options(place), *arguments], {**kept, **known.environment(place)})
 
 
 @contextmanager

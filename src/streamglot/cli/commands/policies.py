@@ -10,16 +10,27 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ... import writer
+from ...config import load
 from ...errors import ConfigError, RequestError
 from ...events import Event
+from ...inspect.detection import open_reader
 from ...json_types import JsonObject
-from ..help import group
-from ..values import FILE, text
+from ...plugins import offered
+from ...policies import hold_back, load_policies, prepare
+from ...policies.builtin import BUILT_IN
+from ...policies.describe import description
+from ...policies.load import ENTRY_POINTS, find_policy
+from ...policies.replay import BATCH_TURNS, RecordedTurn, Replay
+from ...policies.trial import side_by_side, summary, try_policies
+from ...stages import replay
+from ..options import FILE, group, text
+from ..output import table
+from .streams import pieces
 
 if TYPE_CHECKING:
     from ...messages import Request
-    from ...policies.replay import RecordedTurn
-    from ..store_view import StoreView
+    from ..store import StoreView
 
 policies = group("List policies, check a configuration, and try it on a stream or on all stored turns.")
 POLICY_FILE = click.option("-p", "--policy", "file", type=FILE, help="A file with [[policies]]; by default the configuration.")
@@ -28,11 +39,6 @@ POLICY_FILE = click.option("-p", "--policy", "file", type=FILE, help="A file wit
 @policies.command("list", examples=("streamglot policies list",))
 def policies_list() -> int:
     """List the policies that can be used."""
-    from ...plugins import offered
-    from ...policies.builtin import BUILT_IN
-    from ...policies.load import ENTRY_POINTS, find_policy
-    from ..output import table
-
     others = offered(ENTRY_POINTS, "policy", BUILT_IN)
     table.show(("policy", "what it does"), [(name, find_policy(name).title) for name in (*BUILT_IN, *others)])
     return 0
@@ -42,8 +48,6 @@ def policies_list() -> int:
 @click.argument("name", type=text)
 def policies_show(name: str) -> int:
     """Show a policy and its options. NAME is a policy's name, or module:Class."""
-    from ...policies.describe import description
-
     print("\n".join(description(name)))
     return 0
 
@@ -52,8 +56,6 @@ def policies_show(name: str) -> int:
 @click.argument("file", type=FILE, required=False)
 def policies_check(file: Path | None) -> int:
     """Check a configuration, and show how much of an answer it holds. Without FILE, the configuration in use is checked."""
-    from ...policies import hold_back, load_policies, prepare
-
     loaded = load_policies(tables_of(file))
     names = ", ".join(policy.name for policy in loaded) or "none"
     print(f"{len(loaded)} {'policy' if len(loaded) == 1 else 'policies'}: {names}")
@@ -75,15 +77,10 @@ def policies_check(file: Path | None) -> int:
 @click.option("--as", "target", type=text, default="", help="Write the stream after the policies in this dialect instead.")
 def policies_try(recording: str, file: Path | None, source: str, target: str) -> int:
     """Show a stream before and after the policies, with held parts and delays. RECORDING is a file or a turn's id."""
-    from ...policies import load_policies
-    from ...policies.trial import side_by_side, summary, try_policies
-
     loaded = load_policies(tables_of(file))
     reads, request = _reads(recording, source)
     trial = try_policies(reads, loaded, request=request)
     if target:
-        from ... import writer
-
         box = writer(target, include_usage=True)
         sys.stdout.buffer.write(box.feed(trial.after) + box.close())
         return 0
@@ -98,13 +95,11 @@ def policies_try(recording: str, file: Path | None, source: str, target: str) ->
 @click.option("--processes", type=click.IntRange(0), default=0, help="The number of processes; 0 means one for each core.")
 def policies_replay(file: Path | None, since: str, processes: int) -> int:
     """Run policies over all stored turns, and report what they would have done. Judges that must wait for others fail."""
-    from ...policies.replay import BATCH_TURNS, Replay
-    from ..store_view import reading
-    from .logs import Chosen, summaries
+    from ..store import Selection, reading, summaries
 
     async def work(view: StoreView) -> None:
         some: list[RecordedTurn] = []
-        async for turn in summaries(view, await Chosen(since=since).filter(view)):
+        async for turn in summaries(view, await Selection(since=since).filter(view)):
             some.append(await _recorded(view, turn.id))
             if len(some) == BATCH_TURNS:
                 running.add(some)
@@ -122,8 +117,6 @@ def policies_replay(file: Path | None, since: str, processes: int) -> int:
 def tables_of(file: Path | None) -> list[JsonObject]:
     """Returns the ``[[policies]]`` of a file, or of the configuration."""
     if file is None:
-        from ...config import load
-
         file = load().path
     if file is None:
         raise ConfigError("no configuration file was found: name a file with [[policies]]")
@@ -142,14 +135,10 @@ def _reads(recording: str, source: str) -> tuple[list[tuple[float, list[Event]]]
     """Returns the reads of a recording, or of the stored answer of a turn with its request."""
     file = Path(recording)
     if file.is_file():
-        from ...inspect.detection import open_reader
-        from .replay import pieces
-
         box = open_reader(source)
         reads = [(at, box.feed(piece)) for at, piece in pieces(file)]
         return [*reads, (reads[-1][0] if reads else 0.0, box.close())], None
-    from ...stages import replay
-    from ..store_view import reading
+    from ..store import reading
 
     async def work(view: StoreView) -> RecordedTurn:
         return await _recorded(view, await view.turn_id(recording))
@@ -161,11 +150,6 @@ def _reads(recording: str, source: str) -> tuple[list[tuple[float, list[Event]]]
 
 
 async def _recorded(view: StoreView, turn_id: str) -> RecordedTurn:
-    from ...policies.replay import RecordedTurn
-
     turn = await view.queries.turn(turn_id)
     assert turn is not None
     return RecordedTurn(turn.id, turn.request, turn.response, model=turn.model, key=turn.caller, endpoint=turn.dialects["client"])
-
-
-GROUPS = {"policies": policies}

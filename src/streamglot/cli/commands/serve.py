@@ -9,22 +9,26 @@ import textwrap
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
 import msgspec
 
 from ...authentication import Authentication
 from ...config import load
 from ...errors import StreamglotError
-from ...gateway.app import Gateway
-from ...gateway.http.server import block_signals
-from ...gateway.serve import listen, serve
+from ...extras import require
 from ...json_types import JsonObject
 from ...upstream.discovery import Found, discover
 from ...upstream.local import NAME, LocalServer, local_server, missing
 from ...upstream.providers import KNOWN_PROVIDERS
 from ...upstream.weights import CHOICE
-from ..client_setup.recipes import RECIPES, recipe
-from ..client_setup.setup import http_address, reachable_host
+from ..address import http_address, reachable_host
+from ..options import (
+    CONFIG_FILE,
+    Command,
+    text,
+)
 from ..output.terminal import neutral
+from ..setup.recipes import RECIPES, recipe
 
 ADDRESSES = (
     ("chat and inspector", "/"),
@@ -49,9 +53,28 @@ ONLY_REPLAY = (
 )
 
 
-def run(path: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot serve",
+        "streamglot serve --port 9000 --workers 2",
+        "streamglot serve --config gateway.toml --host 0.0.0.0",
+    ),
+)
+@CONFIG_FILE
+@click.option("--host", type=text, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="The port to listen on; 0 for any free one.")
+@click.option("--workers", type=click.IntRange(min=1), help="The number of processes that share the socket.")
+def serve(config: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
+    """Run the gateway: any client, any upstream."""
+    require("prometheus_client", "wsproto")
+    from ...gateway.app import Gateway
+    from ...gateway.http.server import block_signals
+    from ...gateway.serve import listen
+    from ...gateway.serve import serve as serve_gateway
+
     overrides: JsonObject = {"server.host": host, "server.port": port, "server.workers": workers}
-    loaded = load(path, overrides=overrides)
+    loaded = load(config, overrides=overrides)
     rows: list[tuple[str, ...]] = [
         (name, "configured", upstream.dialect, upstream.place) for name, upstream in loaded.config.upstreams.items()
     ]
@@ -66,7 +89,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
     try:
         if local is not None:
             rows.append(_started(local, overrides, "on demand" if lazy else "started"))
-            loaded = load(path, overrides=overrides)
+            loaded = load(config, overrides=overrides)
         elif NAME not in known:
             rows.append((NAME, "not started", "openai_chat", missing() if wanted else "server.discover is off"))
         others = [found for found in discovered if found.provider.name not in known]
@@ -84,7 +107,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
         _print_banner(rows, absent, *place, NAME if started else REPLAY, gateway.access.authenticator.state)
         if alone and wanted and not started:
             print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
-        return serve(loaded, listener)
+        return serve_gateway(loaded, listener)
     finally:
         if local is not None:
             local.stop()

@@ -1,12 +1,33 @@
-"""The commands for tools: ``tools list``, ``show``, ``run``, ``login`` and ``serve``, and ``mcp``."""
+"""``streamglot tools`` and ``mcp``: lists, shows and runs tools, signs in at their servers, and serves them."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
+
 import click
+import msgspec
 
-from ..help import Command, group, together
-from ..values import text
+from ...client import Client
+from ...config import LoadedConfig, load
+from ...engine.tool_call import ToolCall
+from ...errors import ConfigError, PolicyRefused, StreamglotError
+from ...json.from_types import ArgumentsError
+from ...json_types import JSON_ERRORS
+from ...tools import Tool, ToolError, ToolRegistry, ToolsConfig
+from ...tools.settings import McpOAuth
+from ..options import (
+    Command,
+    group,
+    text,
+    together,
+)
+from ..output.terminal import neutral, print_error
+from .mcp_serve import run as serve_mcp
 
+ALL: Final = "`streamglot tools list --all` lists them all"
 tools = group("List the tools that models may call, show one, run one, or serve them.")
 LISTENER = together(
     click.option("--port", type=click.IntRange(0, 65_535), help="Serve HTTP at this port instead of standard input and output."),
@@ -20,18 +41,45 @@ LISTENER = together(
 @click.option("--all", "every", is_flag=True, help="Also list tools that are not enabled.")
 def tools_list(pattern: str, json: bool, every: bool) -> int:
     """List the tools that models may call. PATTERN is a glob that the names must match."""
-    from .tool_list import list_tools
 
-    return list_tools(pattern, json, every)
+    async def work(registry: ToolRegistry, loaded: LoadedConfig) -> int:
+        found, faults = await registry.select([pattern])
+        enabled = ToolRegistry(loaded.config.tools).enabled
+        if json:
+            rows = [{"name": tool.name, "description": tool.description, "enabled": enabled(tool.name)} for tool in found]
+            print(msgspec.json.encode(rows).decode())
+        else:
+            for tool in found:
+                mark = "" if enabled(tool.name) else "  (not enabled)"
+                summary = tool.description.partition("\n")[0]
+                print(neutral(f"{tool.name:<24} {summary}{mark}".rstrip()))
+        if not found and not faults and not json:
+            print_error(
+                f"no tool matches {pattern!r}" if every else f"no tool that matches {pattern!r} is enabled (tools.enabled); {ALL}"
+            )
+        for fault in faults:
+            print_error(fault)
+        return 1 if faults else 0
+
+    return _with_tools(work, every=every)
 
 
 @tools.command("show", examples=("streamglot tools show time",))
 @click.argument("name", type=text)
 def tools_show(name: str) -> int:
     """Show the description and the arguments of the tool NAME."""
-    from .tool_list import show_tool
 
-    return show_tool(name)
+    async def work(registry: ToolRegistry, _loaded: LoadedConfig) -> int:
+        tool = await _find(registry, name)
+        print(neutral(tool.name))
+        if tool.description:
+            print(neutral(tool.description))
+        print(neutral(msgspec.json.format(msgspec.json.encode(tool.parameters), indent=2).decode()))
+        for reason in tool.unchecked:
+            print_error(f"{tool.name}: arguments are passed on without this check: {reason}")
+        return 0
+
+    return _with_tools(work, every=True)
 
 
 @tools.command("run", examples=("streamglot tools run calculator expression='2 * 21'",))
@@ -39,37 +87,124 @@ def tools_show(name: str) -> int:
 @click.argument("arguments", nargs=-1, type=text)
 def tools_run(name: str, arguments: tuple[str, ...]) -> int:
     """Run the tool NAME once and print its answer. ARGUMENTS are key=value pairs."""
-    from .tool_list import run_tool
 
-    return run_tool(name, list(arguments))
+    async def work() -> int:
+        loaded = load()
+        loaded.config.tools = _every(loaded.config.tools)
+        async with Client(config=loaded, discover=False) as client:
+            tool = await _find(client.pool.tools.registry, name)
+            values = {key: _value(tool, key, value) for key, value in map(_pair, arguments)}
+            try:
+                call = ToolCall(client.pool, tool, values, approved=True)
+                output = await call.run(client.exchange(call.request, collects=True, call=call))
+            except ArgumentsError as error:
+                raise ConfigError(f"{tool.name}: {error}; `streamglot tools show {tool.name}` shows its arguments") from None
+            except (ToolError, PolicyRefused) as error:
+                print_error(f"{tool.name}: {error}")
+                return 1
+            except TimeoutError:
+                seconds = client.pool.tools.limits.seconds
+                print_error(f"{tool.name} did not finish within {seconds:g} s (tools.limits.seconds)")
+                return 1
+        print(neutral(output.text), file=sys.stderr if output.is_error else sys.stdout)
+        for medium in output.media:
+            print_error(f"{tool.name} also returned {medium.mime}, {len(medium.data) * 3 // 4} bytes")
+        return int(output.is_error)
+
+    return asyncio.run(work())
 
 
 @tools.command("login", examples=("streamglot tools login docs",))
 @click.argument("server", type=text)
 def tools_login(server: str) -> int:
     """Sign in at the configured MCP server SERVER with OAuth. The tokens are stored in a file that only you can read."""
-    from .tool_login import run
+    servers = load().config.tools.mcp
+    settings = servers.get(server)
+    if settings is None or not settings.url:
+        known = ", ".join(other for other, named in servers.items() if named.url) or "none"
+        raise ConfigError(f"there is no MCP server {server!r} with a url in the configuration; there are: {known}")
+    if settings.oauth is not None and settings.oauth.client_secret_env:
+        raise ConfigError(f"tools.mcp.{server} needs no login: it signs in with the secret in {settings.oauth.client_secret_env}")
+    try:
+        from ...tools.mcp_oauth import login
+    except ModuleNotFoundError:
+        raise ConfigError("MCP needs the package mcp: pip install 'streamglot[mcp]'") from None
 
-    return run(server)
+    async def show(address: str) -> None:
+        print_error(f"open this address to sign in:\n{address}")
+
+    try:
+        tools = asyncio.run(login(server, settings.url, settings.oauth or McpOAuth(), show))
+    except Exception as error:
+        raise StreamglotError(f"the sign-in at {server!r} failed: {_reason(error)}") from None
+    print(f"signed in at {server!r}, which has {len(tools)} tools")
+    if settings.oauth is None:
+        print_error(f"add `oauth = {{}}` to tools.mcp.{server} to use this login")
+    return 0
 
 
 @tools.command("serve", examples=("streamglot tools serve", "streamglot tools serve --port 8486"))
 @LISTENER
 def tools_serve(port: int | None, host: str) -> int:
     """Offer the enabled tools as an MCP server."""
-    from .mcp_serve import run
-
-    return run(port, host, queries=False)
+    return serve_mcp(port, host, queries=False)
 
 
 @click.command(cls=Command, examples=("streamglot mcp", "streamglot mcp --port 8486"))
 @LISTENER
 def mcp(port: int | None, host: str) -> int:
     """Offer the enabled tools and `query` for any model as an MCP server."""
-    from .mcp_serve import run
-
-    return run(port, host, queries=True)
+    return serve_mcp(port, host, queries=True)
 
 
-COMMANDS = (mcp,)
-GROUPS = {"tools": tools}
+def _with_tools(work: Callable[[ToolRegistry, LoadedConfig], Awaitable[int]], *, every: bool) -> int:
+    """Runs ``work`` with the tools of the configuration. ``every``: also those that models may not use."""
+
+    async def run() -> int:
+        loaded = load()
+        registry = ToolRegistry(_every(loaded.config.tools) if every else loaded.config.tools)
+        try:
+            return await work(registry, loaded)
+        finally:
+            await registry.close()
+
+    return asyncio.run(run())
+
+
+def _every(tools: ToolsConfig) -> ToolsConfig:
+    """The same tools, all of them enabled."""
+    return msgspec.structs.replace(tools, enabled=["*"], disabled=[])
+
+
+async def _find(registry: ToolRegistry, name: str) -> Tool:
+    tools, faults = await registry.select([name])
+    if len(tools) != 1:
+        for fault in faults:
+            print_error(fault)
+        raise ConfigError(f"there is no tool {name!r}; {ALL}")
+    return tools[0]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ConfigError(f"the argument {text!r} has no `=`: write key=value")
+    return key, value
+
+
+def _value(tool: Tool, key: str, text: str) -> object:
+    """Returns the value for the schema: a string stays as it is, anything else is parsed as JSON if it is valid JSON."""
+    schema = tool.parameters.get("properties", {}).get(key, {})
+    if isinstance(schema, dict) and schema.get("type") == "string":
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except JSON_ERRORS:
+        return text
+
+
+def _reason(error: BaseException) -> str:
+    """Returns the innermost message of an error, because the SDK wraps errors into groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

@@ -3,13 +3,17 @@
 Blocks that no later text can change (paragraphs, headings, lists, fenced code, tables) are printed once. Only the last, unfinished
 block is redrawn, a few times a second. Therefore the cost grows linearly with the text, and an answer may be longer than the
 screen. One empty line separates two blocks, wherever the text was cut.
+
+Rich's console with our own handling of closed pipes.
 """
 
 from __future__ import annotations
 
+import errno
 import time
 from typing import Final, TextIO
 
+import rich.console
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.live import Live
@@ -18,9 +22,15 @@ from rich.segment import Segment, SegmentLines
 from rich.spinner import Spinner
 
 from ...events import Event, StepEnd
-from .console import Console
+from .printers import PlainPrinter
 from .terminal import EchoOff, neutral
-from .text_output import PlainPrinter
+
+
+class Console(rich.console.Console):
+    def on_broken_pipe(self) -> None:
+        """Raises the error. Rich itself would exit here with its own status."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output closed the pipe")
+
 
 FRAMES: Final = 10
 """How many times a second the unfinished block is redrawn."""

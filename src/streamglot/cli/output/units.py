@@ -1,4 +1,4 @@
-"""Parses times and sizes such as 90m, 2d, 1.5GB and 2025-11-30."""
+"""Times, sizes, prices and token counts as text. Times and sizes are also read: 90m, 2d, 1.5GB, 2025-11-30."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError, excerpt
+
+if TYPE_CHECKING:
+    from ...messages import TokenCounts
 
 _AMOUNT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_557_600.0}
@@ -56,3 +59,23 @@ def _amount(text: str, units: Mapping[str, float], what: str) -> float:
     if not math.isfinite(amount):
         raise ConfigError(f"{excerpt(text)} is not a {what}")
     return amount
+
+
+UNKNOWN = "unknown"
+
+
+def tokens(usage: TokenCounts) -> str:
+    words = [f"{_shown(usage.input_tokens)} tokens in", f"{_shown(usage.output_tokens)} out"]
+    if usage.cached_tokens:
+        words.append(f"{usage.cached_tokens} from cache")
+    if usage.reasoning_tokens:
+        words.append(f"{usage.reasoning_tokens} of reasoning")
+    return ", ".join(words)
+
+
+def money(dollars: float | None) -> str:
+    return UNKNOWN if dollars is None else f"${dollars:.6f}".rstrip("0").rstrip(".")
+
+
+def _shown(count: int | None) -> str:
+    return UNKNOWN if count is None else str(count)

@@ -1,8 +1,13 @@
-"""The observation of one answer: order, pieces, times, ending and deviations from the dialect."""
+"""The four requests of a probe: plain, with reasoning, with tools, with both.
+
+The observation of one answer: order, pieces, times, ending and deviations from the dialect.
+
+Formats the findings of a probe as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 from typing import Final
@@ -25,16 +30,41 @@ from ...events import (
     Usage,
 )
 from ...json_types import JsonObject, JsonValue
-from . import chat_rules, messages_rules, responses_rules
-from .frames import ProbedFrame, field_names, frames
-from .plan import WEATHER, Case
+from ...messages import Message, Reasoning, Request, TextPart, ToolSpec
+from .rules import RULES, ProbedFrame, field_names, frames, last_chat_chunks
 
-Rules = Callable[[list[ProbedFrame], JsonObject], Iterator[str]]
-RULES: Final[dict[str, Rules]] = {
-    "openai_chat": chat_rules.deviations,
-    "openai_responses": responses_rules.deviations,
-    "anthropic": messages_rules.deviations,
-}
+WEATHER: Final = ToolSpec(
+    "weather",
+    "The weather in a city",
+    {"type": "object", "properties": {"city": {"type": "string", "description": "The name of the city"}}, "required": ["city"]},
+)
+
+
+class Case(Struct, frozen=True):
+    name: str
+    title: str
+    question: str
+    reasoning: bool = False
+    tools: bool = False
+
+    def request(self, model: str, max_tokens: int) -> Request:
+        return Request(
+            model=model,
+            messages=[Message("user", [TextPart(self.question)])],
+            stream=True,
+            max_tokens=max_tokens,
+            temperature=0.0,
+            tools=[WEATHER] if self.tools else [],
+            reasoning=Reasoning(effort="low") if self.reasoning else None,
+        )
+
+
+CASES: Final = (
+    Case("plain", "plain", "Say hello in five words."),
+    Case("reasoning", "with reasoning", "What is 2 + 3? Think first.", reasoning=True),
+    Case("tools", "with tools", "What is the weather in Paris? Use a tool.", tools=True),
+    Case("tools_reasoning", "with tools and reasoning", "What is the weather in Rome? Use a tool.", reasoning=True, tools=True),
+)
 
 
 FINAL_CHARS: Final = 300
@@ -96,7 +126,7 @@ def observe(case: Case, captured: Capture) -> Observation:
 
 def _final(dialect: str, probed: list[ProbedFrame]) -> str:
     """The last chunk with content as it was sent, and the kinds of those after it."""
-    last = chat_rules.last_chunks(probed) if dialect == "openai_chat" else []
+    last = last_chat_chunks(probed) if dialect == "openai_chat" else []
     last = last or [frame for frame in probed if frame.data is not None][-1:]
     if not last:
         return ""
@@ -195,3 +225,79 @@ def _deviations(case: Case, captured: Capture, seen: Observation, probed: list[P
         yield "reasoning came although it was not requested"
     if seen.usage is None and not seen.error:
         yield "no usage was reported"
+
+
+class Probed(Struct):
+    """One dialect of one upstream."""
+
+    dialect: str
+    url: str
+    model: str
+    observations: list[Observation] = field(default_factory=list)
+
+    @property
+    def supported(self) -> bool:
+        return any(observation.supported for observation in self.observations)
+
+
+def report_lines(probed: list[Probed]) -> Iterator[str]:
+    for one in probed:
+        if not one.supported:
+            first = one.observations[0]
+            why = first.broken or f"status {first.status}"
+            yield f"{one.dialect} at {one.url}: not supported ({why})"
+            continue
+        yield f"{one.dialect} at {one.url}, model {one.model!r}"
+        for case in CASES:
+            for observation in one.observations:
+                if observation.case == case.name:
+                    yield from _case_lines(case.title, observation)
+        yield from _shared_lines(one.observations)
+        yield ""
+
+
+def _case_lines(title: str, seen: Observation) -> Iterator[str]:
+    if seen.refusal or not seen.status:
+        yield f"  {title}: status {seen.status}, {seen.broken or seen.refusal}"
+        return
+    yield f"  {title}: {seen.frames} frames in {seen.pieces} reads, {_times_line(seen)}"
+    yield f"    order: {' → '.join(seen.order) or 'nothing'}"
+    if seen.arguments:
+        sizes = f"{len(seen.arguments)} pieces of {min(seen.arguments)} to {max(seen.arguments)} characters"
+        yield f"    arguments of {', '.join(seen.tools_called)}: {sizes}"
+    yield f"    finish: {seen.raw_finish!r}{'' if seen.usage is None else f', usage: {_usage_words(seen.usage)}'}"
+    if seen.final:
+        yield f"    final chunk: {seen.final}"
+    if seen.keep_alives:
+        yield f"    keep-alives: {seen.keep_alives}"
+    if seen.dropped:
+        left_out = ", ".join(seen.dropped)
+        yield f"    left out of the request: {left_out} (the dialect cannot express it, or needs more --max-tokens)"
+    if seen.recording:
+        yield f"    recording: {seen.recording}"
+
+
+def _times_line(seen: Observation) -> str:
+    if seen.first_byte is None:
+        return "no bytes at all"
+    word = f", first word after {seen.first_word:.3f} s" if seen.first_word is not None else ""
+    return f"first byte after {seen.first_byte:.3f} s{word}, longest gap {seen.longest_gap:.3f} s, median {seen.median_gap:.3f} s"
+
+
+def _shared_lines(observations: list[Observation]) -> Iterator[str]:
+    """Yields each deviation from the dialect once, with the cases in which it occurred."""
+    found: dict[str, list[str]] = {}
+    titles = {case.name: case.title for case in CASES}
+    for observation in observations:
+        for sentence in observation.deviations:
+            found.setdefault(sentence, []).append(titles[observation.case])
+    yield "  departs from the dialect:" if found else "  nothing departs from the dialect"
+    for sentence, cases in found.items():
+        where = "" if len(cases) == len(observations) else f" ({', '.join(cases)})"
+        yield f"    - {sentence}{where}"
+    names = sorted({name for observation in observations for name in observation.fields})
+    yield f"  fields used: {', '.join(names)}"
+
+
+def _usage_words(usage: JsonObject) -> str:
+    return ", ".join(f"{name} {value}" for name, value in usage.items() if isinstance(value, int))

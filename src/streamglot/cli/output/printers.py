@@ -1,8 +1,16 @@
-"""Prints an answer as plain text, live: text and calls on standard output, reasoning and remarks on standard error."""
+"""An answer as plain text, live, or as JSON for other programs.
+
+Of plain text, text and calls go to standard output, reasoning and remarks to standard error.
+"""
 
 from __future__ import annotations
 
-from typing import TextIO
+import re
+import sys
+from typing import BinaryIO, Final, Literal, Protocol, TextIO
+
+import msgspec
+from msgspec import Struct
 
 from ...events import (
     Choice,
@@ -19,9 +27,21 @@ from ...events import (
     ToolCallEnd,
     ToolCallStart,
     ToolResult,
+    encode,
 )
-from .terminal import CYAN, DIM, RESET, coloured, is_terminal, neutral, readable
-from .wrapping import WordWrap, columns_of
+from ...stages import Collect
+from .terminal import CYAN, DIM, RESET, WordWrap, coloured, columns_of, is_terminal, neutral, readable
+
+Form = Literal["text", "raw", "json", "events"]
+FORMS: Final[tuple[Form, ...]] = ("raw", "json", "events")
+"""The forms of an answer that an option names."""
+
+
+class Printer(Protocol):
+    error: StreamError | None
+
+    def feed(self, event: Event) -> None: ...
+    def close(self) -> None: ...
 
 
 class PlainPrinter:
@@ -119,3 +139,66 @@ class PlainPrinter:
         self.line_start()
         self.err.write(f"{self._dim[0]}{readable(text, self.err)}{self._dim[1]}\n")
         self.err.flush()
+
+
+_NOT_SEEN: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that JSON allows unescaped and that control a terminal."""
+
+
+def seen(line: bytes) -> bytes:
+    """Returns the same JSON with these characters escaped."""
+    return _NOT_SEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
+
+
+class EventPrinter:
+    """Prints events, one JSON object a line."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self.error: StreamError | None = None
+        self._out = out
+
+    def feed(self, event: Event) -> None:
+        if isinstance(event, StreamError):
+            self.error = event
+        self._out.write(seen(encode(event)) + b"\n")
+        self._out.flush()
+
+    def close(self) -> None:
+        self._out.flush()
+
+
+class JsonPrinter:
+    """Prints the whole answer with its usage and its error, if any."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self.error: StreamError | None = None
+        self._out = out
+        self._box = Collect()
+
+    def feed(self, event: Event) -> None:
+        if isinstance(event, StreamError):
+            self.error = event
+        self._box.feed(event)
+
+    def close(self) -> None:
+        self._out.write(seen(msgspec.json.encode(self._box.close()[0])) + b"\n")
+        self._out.flush()
+
+
+class DisplayOptions(Struct, kw_only=True):
+    """How an answer is shown."""
+
+    markdown: Literal["auto", "always", "never"] = "auto"
+    reasoning: bool = True
+    form: Form = "text"
+    usage: bool = False
+
+    def printer(self) -> Printer:
+        if self.form in ("json", "events"):
+            return (JsonPrinter if self.form == "json" else EventPrinter)(sys.stdout.buffer)
+        rendered = self.markdown == "always" or (self.markdown == "auto" and is_terminal(sys.stdout))
+        if rendered and self.form == "text":
+            from .markdown import MarkdownPrinter
+
+            return MarkdownPrinter(sys.stdout, sys.stderr, reasoning=self.reasoning)
+        return PlainPrinter(sys.stdout, sys.stderr, reasoning=self.reasoning, exact=self.form == "raw")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from string import Template
 from typing import Final, Literal
 
@@ -9,6 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import ConfigError
+from ...upstream.local import ALIAS, CONTEXT, NAME, context_tokens, runs_default
+from ...upstream.weights import CHOICE
 
 Form = Literal["json", "toml", "yaml", "env"]
 ACTIVE: Final = "\"'`$\\ ;&|<>()#"
@@ -294,3 +297,17 @@ def recipe(client: str, address: str, model: str, key: str) -> Recipe:
     values = {"address": address.rstrip("/"), "model": model, "key": key}
     how, text = Template(found.how).substitute(values), Template(found.text).substitute(values)
     return replace(found, how=how, text=text)
+
+
+def context_warning(client: str, model: str, environment: Mapping[str, str]) -> str:
+    """Returns a warning if the context of the model is smaller than the agent's first request; empty if it fits or is unknown."""
+    needed = RECIPES[client].first_tokens if client in RECIPES else 0
+    known = context_tokens(environment) if model in (NAME, ALIAS) else 0
+    if not known or known >= needed:
+        return ""
+    more = f"{CONTEXT}={2 ** (2 * needed - 1).bit_length()}"
+    other = f"run other weights with {CHOICE}=path/to/model.gguf and {more}" if runs_default(environment) else f"set {more}"
+    return (
+        f"the first request of {client} has about {needed:,} tokens, but the model {model!r} has a context of {known:,}; "
+        f"choose another model, or {other} where the gateway starts"
+    )

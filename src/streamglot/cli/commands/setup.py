@@ -6,26 +6,43 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
-from ...config import ServerConfig, load
+import click
+
+from ...config import load
 from ...errors import ConfigError
-from ...upstream.local import ALIAS, CONTEXT, NAME, context_tokens, runs_default
 from ...upstream.settings import is_secret
-from ...upstream.weights import CHOICE
-from ..files import SETTINGS_BYTES, read_file
+from ..address import local_address
+from ..options import (
+    SETTINGS_BYTES,
+    Command,
+    read_file,
+    text,
+)
 from ..output.terminal import neutral
-from .changes import Change, NotMerged
-from .merge import merged
-from .recipes import RECIPES, Recipe, recipe
-
-LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Listening addresses that no client can connect to, each with the loopback address to use instead."""
+from ..setup.merge import Change, NotMerged, merged
+from ..setup.recipes import RECIPES, Recipe, context_warning, recipe
 
 
-def run(client: str | None, address: str | None, model: str, key: str, write: bool) -> int:
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot setup                     # list the clients",
+        "streamglot setup claude-code         # print the settings",
+        "streamglot setup codex -m gpt-5 --write",
+    ),
+)
+@click.argument("client", type=text, required=False)
+@click.option("--address", type=text, help="The address of the gateway. Default: that of the configuration, on this machine.")
+@click.option("-m", "--model", type=text, default="local", show_default=True, help="The model to use.")
+@click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it requires one.")
+@click.option("--write", is_flag=True, help="Merge the settings into the client's settings file; other settings stay.")
+def setup(client: str | None, address: str | None, model: str, key: str, write: bool) -> int:
+    """Print or write the settings with which a client uses the gateway.
+
+    CLIENT is the name of a program. Without CLIENT, all known programs are listed.
+    """
     if client is None:
         for name, known in RECIPES.items():
             print(f"{name:12} {known.file}".rstrip())
@@ -39,20 +56,6 @@ def run(client: str | None, address: str | None, model: str, key: str, write: bo
     print(f"# {made.how}", file=sys.stderr)
     print(made.text, end="")
     return 0
-
-
-def local_address(server: ServerConfig) -> str:
-    """Returns the address under which clients on this machine reach a gateway with these settings."""
-    return http_address(reachable_host(server.host), server.port)
-
-
-def reachable_host(host: str) -> str:
-    """Returns where clients on this machine connect to a gateway that listens on this host."""
-    return LOOPBACK.get(host, host)
-
-
-def http_address(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _write(client: str, made: Recipe) -> int:
@@ -89,20 +92,6 @@ def _write(client: str, made: Recipe) -> int:
 def _tell_what_is_left(made: Recipe) -> None:
     if made.then:
         print(f"then: {made.then}")
-
-
-def context_warning(client: str, model: str, environment: Mapping[str, str]) -> str:
-    """Returns a warning if the context of the model is smaller than the agent's first request; empty if it fits or is unknown."""
-    needed = RECIPES[client].first_tokens if client in RECIPES else 0
-    known = context_tokens(environment) if model in (NAME, ALIAS) else 0
-    if not known or known >= needed:
-        return ""
-    more = f"{CONTEXT}={2 ** (2 * needed - 1).bit_length()}"
-    other = f"run other weights with {CHOICE}=path/to/model.gguf and {more}" if runs_default(environment) else f"set {more}"
-    return (
-        f"the first request of {client} has about {needed:,} tokens, but the model {model!r} has a context of {known:,}; "
-        f"choose another model, or {other} where the gateway starts"
-    )
 
 
 def _replaced(path: Path, text: str) -> Path | None:
