@@ -1,6 +1,6 @@
-"""A client for the files and batches API of a gateway. Files are streamed and never held in memory.
+"""Batches that a gateway runs: a client for its files and batches, and the commands submit, list, status, cancel, results, retry.
 
-The commands on batches that a gateway runs: submit, list, status, cancel, results, retry.
+Files are streamed and never held in memory.
 """
 
 from __future__ import annotations

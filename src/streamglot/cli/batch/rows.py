@@ -1,9 +1,7 @@
-"""Reads the rows of an input file one by one: CSV, JSON Lines or Parquet. The file is never held in memory.
+"""The files of a run: rows read one by one from CSV, JSON Lines or Parquet, and one JSON object a line written for each.
 
-The output file of a run: one JSON object a line, appended when its row is done. A later run resumes from it.
-
-A run can end in any way: only the last line of the file can be incomplete. A new run removes that line and the rows that
-failed, and keeps the rows that are done.
+No file is held in memory. A line is appended when its row is done, and a later run resumes from the output. A run can end in any
+way: only the last line can be incomplete. A new run removes that line and the rows that failed, and keeps the rows that are done.
 """
 
 from __future__ import annotations
@@ -193,6 +191,8 @@ try:
     import fcntl
 except ModuleNotFoundError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # there is no other way to say that a module may be missing
+
+# --- the output
 
 COPY_BYTES: Final = 2**20
 """Bytes that are read at a time while the file is copied."""

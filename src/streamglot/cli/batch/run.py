@@ -1,8 +1,6 @@
-"""A prompt template with the columns of a row: ``Summarise: {text}``.
+"""``streamglot batch run``: a model asked about every row of a file, without a server. A second run resumes the first.
 
-Converts a row to a request, and the result to a line of the output.
-
-``streamglot batch run``: asks a model about every row of a file, without a server. A second run resumes the first.
+A plan converts a row to a request, and the result to a line of the output.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The commands."""
+"""The commands, one module a group. Each is imported when one of its commands is used."""

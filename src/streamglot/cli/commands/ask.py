@@ -145,6 +145,7 @@ def _result(call: ToolCallPart, content: list[TextPart | MediaPart]) -> ToolResu
 async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
     """Returns the turn to continue, its session, and the answers of the session that carry state of upstreams. Unless a session
     is named, the turn is one of this user, or of a gateway client without a key."""
+    # an answer does not wait for the store to be imported
     from ...store import SessionHints
     from ..store import StoreView
 

@@ -203,6 +203,7 @@ def batch_retry(id: str, wait: bool, output: Path | None, quiet: bool, url: str,
 def batch_worker(config: Path | None, concurrency: int | None) -> int:
     """Run the batches of the store until a signal stops it. Any number of workers can share a PostgreSQL database."""
     require("prometheus_client")
+    # the gateway is slow to import, and its packages are optional
     from ...gateway.app import Gateway
     from ...gateway.serve import raise_file_limit
 

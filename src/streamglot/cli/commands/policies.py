@@ -26,6 +26,7 @@ from ...policies.trial import side_by_side, summary, try_policies
 from ...stages import replay
 from ..options import FILE, group, text
 from ..output import table
+from ..store import Selection, reading, summaries
 from .streams import pieces
 
 if TYPE_CHECKING:
@@ -95,7 +96,6 @@ def policies_try(recording: str, file: Path | None, source: str, target: str) ->
 @click.option("--processes", type=click.IntRange(0), default=0, help="The number of processes; 0 means one for each core.")
 def policies_replay(file: Path | None, since: str, processes: int) -> int:
     """Run policies over all stored turns, and report what they would have done. Judges that must wait for others fail."""
-    from ..store import Selection, reading, summaries
 
     async def work(view: StoreView) -> None:
         some: list[RecordedTurn] = []
@@ -138,7 +138,6 @@ def _reads(recording: str, source: str) -> tuple[list[tuple[float, list[Event]]]
         box = open_reader(source)
         reads = [(at, box.feed(piece)) for at, piece in pieces(file)]
         return [*reads, (reads[-1][0] if reads else 0.0, box.close())], None
-    from ..store import reading
 
     async def work(view: StoreView) -> RecordedTurn:
         return await _recorded(view, await view.turn_id(recording))

@@ -68,6 +68,7 @@ ONLY_REPLAY = (
 def serve(config: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
     """Run the gateway: any client, any upstream."""
     require("prometheus_client", "wsproto")
+    # the gateway is slow to import, and its packages are optional: `serve --help` works without them
     from ...gateway.app import Gateway
     from ...gateway.http.server import block_signals
     from ...gateway.serve import listen

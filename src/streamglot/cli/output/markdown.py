@@ -1,10 +1,8 @@
-"""Renders an answer as markdown on a terminal, live.
+"""An answer as markdown on a terminal, live.
 
 Blocks that no later text can change (paragraphs, headings, lists, fenced code, tables) are printed once. Only the last, unfinished
 block is redrawn, a few times a second. Therefore the cost grows linearly with the text, and an answer may be longer than the
 screen. One empty line separates two blocks, wherever the text was cut.
-
-Rich's console with our own handling of closed pipes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Prepares text for a terminal: removes control characters, and adds colour only if the terminal supports it.
-
-Wraps text between words at the width of a terminal. A terminal itself wraps in the middle of a word.
-"""
+"""Text for a terminal: without control characters, wrapped between words, and in colour only if the terminal supports it."""
 
 from __future__ import annotations
 

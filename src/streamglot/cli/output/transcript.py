@@ -1,7 +1,4 @@
-"""Prints a turn: its facts, its messages and its ending. Control characters in messages are removed.
-
-Shows the steps of a tool loop as a tree: model turns, each with its calls.
-"""
+"""A turn as text: its facts, the steps of a tool loop as a tree, its messages and its ending, without control characters."""
 
 from __future__ import annotations
 

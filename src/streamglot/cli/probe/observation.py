@@ -1,9 +1,4 @@
-"""The four requests of a probe: plain, with reasoning, with tools, with both.
-
-The observation of one answer: order, pieces, times, ending and deviations from the dialect.
-
-Formats the findings of a probe as text.
-"""
+"""One answer of a probe: its request, what was observed (order, pieces, times, ending, departures), and that as text."""
 
 from __future__ import annotations
 
@@ -225,6 +220,9 @@ def _deviations(case: Case, captured: Capture, seen: Observation, probed: list[P
         yield "reasoning came although it was not requested"
     if seen.usage is None and not seen.error:
         yield "no usage was reported"
+
+
+# --- as text
 
 
 class Probed(Struct):

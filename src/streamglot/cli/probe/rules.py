@@ -1,11 +1,4 @@
-"""The frames of a recorded answer, each with the time at which it was complete.
-
-Checks chat completion streams. Each broken rule gives a sentence.
-
-Checks message streams. Each broken rule gives a sentence.
-
-Checks response streams. Each broken rule gives a sentence.
-"""
+"""The frames of a recorded answer, and the rules of three dialects. Each broken rule gives a sentence."""
 
 from __future__ import annotations
 
@@ -92,6 +85,8 @@ def field_names(probed: list[ProbedFrame]) -> dict[str, int]:
             walk(frame.data, "")
     return dict(sorted(counts.items()))
 
+
+# --- chat completions
 
 CHAT_FIELDS: Final = frozenset(
     ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation")
@@ -194,6 +189,8 @@ def _listed(names: set[JsonValue]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(map(str, names)))
 
 
+# --- messages
+
 BLOCKS_OF_DELTAS: Final = {
     "text_delta": ("text",),
     "input_json_delta": ("tool_use", "server_tool_use", "mcp_tool_use"),
@@ -295,6 +292,8 @@ def _message_end(events: list[ProbedFrame], request: JsonObject) -> Iterator[str
         yield "thinking was requested, but no thinking block came"
 
 
+# --- responses
+
 RESPONSE_PARTS: Final = ("content_part", "output_text", "refusal", "reasoning_text")
 """Kinds of events about one part of an item."""
 CLOSED_BY: Final = {
@@ -375,6 +374,8 @@ def _response_end(last: ProbedFrame, request: JsonObject) -> Iterator[str]:
     if beyond and last.type in RESPONSE_ENDS[:3]:
         yield f"the last event has fields that the dialect does not know: {', '.join(f'`{name}`' for name in beyond)}"
 
+
+# --- all of them
 
 Rules = Callable[[list[ProbedFrame], JsonObject], Iterator[str]]
 RULES: Final[dict[str, Rules]] = {

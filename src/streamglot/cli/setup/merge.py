@@ -1,18 +1,9 @@
-"""The changes that a merge of settings made to a file, or the reason why it made none.
-
-Merges settings into a JSON file by editing its text. All other text stays the same, character by character.
-
-Parsing and rewriting the file would change what JSON parsers treat differently: numbers that no float can hold, repeated names,
-lone surrogates.
-
-Merges settings into simple YAML files: names at the left margin, each with a value on its line or a list below it.
-
-Any other layout is refused, because a full YAML parser is too much for three lines of settings.
-
-Merges settings into a file of another program. Other settings stay, and a file that cannot be parsed is not changed.
+"""Settings merged into a file of another program. Other settings stay, and a file that cannot be parsed is not changed.
 
 The function of each format takes the text of the file and our settings in the same format, and returns the new text and the
-changes. It edits the text and never rewrites it, so comments and layout stay.
+changes. It edits the text and never rewrites it, so comments and layout stay. Rewriting would also change what JSON parsers treat
+differently: numbers that no float can hold, repeated names, lone surrogates. Of YAML it knows only names at the left margin, each
+with a value on its line or a list below it; any other layout is refused, because a full YAML parser is too much for three lines.
 """
 
 from __future__ import annotations
@@ -47,6 +38,8 @@ def unquoted(written: str) -> str:
     found = re.match(r"""(["'])(.*?)\1""", written)
     return found[2] if found else re.sub(r"(?:^|(?<=\s))#.*", "", written).strip()
 
+
+# --- JSON
 
 INDENT: Final = "  "
 """The indentation of one level, for a file without any."""
@@ -174,6 +167,8 @@ def _after_space(text: str, place: int) -> int:
     return found.end()
 
 
+# --- YAML
+
 _NAMED: Final = re.compile(r"([A-Za-z_][\w.-]*)\s*:(?:\s(.*))?$")
 _OF_THE_FILE: Final = frozenset(("name", "version", "schema"))
 """Settings about the file itself. They are added only if the file lacks them."""
@@ -248,7 +243,7 @@ def _put_value(there: _Setting, ours: _Setting) -> list[Change]:
     return [Change(there.name, old, new)]
 
 
-# --- lists
+# --- a list in YAML
 
 
 def _item_fields(ours: _Setting) -> dict[str, str]:
@@ -307,6 +302,8 @@ def _put_fields(item: list[str], margin: str, ours: _Setting) -> tuple[list[str]
             changes.append(Change(f"{ours.name}[{_OURS}].{name}", old, new))
     return item, changes
 
+
+# --- all formats
 
 _TABLE: Final = re.compile(r"\[{1,2}([^\[\]]+)\]{1,2}\s*(#.*)?$")
 _VARIABLE: Final = re.compile(r"\s*(export\s+)?([A-Za-z_]\w*)\s*=(.*)$")
