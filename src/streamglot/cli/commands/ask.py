@@ -79,9 +79,9 @@ def query(words: tuple[str, ...], no_log: bool, **given: Any) -> int:  # Any: Cl
 @OUTPUT
 @JSON_OPTIONS
 @stoppable()
-def reply(
+def reply(  # Any: Click passes the options by their names
     words: tuple[str, ...], session: str, here: bool, no_log: bool, **given: Any
-) -> int:  # Any: Click passes the options by their names
+) -> int:
     """Continue the last conversation with one more question.
 
     It uses the same model and system message unless the options name others.

@@ -57,9 +57,9 @@ from ..store import FILTER, TURN_ARGUMENT, Selection, StoreView, reading
 @click.option("-o", "--output", type=FILE, help="The output file; by default standard output.")
 @FILTER
 @click.option("-n", "--limit", type=click.IntRange(min=0), default=0, help="At most this many, the newest; by default all.")
-def logs_export(
+def logs_export(  # Any: Click passes the options by their names
     turn: str, directory: Path | None, as_test: bool, form: str, output: Path | None, **selected: Any
-) -> int:  # Any: Click passes the options by their names
+) -> int:
     """Write turns to a file, or make a test of one.
 
     TURN selects one turn; without it, all turns that match the options are written. DIRECTORY is the folder of recordings for

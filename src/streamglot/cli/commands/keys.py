@@ -50,9 +50,9 @@ RATE = click.IntRange(1, MAX_LIMIT)
 @click.option("--budget-cost", type=click.FloatRange(min=0), help="The budget of the key, in US dollars.")
 @click.option("--budget-tokens", type=click.IntRange(0, MAX_LIMIT), help="The budget of the key, in tokens.")
 @click.option("--budget-per", type=text, default="", help="The period of a budget: 30d, 24h …; by default unlimited.")
-def keys_add(
+def keys_add(  # Any: Click passes the options by their names
     name: str, models: tuple[str, ...], tools: tuple[str, ...], no_tools: bool, budget_per: str, **limits: Any
-) -> int:  # Any: Click passes the options by name
+) -> int:
     """Create a key and print it. It is shown only once.
 
     NAME identifies its owner. A name cannot be used again, even after its key was revoked.
