@@ -22,7 +22,7 @@ MAX_PATTERNS: Final = 64
 """Globs in one request. Each is compared with every tool."""
 
 
-class ToolOptions(Struct):
+class RequestTools(Struct):
     """The tool options of a request.
 
     ``patterns`` are the globs in the request; None if it has none. ``activity`` says how the client wants to see tool runs if its
@@ -33,7 +33,7 @@ class ToolOptions(Struct):
     activity: str = ""
 
 
-def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[ToolOptions, JsonObject]:
+def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[RequestTools, JsonObject]:
     """The tool options of a request, and the body without them."""
     asked: JsonValue = None
     activity: JsonValue = headers.get(ACTIVITY_HEADER, "").strip().lower()
@@ -58,7 +58,7 @@ def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[Too
         raise RequestError(
             f"a request may name at most {MAX_PATTERNS} tools and globs, not {len(asked)}", detail={"param": FIELD}
         )
-    return ToolOptions(asked, activity), body
+    return RequestTools(asked, activity), body
 
 
 def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_route: Sequence[str]) -> list[str]:

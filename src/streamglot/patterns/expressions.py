@@ -414,7 +414,7 @@ def _compiled(expression: str, *, groups: bool = False) -> Any:  # Any: an expre
         raise ConfigError(f"RE2 refuses the expression {excerpt(expression)}: {shown}") from None
 
 
-class Search:
+class PatternSearch:
     """One pattern, or several at once, over UTF-8 bytes. ``width`` characters before a match must be kept for its lookbehind."""
 
     __slots__ = ("_group", "_hold", "_match", "_starts", "width")
@@ -478,16 +478,16 @@ class Search:
 
 
 @lru_cache(4096)
-def compiled(expression: str) -> Search:
+def compiled(expression: str) -> PatternSearch:
     """The search for one pattern, compiled once."""
-    return Search([parse(expression)])
+    return PatternSearch([parse(expression)])
 
 
 @lru_cache(512)
-def compiled_union(expressions: tuple[str, ...]) -> Search | None:
+def compiled_union(expressions: tuple[str, ...]) -> PatternSearch | None:
     """One search for all of these that have no lookbehind; None if there is none."""
     plain = [tree for tree in map(parse, expressions) if tree.before is None]
-    return Search(plain) if plain else None
+    return PatternSearch(plain) if plain else None
 
 
 @lru_cache(4096)

@@ -30,7 +30,7 @@ from ..approval import asked
 from ..echo import is_native, pack
 from ..writer import Rules, Writer, WriterOptions, encode
 from .activity import activity_events
-from .snapshot import Snapshot
+from .snapshot import MessageList
 from .wire import (
     DIALECT,
     MAX_DELTA_CHARS,
@@ -72,7 +72,7 @@ class AguiWriter(Writer):
         self.thread_id = thread_id
         self.run_id = run_id
         self._steps = steps
-        self._snapshot = None if messages is None else Snapshot(messages)
+        self._snapshot = None if messages is None else MessageList(messages)
         self._new_ids: dict[str, int] = {}
         self._step = 0
         self._step_open = False
