@@ -39,7 +39,7 @@ from streamglot import (
 )
 from streamglot.dialects.agui.request import parse
 from streamglot.dialects.agui.wire import MAX_DELTA_CHARS, MAX_EVENT_BYTES, error_body
-from streamglot.dialects.approval import ApprovalPrompt, asked, asking
+from streamglot.dialects.approval import ApprovalPrompt, approval_in, asking
 from streamglot.dialects.echo import pack
 from streamglot.dialects.writer import Writer
 from streamglot.messages import (
@@ -427,9 +427,9 @@ class TestActivityEvents:
         assert written[-1]["outcome"]["interrupts"] == [{"id": "a", "reason": "input", "expiresAt": "2030-01-01"}]
 
     def test_an_approval_is_known_by_its_shape(self) -> None:
-        assert asked(Extra("approval", {"id": 1})) is None
-        assert asked(Extra("agui", {})) is None
-        assert asked(asking(ApprovalPrompt("a", "b"))) == ApprovalPrompt("a", "b")
+        assert approval_in(Extra("approval", {"id": 1})) is None
+        assert approval_in(Extra("agui", {})) is None
+        assert approval_in(asking(ApprovalPrompt("a", "b"))) == ApprovalPrompt("a", "b")
 
 
 class TestBesideTheText:

@@ -52,7 +52,7 @@ def asking(approval: ApprovalPrompt) -> Extra:
     return Extra(APPROVAL, msgspec.to_builtins(approval))
 
 
-def asked(event: Extra) -> ApprovalPrompt | None:
+def approval_in(event: Extra) -> ApprovalPrompt | None:
     """The approval that this Extra requests, or None if it requests none."""
     if event.dialect != APPROVAL:
         return None

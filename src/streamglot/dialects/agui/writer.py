@@ -26,7 +26,7 @@ from ...events import (
     ToolResult,
 )
 from ...json_types import JsonObject
-from ..approval import asked
+from ..approval import approval_in
 from ..echo import is_native, pack
 from ..writer import Rules, Writer, WriterOptions, encode
 from .activity import activity_events
@@ -315,7 +315,7 @@ class AguiWriter(Writer):
         self._write_bounded(event, {"type": "CUSTOM", "name": name, "value": value})
 
     def _extra(self, event: Extra) -> None:
-        approval = asked(event)
+        approval = approval_in(event)
         if approval is not None:
             call_id = self._call_ids.get(approval.call_id, approval.call_id)
             withheld = approval.name and approval.call_id not in self._call_ids
