@@ -50,8 +50,8 @@ class CheckedLine(Struct):
 class LineSplitter:
     """Splits bytes into lines with their numbers, from 1. A line of more than ``most`` bytes is returned as None."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
         self._number = 0
         self._held: list[bytes] = []
         self._size = 0
@@ -70,14 +70,14 @@ class LineSplitter:
 
     def _hold(self, piece: bytes) -> None:
         self._size += len(piece)
-        if self._size <= self._most:
+        if self._size <= self._maximum:
             self._held.append(piece)
         else:
             self._held.clear()
 
     def _take(self) -> tuple[int, bytes | None]:
         self._number += 1
-        line = b"".join(self._held) if self._size <= self._most else None
+        line = b"".join(self._held) if self._size <= self._maximum else None
         self._held.clear()
         self._size = 0
         if line is not None and self._number == 1:

@@ -88,5 +88,7 @@ def _chosen(header: str, headers: Mapping[str, str], configured: str, known: Col
         return configured
     requested = headers[header].strip().lower()
     if requested not in known:
-        raise RequestError(f"the header {header} must be {' or '.join(known)}, not {excerpt(asked)}", detail={"param": header})
+        raise RequestError(
+            f"the header {header} must be {' or '.join(known)}, not {excerpt(requested)}", detail={"param": header}
+        )
     return requested

@@ -167,7 +167,7 @@ class SharedApprovals:
         own = next((request for request in self._own.open() if request.id == id), None)
         earlier = self._own.decided(id)
         approval = own or (earlier[0] if earlier is not None else None)
-        if approval is not None and key not in (None, asked.key):
+        if approval is not None and key not in (None, approval.key):
             raise not_open(id)
         if earlier is not None:
             raise already_decided(id, earlier[1])

@@ -301,10 +301,12 @@ class ToolLoop(Stage):
         """Gives a call its only result."""
         if not output.text.strip() and not output.media:
             output.text = NO_OUTPUT
-        most = self._limits.result_chars
-        if len(output.text) > most:
+        maximum = self._limits.result_chars
+        if len(output.text) > maximum:
             output.whole = output.whole or output.text
-            output.text = f"{output.text[:most]}\n[cut here: the result has {len(output.whole)} characters, {most} are shown]"
+            output.text = (
+                f"{output.text[:maximum]}\n[cut here: the result has {len(output.whole)} characters, {maximum} are shown]"
+            )
         call.output = output
         native = self._hosted.events(call, output)
         if native is not None:
