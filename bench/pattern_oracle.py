@@ -86,10 +86,10 @@ def closure(states: set[State], text: str, at: int, following: str | None) -> tu
             case Alternation():
                 followers = [State(option, rest) for option in node.options]
             case Repeat():
-                if node.least == 0:
+                if node.minimum == 0:
                     followers.append(rest)
-                if node.most is None or node.most > 0:
-                    less = Repeat(node.item, max(0, node.least - 1), None if node.most is None else node.most - 1)
+                if node.maximum is None or node.maximum > 0:
+                    less = Repeat(node.item, max(0, node.minimum - 1), None if node.maximum is None else node.maximum - 1)
                     followers.append(State(node.item, State(less, rest)))
         for follower in followers:
             if follower is None:

@@ -22,7 +22,7 @@ import streamglot
 from streamglot import Event
 from streamglot.events import Choice, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart, decode
 from streamglot.patterns.detectors import detectors, patterns_of
-from streamglot.patterns.scanner import Found
+from streamglot.patterns.scanner import PatternMatch
 from streamglot.policies import Pattern, PatternSet, load_policies, policy_stage
 from streamglot.policies.replay import RecordedTurn, replay_policies
 from streamglot.policies.trial import try_policies
@@ -131,7 +131,7 @@ def held() -> None:
         for events in streams.values():
             scanner = compiled.scanner()
             for piece in pieces_of(events):
-                matched += sum(len(segment.text) for segment in scanner.feed(piece) if isinstance(segment, Found))
+                matched += sum(len(segment.text) for segment in scanner.feed(piece) if isinstance(segment, PatternMatch))
                 sizes.append(len(scanner.held))
         expressions = {str(number): each.expression for number, each in enumerate(patterns)}
         ours, least = against_oracle(compiled, expressions, list(map(pieces_of, streams.values())))

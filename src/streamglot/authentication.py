@@ -5,14 +5,12 @@ One rule serves the gateway, its start, its 401, ``keys list`` and ``doctor``. P
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from .config_checks import LOOPBACK as LOOPBACK
-
-if TYPE_CHECKING:
-    from .config import ServerConfig
+from .config_settings import ServerConfig
 
 ADD: Final = "make a key with `streamglot keys add NAME`"
 OPEN: Final = 'or set server.authentication = "none" to let in everybody on this machine'

@@ -6,19 +6,17 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from .callers import fault_of_key_name
+from .config_settings import BatchesConfig, Config, ServerConfig
 from .dialects import DIALECTS
 from .errors import ConfigError, excerpt
 from .inband import find_format
 from .upstream.settings import Upstream
-
-if TYPE_CHECKING:
-    from .config import BatchesConfig, Config, ServerConfig
 
 LARGEST_NUMBER: Final = 2**53
 """The largest integer that a float represents exactly. Limits are compared with floats."""

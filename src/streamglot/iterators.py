@@ -134,7 +134,7 @@ class AsyncByteStream(AsyncIterator[bytes]):
         await self.aclose()
 
 
-class _Answer:
+class _AnswerSoFar:
     """Keeps the answer while its events are taken. The events of a read are added up together, when somebody asks or all of them
     have been taken."""
 
@@ -188,7 +188,7 @@ class _Answer:
         return self._response
 
 
-class EventStream(_Answer, Iterator[Event]):
+class EventStream(_AnswerSoFar, Iterator[Event]):
     """What ``read`` gives for a plain source: an iterator over events that keeps the answer. ``response()`` is the whole answer at the
     end, ``snapshot()`` the answer so far. ``close()`` ends it early and closes what it reads from; so does leaving a ``with``
     block."""
@@ -220,7 +220,7 @@ class EventStream(_Answer, Iterator[Event]):
         self.close()
 
 
-class AsyncEventStream(_Answer, AsyncIterator[Event]):
+class AsyncEventStream(_AnswerSoFar, AsyncIterator[Event]):
     """What ``read`` gives for an asynchronous source: an asynchronous iterator over events that keeps the answer. ``response()`` is the
     whole answer at the end, ``snapshot()`` the answer so far. ``aclose()`` ends it early and closes what it reads from; so does
     leaving an ``async with`` block."""

@@ -178,7 +178,7 @@ async def test_a_cancelled_batch_reports_every_item_once(url: str, tmp_path: Pat
 async def test_a_job_that_is_done_can_be_finished_again(url: str, tmp_path: Path) -> None:
     async with queued(url, tmp_path) as one:
         await one.imported(line(number) for number in range(2))
-        job = await one.queue.claim(most=2)
+        job = await one.queue.claim(maximum=2)
         assert job is not None
 
         async def finish(connection: Connection) -> bool:

@@ -156,7 +156,7 @@ async def test_the_limit_is_full_again_after_its_window_except_for_calls_in_flig
 @asynchronous
 async def test_calls_in_flight_before_a_limit_is_known_are_counted(valkey_url: str) -> None:
     async with two_workers(valkey_url, "unknown") as (one, two):
-        one.pace.most = two.pace.most = 5
+        one.pace.maximum = two.pace.maximum = 5
         one.pace.allowed = two.pace.allowed = 5.0
         assert [await one.start(5), await two.start(2)] == [5, 2], "nothing is known"
         one.answer(remaining_requests=20, limit_requests=30, reset_requests="50s")

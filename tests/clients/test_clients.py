@@ -38,7 +38,7 @@ from streamglot import (
     writer,
 )
 from streamglot.dialects.agui.request import parse as parse_agui
-from streamglot.dialects.approval import Approval, asking
+from streamglot.dialects.approval import ApprovalPrompt, asking
 from streamglot.dialects.vercel_ui.request import parse as parse_vercel_ui
 from streamglot.messages import Message, ReasoningPart, RefusalPart, TextPart, ToolCallPart
 
@@ -193,7 +193,7 @@ ALL: list[Event] = [
     Extra("agui", {"type": "STATE_SNAPSHOT", "snapshot": {"a": 1}}),
     Extra("vercel_ui", {"type": "data-weather", "data": {"a": 1}}),
     *CALL,
-    asking(Approval("question", "call_1", "May I?")),
+    asking(ApprovalPrompt("question", "call_1", "May I?")),
     USAGE,
     StreamEnd("tool_calls", "tool_use"),
 ]
@@ -295,7 +295,7 @@ def any_stream(source: random.Random) -> list[Event]:
                 [ToolResult(name, "done", source.random() < 0.5)],
                 [Media("image/png", "AAAA"), Citation(title="T")],
                 [StepEnd(number)],
-                [asking(Approval(f"q{number}", name))],
+                [asking(ApprovalPrompt(f"q{number}", name))],
             ]
         )
     if source.random() < 0.2:

@@ -39,7 +39,7 @@ from streamglot import (
 )
 from streamglot.dialects.agui.request import parse
 from streamglot.dialects.agui.wire import MAX_DELTA_CHARS, MAX_EVENT_BYTES, error_body
-from streamglot.dialects.approval import Approval, asked, asking
+from streamglot.dialects.approval import ApprovalPrompt, approval_in, asking
 from streamglot.dialects.echo import pack
 from streamglot.dialects.writer import Writer
 from streamglot.messages import (
@@ -395,7 +395,7 @@ class TestActivityEvents:
         assert box.lost == {"Extra": 1}
 
     def test_interrupt_for_an_approval(self) -> None:
-        question = asking(Approval("q-1", "call_abc123", "May I?", {"type": "object"}))
+        question = asking(ApprovalPrompt("q-1", "call_abc123", "May I?", {"type": "object"}))
         written = write([START, *CALL, question, StreamEnd("tool_calls")])
         assert written[-1]["outcome"] == {
             "type": "interrupt",
@@ -411,7 +411,7 @@ class TestActivityEvents:
         }
 
     def test_interrupt_for_a_call_that_the_client_has_not_seen(self) -> None:
-        question = asking(Approval("q-1", "a", "May I?", name="rm", arguments='{"path":"/"}'))
+        question = asking(ApprovalPrompt("q-1", "a", "May I?", name="rm", arguments='{"path":"/"}'))
         assert write([START, question, StreamEnd()])[-1]["outcome"]["interrupts"] == [
             {
                 "id": "q-1",
@@ -427,9 +427,9 @@ class TestActivityEvents:
         assert written[-1]["outcome"]["interrupts"] == [{"id": "a", "reason": "input", "expiresAt": "2030-01-01"}]
 
     def test_an_approval_is_known_by_its_shape(self) -> None:
-        assert asked(Extra("approval", {"id": 1})) is None
-        assert asked(Extra("agui", {})) is None
-        assert asked(asking(Approval("a", "b"))) == Approval("a", "b")
+        assert approval_in(Extra("approval", {"id": 1})) is None
+        assert approval_in(Extra("agui", {})) is None
+        assert approval_in(asking(ApprovalPrompt("a", "b"))) == ApprovalPrompt("a", "b")
 
 
 class TestBesideTheText:

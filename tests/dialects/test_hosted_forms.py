@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamglot.dialects import dialect
-from streamglot.dialects.hosted_tools import HostedCall, Source, sources_of
+from streamglot.dialects.hosted_tools import CitedSource, HostedCall, sources_of
 from streamglot.dialects.own_tools import is_own_id, own_id
 from streamglot.events import Extra, StreamEnd, StreamStart
 from streamglot.grammar import check
@@ -72,11 +72,11 @@ def test_ids_of_ours_are_known_again() -> None:
 
 
 def test_sources_are_found_in_json_and_in_links() -> None:
-    found = [Source("https://a.example", "A", "x")]
+    found = [CitedSource("https://a.example", "A", "x")]
     assert sources_of('[{"url":"https://a.example","title":"A","text":"x"}, 5, {"title":"no address"}]') == found
     assert sources_of('{"results":[{"link":"https://a.example","name":"A","snippet":"x"}]}') == found
     assert sources_of('{"uri":"https://a.example","title":"A","content":"x"}') == found
-    assert sources_of("see [A](https://a.example) and [A](https://a.example)") == [Source("https://a.example", "A")]
+    assert sources_of("see [A](https://a.example) and [A](https://a.example)") == [CitedSource("https://a.example", "A")]
     assert sources_of("[not json") == sources_of("plain") == sources_of("[1]") == []
     assert len(sources_of(str([{"url": f"u{n}"} for n in range(99)]).replace("'", '"'))) == 50
 

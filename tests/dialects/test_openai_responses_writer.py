@@ -33,7 +33,7 @@ from streamglot import (
     ToolResult,
     Usage,
 )
-from streamglot.dialects.approval import Approval, asking
+from streamglot.dialects.approval import ApprovalPrompt, asking
 from streamglot.dialects.echo import pack
 from streamglot.dialects.openai_responses.reader import ResponsesReader
 from streamglot.dialects.openai_responses.response import build
@@ -498,8 +498,8 @@ def test_the_official_client_sees_a_failure() -> None:
 
 
 def test_a_question_about_a_call_is_an_approval_request() -> None:
-    question = asking(Approval("q", "call_a", "May I?", name="rm", arguments="{}"))
+    question = asking(ApprovalPrompt("q", "call_a", "May I?", name="rm", arguments="{}"))
     request = {"type": "mcp_approval_request", "id": "q", "server_label": "streamglot", "name": "rm", "arguments": "{}"}
     assert output(*HI, question) == [message("Hi"), request]
     assert output(question) == [request]
-    assert lost(asking(Approval("q", "call_a"))) == {"Extra": 1}
+    assert lost(asking(ApprovalPrompt("q", "call_a"))) == {"Extra": 1}

@@ -36,7 +36,7 @@ from streamglot import (
     dialect,
     writer,
 )
-from streamglot.dialects.approval import Approval, asking
+from streamglot.dialects.approval import ApprovalPrompt, asking
 from streamglot.dialects.echo import pack
 from streamglot.dialects.vercel_ui.request import parse
 from streamglot.dialects.vercel_ui.wire import error_body
@@ -318,14 +318,14 @@ class TestCalls:
 
     def test_approval(self) -> None:
         call = [ToolCallStart("a", "f"), ToolCallEnd()]
-        written = inside([*call, asking(Approval("q", "a", "May I?")), asking(Approval("p", "a"))])
+        written = inside([*call, asking(ApprovalPrompt("q", "a", "May I?")), asking(ApprovalPrompt("p", "a"))])
         assert written[2:] == [
             {"type": "tool-approval-request", "approvalId": "q", "toolCallId": "a", "reason": "May I?"},
             {"type": "tool-approval-request", "approvalId": "p", "toolCallId": "a"},
         ]
 
     def test_approval_of_a_call_that_the_client_has_not_seen(self) -> None:
-        written = inside([asking(Approval("q", "a", name="rm", arguments='{"path": "/"}'))])
+        written = inside([asking(ApprovalPrompt("q", "a", name="rm", arguments='{"path": "/"}'))])
         call = {"toolCallId": "a", "toolName": "rm", "providerExecuted": True, "dynamic": True}
         assert written == [
             {"type": "tool-input-start", **call},
@@ -336,7 +336,7 @@ class TestCalls:
 
     def test_approval_of_no_call_is_counted(self) -> None:
         box = make()
-        box.feed([START, asking(Approval("q", "a"))])
+        box.feed([START, asking(ApprovalPrompt("q", "a"))])
         assert box.lost == {"Extra": 1}
 
 

@@ -17,7 +17,7 @@ from gateway.running import Running
 from gateway.stored_turns import keeping, kept, text_script
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, whole
 from store.turns import ask, begin, user
-from streamglot.gateway.event_ids import EVENT_IDS, Elements, Frames, Lines
+from streamglot.gateway.event_ids import EVENT_IDS, Elements, Frames, NdjsonLines
 from waiting import WAIT_SECONDS, until
 
 WORDS = tuple(f"word {number} – „ü“\n" for number in range(30))
@@ -321,7 +321,7 @@ def test_events_are_counted_as_clients_count_them() -> None:
     assert Frames().numbered(frames, 6) == (numbered, 8)
     assert Frames().count(b": only\n\n") == 0
     lines = b'{"a":1}\n{"b":2}\n'
-    assert (Lines().count(lines), Lines().rest(lines, 1), Lines().rest(lines, 2)) == (2, b'{"b":2}\n', b"")
+    assert (NdjsonLines().count(lines), NdjsonLines().rest(lines, 1), NdjsonLines().rest(lines, 2)) == (2, b'{"b":2}\n', b"")
     array = b'[{"a":[{"x":1}]},\r\n{"b":2},\r\n{"c":3}]'
     assert Elements().count(array) == 4
     assert [Elements().rest(array, skipped) for skipped in range(1, 5)] == [

@@ -36,7 +36,7 @@ from streamglot.gateway.observe.semconv import LATEST, NEXT_VERSION, OPT_IN, REL
 from streamglot.gateway.observe.tracing import Tracing
 from streamglot.messages import OutputFormat, Request
 from streamglot.tools.mcp_server import McpTool
-from streamglot.tools.questions import Call, RunTool
+from streamglot.tools.questions import RunTool, TurnCall
 from streamglot.tools.tool import TRACE_CONTEXT, Tool, ToolError, ToolOutput
 from streamglot.upstream import Upstream
 from streamglot.upstream.providers import PROVIDERS, convention_name, operation_name
@@ -248,7 +248,7 @@ def test_a_tool_call_has_a_span(telemetry: Telemetry, environment: dict[str, str
     services = SimpleNamespace(tracer=Tracing(environment))
 
     def call(arguments: dict[str, Any]) -> RunTool:
-        return RunTool(executor, Lookup("docs.find", "Finds"), Call("call_1", "docs__find"), arguments, 1.0)
+        return RunTool(executor, Lookup("docs.find", "Finds"), TurnCall("call_1", "docs__find"), arguments, 1.0)
 
     assert asyncio.run(call({}).resolve(services)).text == "found"
     with pytest.raises(ToolError):
@@ -276,7 +276,7 @@ def test_the_span_of_an_mcp_tool_names_the_method_and_its_server_gets_the_trace_
     source: Any = SimpleNamespace(name="docs", call=call)
     tool = McpTool(source, "find", "", {}, None)
     executor: Any = SimpleNamespace(run=lambda tool, arguments: tool.run(arguments))
-    asyncio.run(RunTool(executor, tool, Call("", "docs__find"), {}, 1.0).resolve(SimpleNamespace(tracer=Tracing({}))))
+    asyncio.run(RunTool(executor, tool, TurnCall("", "docs__find"), {}, 1.0).resolve(SimpleNamespace(tracer=Tracing({}))))
     (span,) = telemetry.spans()
     assert dict(span.attributes or {}) == {
         semconv.OPERATION: "execute_tool",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from streamglot.inband.declared import json_type
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 from streamglot.inband.grammars import GRAMMARS
 
 _TOKEN = re.compile(r"""\s*(?:(?P<text>'[^']*'|"[^"]*")|(?P<word>\w+)|(?P<mark>[=;{}\[\]()|~/]))""")
@@ -95,7 +95,7 @@ class Writer:
     """Writes calls by a grammar. ``choose`` decides wherever there is a choice; ``slip`` is the number of the one place
     where the text forgets what a model may forget, and ``slips`` counts these places."""
 
-    def __init__(self, format: str, calls: list[Call], choose: Choose, slip: int = -1) -> None:
+    def __init__(self, format: str, calls: list[WrittenCall], choose: Choose, slip: int = -1) -> None:
         self._format = format
         self._calls = calls
         self._choose = choose

@@ -6,7 +6,7 @@ import json
 import re
 
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 
 PROSE = {
     "harmony": ("<|channel|>commentary<|message|>{}<|end|>", "<|start|>assistant<|channel|>final<|message|>{}<|return|>"),
@@ -48,7 +48,9 @@ def markup_in(format: str, tool: str, key: str) -> list[str]:
 
 
 def _around(format: str, tool: str, key: str) -> tuple[str, str]:
-    before, _, behind = FORMATS[format].write([Call(tool, json.dumps({key: _VALUE}, ensure_ascii=False))]).partition(_VALUE)
+    before, _, behind = (
+        FORMATS[format].write([WrittenCall(tool, json.dumps({key: _VALUE}, ensure_ascii=False))]).partition(_VALUE)
+    )
     return before, behind
 
 

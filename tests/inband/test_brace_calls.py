@@ -9,7 +9,7 @@ import pytest
 
 from inband.readings import WEATHER, arguments, outcome, read_all_ways
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 
 CALL = "<|tool_call>call:{}<tool_call|>"
 Q = '<|"|>'
@@ -96,14 +96,14 @@ def test_the_thinking_may_lack_its_token() -> None:
 
 
 def test_lists_and_objects_are_written_in_the_notation() -> None:
-    text = FORMATS["functiongemma"].write([Call("get_weather", '{"l": [1, "a", {"k": null}]}')])
+    text = FORMATS["functiongemma"].write([WrittenCall("get_weather", '{"l": [1, "a", {"k": null}]}')])
     assert text == "<start_function_call>call:get_weather{l:[1,<escape>a<escape>,{k:null}]}<end_function_call>"
     assert arguments(read_all_ways(text, "functiongemma")) == [("get_weather", {"l": [1, "a", {"k": None}]})]
 
 
 @pytest.mark.parametrize("value", ['<|"|>', 'a<|"|>', '<|"|>a', 'a<|"|> <|"', "<tool_call|>", "<|tool_call>call:f{"])
 def test_a_value_may_hold_the_quote(value: str) -> None:
-    text = FORMATS["gemma4"].write([Call("f", json.dumps({"a": value, "b": [{"k": value}]}))])
+    text = FORMATS["gemma4"].write([WrittenCall("f", json.dumps({"a": value, "b": [{"k": value}]}))])
     assert arguments(read_all_ways(text, "gemma4", None)) == [("f", {"a": value, "b": [{"k": value}]})]
 
 

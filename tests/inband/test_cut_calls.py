@@ -11,17 +11,17 @@ from inband.notations import CALLS
 from inband.readings import put_together, run
 from streamglot.events import BareEvent, StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart
 from streamglot.inband import FORMATS, inband
-from streamglot.inband.engines.channels import Elements
-from streamglot.inband.engines.engine import Call, Engine
+from streamglot.inband.engines.channels import TokenElements
+from streamglot.inband.engines.engine import FormatEngine, WrittenCall
 from streamglot.inband.engines.tag_calls import NestedTags, ToolTags
 from streamglot.inband.engines.xml_calls import XmlCalls
 
 WRITE = {"name": "write", "parameters": {"properties": {"path": {"type": "string"}, "content": {"type": "string"}}}}
-ENGINES: dict[str, Engine] = {
+ENGINES: dict[str, FormatEngine] = {
     name: engine
     for name, row in FORMATS.items()
     for engine in row.engines
-    if isinstance(engine, (XmlCalls, ToolTags, NestedTags, Elements))
+    if isinstance(engine, (XmlCalls, ToolTags, NestedTags, TokenElements))
 }
 ENDS: dict[str, BareEvent] = {
     "stop": StreamEnd("end", "stop"),
@@ -32,7 +32,9 @@ ENDS: dict[str, BareEvent] = {
 
 
 def written(format: str, content: str) -> str:
-    return CALLS.get(format, "{}").format(FORMATS[format].write([Call("write", json.dumps({"path": "/a", "content": content}))]))
+    return CALLS.get(format, "{}").format(
+        FORMATS[format].write([WrittenCall("write", json.dumps({"path": "/a", "content": content}))])
+    )
 
 
 def closing(format: str) -> str:

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from inband.readings import READ, WEATHER, arguments, put_together, read, read_all_ways
 from streamglot.inband import FORMATS, find_format, format_for_model, parse_text
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 
 NAMES = """
 hermes longcat ernie45 granite4 reka_edge granite granite_20b_fc jamba hunyuan_a13b apriel nemotron_nano_v2 phi4_mini
@@ -22,8 +22,8 @@ ANY_NAME = ("gemma4", "kimi_k3")
 """Rows that accept any name, because their tokens can only mean a call."""
 FENCED = ("generic_json", "xlam")
 """Rows in which a fence that contains only a call is a call."""
-PARIS = Call("get_weather", '{"city": "Paris"}', "0")
-ROME = Call("get_weather", '{"city": "Rome", "days": 2}', "1")
+PARIS = WrittenCall("get_weather", '{"city": "Paris"}', "0")
+ROME = WrittenCall("get_weather", '{"city": "Rome", "days": 2}', "1")
 
 
 def test_every_format_is_there_by_its_name() -> None:
@@ -76,7 +76,7 @@ def test_the_token_that_ends_a_turn_of_the_model_is_dropped_at_the_end(name: str
 
 @pytest.mark.parametrize("name", WITH_CALLS)
 def test_only_declared_tools_are_called(name: str) -> None:
-    text = FORMATS[name].write([Call("rm_rf", '{"city": "Paris"}', "0")])
+    text = FORMATS[name].write([WrittenCall("rm_rf", '{"city": "Paris"}', "0")])
     found = read_all_ways(text, name, starts_in_reasoning=False)
     assert FORMATS[name].any_name == (name in ANY_NAME)
     if name in ANY_NAME:
@@ -143,7 +143,7 @@ cohere_command_r_plus firefunction_v2 generic_json json_array llama3_json phi4_m
 @pytest.mark.parametrize("name", sorted(set(WITH_CALLS) - set(ANY_NAME)))
 def test_a_call_that_is_not_one_can_be_an_error(name: str) -> None:
     before = "all\nLook: " if name == "functionary_v32" else "Look: "
-    text = before + FORMATS[name].write([Call("rm_rf", '{"city": "Paris"}', "0")])
+    text = before + FORMATS[name].write([WrittenCall("rm_rf", '{"city": "Paris"}', "0")])
     found = read_all_ways(text, name, starts_in_reasoning=False, bad_call="error")
     assert found["calls"] == []
     assert found["text"].startswith("Look:")
@@ -196,7 +196,7 @@ def test_a_row_itself_is_taken_as_it_is() -> None:
 
 
 def test_two_tools() -> None:
-    text = FORMATS["hermes"].write([PARIS, Call("read", '{"filePath": "a"}')])
+    text = FORMATS["hermes"].write([PARIS, WrittenCall("read", '{"filePath": "a"}')])
     found = read_all_ways(text, "hermes", [WEATHER, READ])
     assert arguments(found) == [("get_weather", {"city": "Paris"}), ("read", {"filePath": "a"})]
 

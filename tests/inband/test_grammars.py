@@ -15,7 +15,7 @@ from inband.generator import PARSED, Choose, Writer
 from inband.notations import PROSE
 from inband.readings import arguments, cut, read
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 from streamglot.inband.scan import SPECIAL_TOKENS
 
 WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines)
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
     calls, as they are to be read."""
 
     tools: list[dict[str, Any]]
-    calls: list[Call]
+    calls: list[WrittenCall]
     text: str
     thought: str
     before: str
@@ -83,7 +83,7 @@ def written_answer(format: str, choose: Choose, slips: bool) -> Answer:
     for number in range(1 + choose(2)):
         tool = tools[choose(len(tools))]
         members = {key: value(schema) for key, schema in tool["parameters"]["properties"].items()}
-        calls.append(Call(tool["name"], json.dumps(members), f"id{number:07}"))
+        calls.append(WrittenCall(tool["name"], json.dumps(members), f"id{number:07}"))
     written = Writer(format, calls, choose, choose(12) if slips else -1).write()
     head, tail = PROSE.get(format, ("{} ", " {}"))
     thought, before, behind = (sentence() if choose(2) else "" for _ in range(3))

@@ -10,7 +10,7 @@ from inband.notations import CALLS, markup
 from inband.readings import PYTHON, WEATHER, read, read_all_ways
 from streamglot.events import StreamStart, TextDelta, ToolCallStart
 from streamglot.inband import FORMATS, inband
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 from streamglot.inband.mentions import MAX_QUOTED_MARKERS
 from streamglot.inband.scan import MAX_TRAIL_CHARS, SPECIAL_TOKENS
 
@@ -140,7 +140,7 @@ def test_a_header_in_a_thought_counts_only_if_it_is_one() -> None:
 
 MARKS = [("`", "`"), ("``", "``"), ("`` ", " ``"), ("```", "```"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’")]
 WRITTEN = {
-    name: CALLS.get(name, "{}").format(row.write([Call("get_weather", '{"city": "Paris"}')]))
+    name: CALLS.get(name, "{}").format(row.write([WrittenCall("get_weather", '{"city": "Paris"}')]))
     for name, row in FORMATS.items()
     if any(engine.openers for engine in row.engines) or name == "tool_tags"
 }
@@ -212,7 +212,7 @@ def test_a_call_after_a_closing_mark_streams_from_its_beginning(before: str) -> 
 
 @pytest.mark.parametrize("mark", ["`", "``", '"'])
 def test_a_quoted_call_that_is_the_whole_answer_is_a_call(mark: str) -> None:
-    call = FORMATS["hermes"].write([Call("get_weather", '{"city": "Paris"}', "0")])
+    call = FORMATS["hermes"].write([WrittenCall("get_weather", '{"city": "Paris"}', "0")])
     found = read_at_every_split(f"{mark}{call}{mark}", "hermes", TOOLS, starts_in_reasoning=False)
     assert found["calls"] == [["get_weather", '{"city": "Paris"}']]
     text = f"{mark}{call}{mark} is a call."

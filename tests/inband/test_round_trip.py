@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from inband.notations import CALLS, PROSE, ambiguous, markup, markup_in
 from inband.readings import arguments, cut, read
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 
 WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines)
 EVERY_MARKUP = sorted({word for name in FORMATS for word in markup(name)})
@@ -78,7 +78,7 @@ def strings_with(words: list[str]) -> some.SearchStrategy[str]:
 
 
 @some.composite
-def tools_and_calls(draw: Any, format: str) -> tuple[list[dict[str, Any]], list[Call]]:
+def tools_and_calls(draw: Any, format: str) -> tuple[list[dict[str, Any]], list[WrittenCall]]:
     tools = []
     calls = []
     # The tags of minimax_m3 tell no types: a value inside a value has one only if the schema says it.
@@ -96,7 +96,7 @@ def tools_and_calls(draw: Any, format: str) -> tuple[list[dict[str, Any]], list[
                 forbidden = ambiguous(format, name, key)
                 for text in strings_in(values[key]) if forbidden else ():
                     assume(re.search(forbidden, text) is None)
-            calls.append(Call(name, json.dumps(values, ensure_ascii=draw(some.booleans()))))
+            calls.append(WrittenCall(name, json.dumps(values, ensure_ascii=draw(some.booleans()))))
     return tools, calls
 
 

@@ -12,7 +12,7 @@ from streamglot.events import TextDelta, ToolCallEnd, ToolCallStart
 from streamglot.inband import inband
 from streamglot.inband.json_scan import decoded_string, value
 from streamglot.inband.json_strings import PYTHON, Notation
-from streamglot.inband.scan import Cut, Malformed, Markers, Source
+from streamglot.inband.scan import Malformed, Markers, Source, Unfinished
 
 BRACES = Notation(quotes=('<|"|>', '"'), bare_keys=True, bare_strings=True)
 
@@ -91,7 +91,7 @@ def test_text_that_is_not_a_value(text: str) -> None:
 
 
 def test_a_value_that_was_cut_and_one_with_text_after_it() -> None:
-    with pytest.raises(Cut):
+    with pytest.raises(Unfinished):
         written('{"a": "b')
     source = Source()
     assert run(value(source, lambda _: None), source, ['{"a": 1} and more']) == " and more"

@@ -8,7 +8,7 @@ import pytest
 
 from inband.readings import READ, arguments, outcome, read_all_ways
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 
 T = "]<]minimax[>["
 PLAN = {
@@ -44,7 +44,7 @@ def call(inside: str, end: str = f"{T}</invoke>{T}</tool_call>") -> str:
 
 
 def test_tags_that_nest() -> None:
-    text = FORMATS["minimax_m3"].write([Call("plan", '{"title": "a <b> c", "days": [1, 2], "owner": {"zip": "02139"}}')])
+    text = FORMATS["minimax_m3"].write([WrittenCall("plan", '{"title": "a <b> c", "days": [1, 2], "owner": {"zip": "02139"}}')])
     found = read_all_ways(text, "minimax_m3", [PLAN])
     assert arguments(found) == [("plan", {key: NESTED[key] for key in ("title", "days", "owner")})]
     inside = tag("free", tag("deep", tag("item", tag("k", "v")) + tag("item", "5")))

@@ -24,7 +24,7 @@ from streamglot.events import (
 )
 from streamglot.grammar import check
 from streamglot.inband import FORMATS, Buffering, InBand, inband, parse_text
-from streamglot.inband.engines.engine import Call, Engine
+from streamglot.inband.engines.engine import FormatEngine, WrittenCall
 from streamglot.inband.scan import Malformed, Markers, Source
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -203,13 +203,13 @@ def test_a_header_that_is_too_long_is_malformed() -> None:
 
 
 def test_complete_calls() -> None:
-    assert Call("f", "").members() == {}
-    assert Call("f", "oops").members() == {"arguments": "oops"}
-    assert Call("f", "[1]").members() == {"arguments": [1]}
-    assert FORMATS["none"].write([Call("f", "")]) == '{"name": "f", "arguments": {}}'
-    assert Engine().write([]) is None
+    assert WrittenCall("f", "").members() == {}
+    assert WrittenCall("f", "oops").members() == {"arguments": "oops"}
+    assert WrittenCall("f", "[1]").members() == {"arguments": [1]}
+    assert FORMATS["none"].write([WrittenCall("f", "")]) == '{"name": "f", "arguments": {}}'
+    assert FormatEngine().write([]) is None
     with pytest.raises(NotImplementedError):
-        Engine().read(None, "")  # type: ignore[arg-type]  # it raises before it reads
+        FormatEngine().read(None, "")  # type: ignore[arg-type]  # it raises before it reads
 
 
 def test_prose_after_a_call_is_read_like_any_other() -> None:

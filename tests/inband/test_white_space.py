@@ -10,11 +10,11 @@ from inband.readings import WEATHER, read_all_ways
 from streamglot import collect, reader, writer
 from streamglot.events import BareEvent, TextDelta, TextStart
 from streamglot.inband import FORMATS, parse_text
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 from streamglot.messages import Response, TextPart
 
 GAPS = ("", " ", "\n", "\n\n", " \n ")
-PARIS = Call("get_weather", '{"city": "Paris"}', "0")
+PARIS = WrittenCall("get_weather", '{"city": "Paris"}', "0")
 BY_HEADERS = ("harmony", "muse_glimmer", "functionary_v32")
 """Notations that name the recipient of every text, in a message of its own."""
 WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines and name not in BY_HEADERS)

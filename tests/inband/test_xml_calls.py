@@ -10,7 +10,7 @@ import pytest
 from inband.readings import READ, WEATHER, arguments, outcome, read, read_all_ways
 from streamglot.events import StreamEnd, TextDelta, ToolCallDelta, ToolCallEnd
 from streamglot.inband import FORMATS, inband
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 from streamglot.inband.engines.xml_values import WAIT_CHARS
 
 PARIS = ("get_weather", '{"city": "Paris"}')
@@ -285,7 +285,7 @@ def test_a_section_of_characters_is_one_only_where_the_notation_has_them() -> No
     text = FUNCTION.format("<parameter=city><![CDATA[Paris]]></parameter>")
     assert outcome(text, "qwen3_coder") == ("", [("get_weather", '{"city": "<![CDATA[Paris]]>"}')], [True])
     for value in ("<b>", "</param></function>", "a]]>b<c", "<![CDATA[x]]>"):
-        found = read_all_ways(FORMATS["minicpm5"].write([Call("f", json.dumps({"a": value}))]), "minicpm5", None)
+        found = read_all_ways(FORMATS["minicpm5"].write([WrittenCall("f", json.dumps({"a": value}))]), "minicpm5", None)
         assert arguments(found) == [("f", {"a": value})]
 
 

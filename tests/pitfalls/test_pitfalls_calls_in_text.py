@@ -16,13 +16,13 @@ from gateway.scenarios import DONE, END, chunk, lines, message, text_chunk
 from gateway.upstream import HostileUpstream, Until, sse, streamed, unfinished
 from inband.notations import CALLS, PROSE
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import Call
+from streamglot.inband.engines.engine import WrittenCall
 
 CLIENTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "agui", "vercel_ui")
 FEW = ("openai_chat", "openai_responses", "anthropic")
 TOOLS = ("weather", "time", "ping")
 NOTATIONS = sorted(name for name, row in FORMATS.items() if row.engines)
-PARIS, ROME = Call("weather", '{"city": "Paris"}'), Call("weather", '{"city": "Rome"}')
+PARIS, ROME = WrittenCall("weather", '{"city": "Paris"}'), WrittenCall("weather", '{"city": "Rome"}')
 BOTH = [("weather", {"city": "Paris"}), ("weather", {"city": "Rome"})]
 
 

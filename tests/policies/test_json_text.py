@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamglot.patterns.scanner import Found, Overflow, Pattern, PatternSet, Segment, joined
+from streamglot.patterns.scanner import Overflow, Pattern, PatternMatch, PatternSet, Segment, joined
 from streamglot.policies.arguments import JsonScanner
 
 PATTERNS = PatternSet([Pattern("key", r"sk-[a-z\n\"é😀]+!"), Pattern("number", r"\b[0-9]{4}\b"), Pattern("cross", r"b\",")])
@@ -37,9 +37,9 @@ def test_strings_are_decoded_and_replacements_escaped() -> None:
 
 
 def test_replacements_are_escaped_where_they_stand() -> None:
-    assert Found("", "", "", "", in_string=True).written('a"\n') == 'a\\"\\n'
-    assert Found("", "", "", "", bare=True).written("é") == '"é"'
-    assert Found("", "", "", "").written('a"') == 'a"'
+    assert PatternMatch("", "", "", "", in_string=True).written('a"\n') == 'a\\"\\n'
+    assert PatternMatch("", "", "", "", bare=True).written("é") == '"é"'
+    assert PatternMatch("", "", "", "").written('a"') == 'a"'
 
 
 def test_a_match_never_crosses_a_quotation_mark() -> None:

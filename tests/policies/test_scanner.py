@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamglot.errors import ConfigError
-from streamglot.patterns.scanner import HOLD_CHARS, RESCAN_CHARS, Found, Overflow, Pattern, PatternSet, Scanner, Segment, joined
+from streamglot.patterns.scanner import (
+    HOLD_CHARS,
+    RESCAN_CHARS,
+    Overflow,
+    Pattern,
+    PatternMatch,
+    PatternSet,
+    Scanner,
+    Segment,
+    joined,
+)
 
 PATTERNS = {
     "mail": r"\b[a-c]+@[a-c]+\.[a-c]{2,3}",
@@ -40,7 +50,7 @@ def spans(segments: list[Segment]) -> list[tuple[int, int, str]]:
     found, at = [], 0
     for segment in segments:
         size = chars(segment)
-        if isinstance(segment, Found):
+        if isinstance(segment, PatternMatch):
             found.append((at, at + size, segment.name))
         at += size
     return found
@@ -86,7 +96,7 @@ def test_a_lookbehind_looks_at_text_that_has_left() -> None:
     scanner = compiled.scanner()
     assert scanner.feed("my id=") == ["my id="]
     assert scanner.feed("1") == []
-    assert scanner.feed(",") == [Found("1", "id", "", "1"), ","]
+    assert scanner.feed(",") == [PatternMatch("1", "id", "", "1"), ","]
 
 
 def test_words_are_found_alone_and_longest_first() -> None:
@@ -130,7 +140,7 @@ def test_text_flows_while_nothing_can_match() -> None:
     assert scanner.feed("o it does, sk") == ["so it does, "]
     assert scanner.feed("") == []
     assert scanner.feed("-abc") == []
-    assert scanner.feed("d!") == [Found("sk-abcd", "key", "", "sk-abcd"), "!"]
+    assert scanner.feed("d!") == [PatternMatch("sk-abcd", "key", "", "sk-abcd"), "!"]
     assert scanner.close() == []
     assert scanner.feed("x") == []
 
@@ -150,7 +160,7 @@ def test_long_candidates_that_die_are_released(piece: int) -> None:
     text = "x sk-" + "a" * (3 * RESCAN_CHARS) + " 1234 sk-" + "b" * (HOLD_CHARS // 2) + "!"
     pieces = [text[at : at + piece] for at in range(0, len(text), piece)]
     assert scan(compiled.scanner(), pieces) == compiled.segments(text)
-    assert [segment.name for segment in compiled.segments(text) if isinstance(segment, Found)] == ["n", "key"]
+    assert [segment.name for segment in compiled.segments(text) if isinstance(segment, PatternMatch)] == ["n", "key"]
 
 
 def test_lone_surrogates_pass() -> None:

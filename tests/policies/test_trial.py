@@ -13,7 +13,7 @@ from streamglot.events import Choice, Event, StreamEnd, StreamError, StreamStart
 from streamglot.messages import Message, Request, TextPart
 from streamglot.policies import Callbacks, Policy, load_policies, refuse
 from streamglot.policies.describe import description
-from streamglot.policies.replay import RecordedTurn, Replay, Report, replay_policies
+from streamglot.policies.replay import RecordedTurn, Replay, ReplayReport, replay_policies
 from streamglot.policies.trial import Hold, side_by_side, summary, try_policies
 
 TABLES: list[dict[str, Any]] = [
@@ -116,7 +116,7 @@ def test_turns_without_content_and_requests_that_would_be_refused() -> None:
 def test_a_replay_refuses_a_bad_configuration_before_it_reads() -> None:
     with pytest.raises(ConfigError, match="there is no policy"):
         Replay([{"use": "nope"}])
-    assert next(Report().lines()) == "0 turns, 0 events: 0 turns would have been touched"
+    assert next(ReplayReport().lines()) == "0 turns, 0 events: 0 turns would have been touched"
 
 
 def test_a_policy_is_described_from_its_class() -> None:

@@ -18,7 +18,7 @@ from gateway.running import Running, running
 from streamglot.events import Echo
 from streamglot.messages import Request, ToolChoice, ToolSpec
 from streamglot.tools.hosted import HostedTools, tool_for
-from streamglot.tools.questions import Call, Offer
+from streamglot.tools.questions import Offer, TurnCall
 from streamglot.tools.tool import Tool, ToolOutput
 from tools.chat_model import ChatModel
 
@@ -195,8 +195,8 @@ def test_a_stand_in_that_is_not_offered_leaves_the_hosted_tool_where_it_is() -> 
     assert there.declared == []
     assert there.choice(ToolChoice("required", ["web_search", "x"])) == ToolChoice("required", ["docs__search", "x"])
     assert there.choice(ToolChoice("required")) == ToolChoice("required")
-    assert there.events(Call("c", "docs__search", pieces=["{"]), ToolOutput("no", is_error=True)) is not None
-    assert there.events(Call("c", "other"), ToolOutput("no")) is None
+    assert there.events(TurnCall("c", "docs__search", pieces=["{"]), ToolOutput("no", is_error=True)) is not None
+    assert there.events(TurnCall("c", "other"), ToolOutput("no")) is None
     unknown = HostedTools(Request(tools=[spec]), Offer({"docs__search": Tool("docs.search")}, hosted=hosted))
     assert not unknown.shows("docs__search")
     assert tool_for("web_search_preview", {"web_search*": "a", "*": "b"}) == "a"

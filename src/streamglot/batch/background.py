@@ -17,8 +17,8 @@ TOO_MANY_REQUESTS = 429
 class BackgroundTraffic:
     """The pace of every upstream. ``most``: concurrent calls for each. ``limits`` counts the calls of all workers together."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic, limits: SharedLimits | None = None) -> None:
-        self.most = most
+    def __init__(self, maximum: int, clock: Callable[[], float] = time.monotonic, limits: SharedLimits | None = None) -> None:
+        self.maximum = maximum
         self._limits = limits
         self.workers = 1
         self._clock = clock
@@ -28,7 +28,7 @@ class BackgroundTraffic:
         pace = self._paces.get(upstream)
         if pace is None:
             limits = self._limits
-            pace = UpstreamPace(self.most) if limits is None else limits.pace(upstream, self.most)
+            pace = UpstreamPace(self.maximum) if limits is None else limits.pace(upstream, self.maximum)
             self._paces[upstream] = pace
         pace.workers = self.workers
         return pace

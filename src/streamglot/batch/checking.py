@@ -20,7 +20,7 @@ Route = Callable[[str], str]
 """Returns the upstream for a model, or raises the error of an unusable model."""
 
 
-class _Line(Struct):
+class _RequestLine(Struct):
     custom_id: JsonValue = None
     method: JsonValue = "POST"
     url: JsonValue = None
@@ -32,11 +32,11 @@ class _Body(Struct):
     model: JsonValue = None
 
 
-_line: Final = msgspec.json.Decoder(_Line)
+_line: Final = msgspec.json.Decoder(_RequestLine)
 _body: Final = msgspec.json.Decoder(_Body)
 
 
-class Entry(Struct):
+class CheckedLine(Struct):
     """One line: a request for an upstream, or a ``fault``."""
 
     line: int
@@ -50,8 +50,8 @@ class Entry(Struct):
 class LineSplitter:
     """Splits bytes into lines with their numbers, from 1. A line of more than ``most`` bytes is returned as None."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
         self._number = 0
         self._held: list[bytes] = []
         self._size = 0
@@ -70,14 +70,14 @@ class LineSplitter:
 
     def _hold(self, piece: bytes) -> None:
         self._size += len(piece)
-        if self._size <= self._most:
+        if self._size <= self._maximum:
             self._held.append(piece)
         else:
             self._held.clear()
 
     def _take(self) -> tuple[int, bytes | None]:
         self._number += 1
-        line = b"".join(self._held) if self._size <= self._most else None
+        line = b"".join(self._held) if self._size <= self._maximum else None
         self._held.clear()
         self._size = 0
         if line is not None and self._number == 1:
@@ -94,7 +94,7 @@ class LineChecker:
         self._line_bytes = line_bytes
         self._route = route
 
-    def check(self, number: int, line: bytes | None) -> Entry:
+    def check(self, number: int, line: bytes | None) -> CheckedLine:
         if line is None:
             what = f"the line has more than {self._line_bytes} bytes (server.max_body_bytes); send less in one request"
             return _fault(number, None, "request_too_large", what)
@@ -120,7 +120,7 @@ class LineChecker:
                 return _fault(number, custom_id, "mismatched_endpoint", rule, "url")
         return self._with_body(number, custom_id, body)
 
-    def _with_body(self, number: int, custom_id: str, body: Raw | UnsetType) -> Entry:
+    def _with_body(self, number: int, custom_id: str, body: Raw | UnsetType) -> CheckedLine:
         name = "body" if self._api == FILE_API else "params"
         try:
             model = _body.decode(body).model if body is not UNSET else None
@@ -133,15 +133,15 @@ class LineChecker:
             upstream = self._route(model)
         except StreamglotError as error:
             return _fault(number, custom_id, error.code, error.message, f"{name}.model")
-        return Entry(number, custom_id, bytes(body), upstream, model)
+        return CheckedLine(number, custom_id, bytes(body), upstream, model)
 
 
-def repeated(entry: Entry, line: int | None) -> Entry:
+def repeated(entry: CheckedLine, line: int | None) -> CheckedLine:
     """The entry for a custom_id that another line has. It has no custom_id, because each custom_id is reported once."""
     other = f"line {line}" if line is not None else "another line"
     what = f"the custom_id {excerpt(entry.custom_id)} is used by {other}; give each request a unique custom_id"
     return _fault(entry.line, None, "duplicate_custom_id", what, "custom_id")
 
 
-def _fault(line: int, custom_id: str | None, code: str, message: str, param: str | None = None) -> Entry:
-    return Entry(line, custom_id, b"", fault=LineError(code, message, line, param))
+def _fault(line: int, custom_id: str | None, code: str, message: str, param: str | None = None) -> CheckedLine:
+    return CheckedLine(line, custom_id, b"", fault=LineError(code, message, line, param))

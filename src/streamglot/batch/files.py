@@ -45,7 +45,7 @@ class FileStorage(Protocol):
     shared: bool
     """Whether all processes see the same contents. Otherwise contents that are missing here may exist on another machine."""
 
-    async def save(self, id: str, chunks: AsyncIterator[bytes], most: int) -> int:
+    async def save(self, id: str, chunks: AsyncIterator[bytes], maximum: int) -> int:
         """Stores the chunks completely or not at all, and returns their size. Refuses more than ``most`` bytes."""
 
     def chunks(self, id: str) -> AsyncIterator[bytes]:
@@ -70,7 +70,7 @@ class DirectoryStorage:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    async def save(self, id: str, chunks: AsyncIterator[bytes], most: int) -> int:
+    async def save(self, id: str, chunks: AsyncIterator[bytes], maximum: int) -> int:
         path = self._path(id)
         part = path.with_name(f"{path.name}{PART}")
         file = await asyncio.to_thread(self._create, part)
@@ -80,8 +80,8 @@ class DirectoryStorage:
                 size += len(chunk)
                 waiting += len(chunk)
                 held.append(chunk)
-                if size > most:
-                    raise too_large(most)
+                if size > maximum:
+                    raise too_large(maximum)
                 if waiting >= BLOCK_BYTES:
                     await asyncio.to_thread(_write, file, b"".join(held))
                     held.clear()
@@ -135,8 +135,8 @@ class DirectoryStorage:
             raise _failed(error) from None
 
 
-def too_large(most: int) -> LimitExceeded:
-    return LimitExceeded(f"the file has more than {most} bytes (batches.max_file_bytes); divide it into several batches")
+def too_large(maximum: int) -> LimitExceeded:
+    return LimitExceeded(f"the file has more than {maximum} bytes (batches.max_file_bytes); divide it into several batches")
 
 
 def missing(id: str) -> FileMissing:

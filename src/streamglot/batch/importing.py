@@ -19,7 +19,7 @@ from ..errors import StreamglotError
 from ..store.database import Database, StoreUnavailable
 from ..store.database.sql import Connection, DatabaseRow, Insert, NotUnique, SqlRow, SqlValues
 from .catalog import Catalog, locked_batch, update_batch
-from .checking import Entry, LineChecker, LineSplitter, Route, repeated
+from .checking import CheckedLine, LineChecker, LineSplitter, Route, repeated
 from .files import FileStorage, FileStorageUnavailable
 from .lines import fault_line
 from .model import CLOSED, FILE_API, HELD, OPEN, RANGE_BYTES, RANGE_ITEMS, Batch, LineError, Result
@@ -104,7 +104,7 @@ class Importer:
 
     async def _import(self, batch: Batch) -> None:
         await self._catalog.remove_parts(batch.id)
-        reading = _Reading(self, batch)
+        reading = _FileReading(self, batch)
         splitter = LineSplitter(self._line_bytes)
         checker = LineChecker(batch.api, batch.endpoint, self._line_bytes, self._route(batch))
         try:
@@ -128,7 +128,7 @@ class Importer:
         batch.errors, batch.total = [LineError("file_unreadable", why, None, "input_file_id")], 0
         await self._catalog.fail(batch)
 
-    async def _take(self, reading: _Reading, checker: LineChecker, lines: list[tuple[int, bytes | None]]) -> None:
+    async def _take(self, reading: _FileReading, checker: LineChecker, lines: list[tuple[int, bytes | None]]) -> None:
         for number, line in lines:
             if line is not None and not line.strip():
                 continue
@@ -140,7 +140,7 @@ class Importer:
                 reading.refused = error
                 raise _Stopped
 
-    async def _finish(self, batch: Batch, reading: _Reading) -> None:
+    async def _finish(self, batch: Batch, reading: _FileReading) -> None:
         batch.errors, batch.total = reading.errors, reading.stored if reading.stopped else reading.total
         if reading.refused is not None:
             batch.errors = [reading.refused]
@@ -179,7 +179,7 @@ class Importer:
         await update_batch(connection, batch.id, lease=time.time() + LEASE_SECONDS)
         return row
 
-    async def store(self, batch: Batch, ranges: list[list[Entry]], first: int) -> tuple[list[Entry], int]:
+    async def store(self, batch: Batch, ranges: list[list[CheckedLine]], first: int) -> tuple[list[CheckedLine], int]:
         """Stores ranges of entries, beginning with item number ``first``.
 
         Returns those that repeat a custom_id, and the next number.
@@ -190,15 +190,15 @@ class Importer:
             return await self._database.write(lambda connection: self._store(connection, batch, ranges, first, True))
 
     async def _store(
-        self, connection: Connection, batch: Batch, ranges: list[list[Entry]], first: int, look_up: bool
-    ) -> tuple[list[Entry], int]:
+        self, connection: Connection, batch: Batch, ranges: list[list[CheckedLine]], first: int, look_up: bool
+    ) -> tuple[list[CheckedLine], int]:
         """``look_up``: ask the database first which of these custom_ids exist. Without it, the database refuses all of them if
         one exists."""
         if (await self._own(connection, batch)).closing:
             raise _Stopped
         known = await self._known(connection, batch, ranges) if look_up else {}
-        repeats: list[Entry] = []
-        stored: list[list[Entry]] = []
+        repeats: list[CheckedLine] = []
+        stored: list[list[CheckedLine]] = []
         for entries in ranges:
             unique = []
             for entry in entries:
@@ -212,12 +212,12 @@ class Importer:
                 stored.append(unique)
         return repeats, await self._insert(connection, batch, stored, first)
 
-    async def _known(self, connection: Connection, batch: Batch, ranges: list[list[Entry]]) -> dict[str, int]:
+    async def _known(self, connection: Connection, batch: Batch, ranges: list[list[CheckedLine]]) -> dict[str, int]:
         """The lines of those custom_ids of these entries that the database has."""
         names = [entry.custom_id for entries in ranges for entry in entries if entry.custom_id is not None]
         return {row.custom_id: row.line for row in await connection.fetch(_KNOWN, batch_id=batch.id, names=names)}
 
-    async def _insert(self, connection: Connection, batch: Batch, ranges: list[list[Entry]], first: int) -> int:
+    async def _insert(self, connection: Connection, batch: Batch, ranges: list[list[CheckedLine]], first: int) -> int:
         """Stores each range as items and a job; faults also as results. Returns the number after the last item."""
         items: list[SqlValues] = []
         jobs: list[SqlRow] = []
@@ -234,7 +234,7 @@ class Importer:
                 await self._report(connection, batch, entries, job["first"])
         return first + len(items)
 
-    async def _report(self, connection: Connection, batch: Batch, entries: list[Entry], first: int) -> None:
+    async def _report(self, connection: Connection, batch: Batch, entries: list[CheckedLine], first: int) -> None:
         """Stores the results of a range of faults, and ends its job."""
         now = time.time()
         results = [
@@ -255,7 +255,7 @@ class Importer:
         await self._queue.finish_job(connection, batch.id, first, first + len(entries))
 
 
-class _Reading:
+class _FileReading:
     """A file that is being read. It fills one range per upstream, so that all items of a job have the same upstream."""
 
     def __init__(self, importer: Importer, batch: Batch) -> None:
@@ -267,12 +267,12 @@ class _Reading:
         self._importer = importer
         self._batch = batch
         self.stored = 0
-        self._open: dict[str, list[Entry]] = defaultdict(list)
+        self._open: dict[str, list[CheckedLine]] = defaultdict(list)
         self._sizes: dict[str, int] = defaultdict(int)
-        self._full: list[list[Entry]] = []
+        self._full: list[list[CheckedLine]] = []
         self._items = self._bytes = 0
 
-    async def add(self, entry: Entry) -> None:
+    async def add(self, entry: CheckedLine) -> None:
         self.total += 1
         self.model = self.model or entry.model
         self._count(entry)
@@ -286,7 +286,7 @@ class _Reading:
         if self._items >= CHUNK_ITEMS or self._bytes >= CHUNK_BYTES:
             await self.flush()
 
-    def _count(self, entry: Entry) -> None:
+    def _count(self, entry: CheckedLine) -> None:
         if entry.fault is not None:
             self.faults += 1
             if len(self.errors) < LISTED_ERRORS:
@@ -302,7 +302,7 @@ class _Reading:
         if last or not self._full or self._bytes >= CHUNK_BYTES:
             for name in list(self._open):
                 self._close_range(name)
-        repeats: list[Entry] = []
+        repeats: list[CheckedLine] = []
         try:
             repeats, self.stored = await self._importer.store(self._batch, self._full, self.stored)
             for entry in repeats:

@@ -26,13 +26,13 @@ class UpstreamPace:
     """``most``: concurrent calls. ``workers``: the number of workers that share the upstream's limits. ``pause``: seconds without
     calls after the next refusal without a time. ``call_tokens``: the mean size of a call."""
 
-    def __init__(self, most: int) -> None:
-        self.allowed = float(most)
+    def __init__(self, maximum: int) -> None:
+        self.allowed = float(maximum)
         self.workers = 1
         self.running = 0
         self.pause = 0.0
         self.call_tokens = 0.0
-        self.most = most
+        self.maximum = maximum
         self._until = 0.0
         self._next = 0.0
         self._interval = 0.0
@@ -58,7 +58,7 @@ class UpstreamPace:
     def succeeded(self, tokens: int) -> None:
         """Notes that a call succeeded and used this many tokens."""
         self.pause = 0.0
-        self.allowed = min(float(self.most), self.allowed + 1.0 / max(1.0, self.allowed))
+        self.allowed = min(float(self.maximum), self.allowed + 1.0 / max(1.0, self.allowed))
         self.call_tokens += SMOOTHING * (tokens - self.call_tokens) if self.call_tokens else tokens
 
     def throttled(self, now: float, retry_after: float | None) -> None:

@@ -82,7 +82,7 @@ _CLAIMABLE: Final = f"state = '{OPEN}' AND NOT upstream LIKE '{PROVIDER}%'"
 """Jobs that wait for a worker. Jobs for a provider's batches are not among them."""
 _NEXT: Final = f"""
     SELECT batch_id, first, last, upstream, priority, process FROM batch_jobs WHERE {_CLAIMABLE} {{others}}
-    ORDER BY priority, first LIMIT {{most}} FOR UPDATE SKIP LOCKED
+    ORDER BY priority, first LIMIT {{jobs}} FOR UPDATE SKIP LOCKED
 """
 """The next jobs. Those of the same position in their batches alternate, so that a small batch does not wait behind a large one."""
 _FEW_OPEN: Final = f"SELECT first, last FROM batch_jobs WHERE state = '{OPEN}' LIMIT {COUNTED_JOBS}"
@@ -139,11 +139,11 @@ class BatchQueue:
 
     # --- claiming
 
-    async def claim(self, except_upstreams: Collection[str] = (), most: int = RANGE_ITEMS) -> Job | None:
+    async def claim(self, except_upstreams: Collection[str] = (), maximum: int = RANGE_ITEMS) -> Job | None:
         """Claims one job, of at most this many items; None if there is none."""
-        return next(iter(await self.claim_some(except_upstreams, most, 1)), None)
+        return next(iter(await self.claim_some(except_upstreams, maximum, 1)), None)
 
-    async def claim_some(self, except_upstreams: Collection[str], most: int, jobs: int) -> list[Job]:
+    async def claim_some(self, except_upstreams: Collection[str], maximum: int, jobs: int) -> list[Job]:
         """Claims the next jobs and returns them with those of their items that have no result. ``except_upstreams`` accept no
         calls now. ``most``: items of a job. ``jobs``: how many are claimed, while there are plenty."""
         until = time.time() + LEASE_SECONDS
@@ -151,14 +151,14 @@ class BatchQueue:
         async def work(connection: Connection) -> list[Job]:
             await connection.configure(_CUSTOM_PLANS)
             others = "AND upstream NOT IN :others" if except_upstreams else ""
-            question = _NEXT.format(others=others, most=int(jobs))
+            question = _NEXT.format(others=others, jobs=int(jobs))
             rows = await connection.fetch(question, others=list(except_upstreams))
             if not rows:
                 return []
             found = [_Claimable(*row) for row in rows]
             share = await self._share(connection)
             found = found[: max(1, share // RANGE_ITEMS)]
-            ranges = [(job, job.first + min(job.last - job.first, most, share)) for job in found]
+            ranges = [(job, job.first + min(job.last - job.first, maximum, share)) for job in found]
             taken = [
                 {"batch_id": job.batch_id, "first": job.first, "last": last, "process": self.process, "until": until}
                 for job, last in ranges

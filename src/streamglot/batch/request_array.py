@@ -20,8 +20,8 @@ _LINE_ENDS: Final = str.maketrans("\r\n", "  ")
 class RequestArray:
     """``feed`` returns the requests that are complete. A request of more than ``most`` characters is refused."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
         self._utf8 = Utf8()
         self._state = "opening"
         self._text = ""
@@ -78,9 +78,11 @@ class RequestArray:
         piece = text[position : end if end >= 0 else None]
         self._pieces.append(piece)
         self._size += len(piece)
-        if self._size > self._most:
+        if self._size > self._maximum:
             raise RequestError(
-                f"a request has more than {self._most} characters (server.max_body_bytes)", code="request_too_large", status=413
+                f"a request has more than {self._maximum} characters (server.max_body_bytes)",
+                code="request_too_large",
+                status=413,
             )
         if end < 0:
             return len(text)

@@ -54,7 +54,7 @@ class BatchItem(Struct):
         return {"id": self.id, "type": self.type, "payload": self.payload, "timestamp": self.timestamp}
 
 
-def parse_items(requests: object, most: int) -> list[BatchItem]:
+def parse_items(requests: object, maximum: int) -> list[BatchItem]:
     """The items of a batch.
 
     A batch with missing or repeated ids is refused, because its responses could not be matched.
@@ -63,9 +63,9 @@ def parse_items(requests: object, most: int) -> list[BatchItem]:
         raise RequestError(
             f"requests must be a list of objects with id, type and payload, not {excerpt(requests)}", detail=_param()
         )
-    if len(requests) > most:
+    if len(requests) > maximum:
         raise RequestError(
-            f"a batch may have at most {most} requests, not {len(requests)}; send several batches, or a file to /v1/batches",
+            f"a batch may have at most {maximum} requests, not {len(requests)}; send several batches, or a file to /v1/batches",
             code="batch_too_large",
             status=413,
             detail=_param(),

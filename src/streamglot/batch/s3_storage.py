@@ -85,7 +85,7 @@ class S3Storage:
 
     # --- the methods of a storage
 
-    async def save(self, id: str, chunks: AsyncIterator[bytes], most: int) -> int:
+    async def save(self, id: str, chunks: AsyncIterator[bytes], maximum: int) -> int:
         key = checked_id(id)
         size, waiting, held = 0, 0, list[bytes]()
         upload: _Upload | None = None
@@ -94,10 +94,10 @@ class S3Storage:
                 size += len(chunk)
                 waiting += len(chunk)
                 held.append(chunk)
-                if size > most:
-                    raise too_large(most)
+                if size > maximum:
+                    raise too_large(maximum)
                 if waiting >= (BLOCK_BYTES if upload is not None else PART_BYTES):
-                    upload = upload or self._begin(key, most)
+                    upload = upload or self._begin(key, maximum)
                     await upload.give(b"".join(held))
                     held.clear()
                     waiting = 0
@@ -150,14 +150,14 @@ class S3Storage:
     def _piece(self, key: str, start: int, end: int) -> bytes:
         return bytes(self._store.get_range(key, start=start, end=end))
 
-    def _begin(self, key: str, most: int) -> _Upload:
+    def _begin(self, key: str, maximum: int) -> _Upload:
         if self._uploads >= LARGE_UPLOADS:
             raise FileStorageUnavailable(
                 f"{LARGE_UPLOADS} large files are being uploaded to this process; upload the file again in a minute",
                 code="file_storage_busy",
             )
         self._uploads += 1
-        part = max(PART_BYTES, -(-most // MAX_PARTS))
+        part = max(PART_BYTES, -(-maximum // MAX_PARTS))
         upload = _Upload(asyncio.get_running_loop(), self._faults)
         upload.task = asyncio.get_running_loop().run_in_executor(self._long, self._send, key, upload, part)
         upload.task.add_done_callback(self._ended)

@@ -132,15 +132,15 @@ class BatchService:
     async def save_upload(self, file: File, chunks: AsyncIterator[bytes]) -> None:
         """Stores the contents of an uploaded file and sets its size. Raises if the file, or all files of its owner together, are
         too large. Uploads of the same owner at the same moment are not counted against each other."""
-        most, quota = self.config.max_file_bytes, self.config.max_key_bytes
+        maximum, quota = self.config.max_file_bytes, self.config.max_key_bytes
         if not quota:
-            file.bytes = await self.storage.save(file.id, chunks, most)
+            file.bytes = await self.storage.save(file.id, chunks, maximum)
             return
         used = await self.catalog.uploaded_bytes(file.owner)
         try:
-            file.bytes = await self.storage.save(file.id, chunks, min(most, max(0, quota - used)))
+            file.bytes = await self.storage.save(file.id, chunks, min(maximum, max(0, quota - used)))
         except LimitExceeded:
-            if quota - used >= most:
+            if quota - used >= maximum:
                 raise
             raise RequestError(
                 f"the uploaded files of this key would have more than {quota} bytes together (batches.max_key_bytes), and {used} of "

@@ -39,8 +39,8 @@ UNITS: Final = ("requests", "tokens")
 class SharedPace(UpstreamPace):
     """The pace of one upstream by permits. ``changed`` is called when there is something to tell Valkey."""
 
-    def __init__(self, most: int, account: str, changed: Callable[[], None]) -> None:
-        super().__init__(most)
+    def __init__(self, maximum: int, account: str, changed: Callable[[], None]) -> None:
+        super().__init__(maximum)
         self.account = account
         self.counted = True
         self._changed = changed
@@ -117,7 +117,7 @@ class SharedPace(UpstreamPace):
             elif now - self._unused_since > HEARTBEAT_SECONDS:
                 self._permits = 0
         pause = max(0.0, self._paused_until - now)
-        arguments = [self._flying, self._wanted, self.most, max(1.0, self.call_tokens), round(pause * 1000)]
+        arguments = [self._flying, self._wanted, self.maximum, max(1.0, self.call_tokens), round(pause * 1000)]
         for unit in UNITS:
             if unit in self._reports:
                 limit, seen = self._reports[unit]
@@ -181,8 +181,8 @@ class SharedLimits:
         self._counting = True
         self._stopping = False
 
-    def pace(self, upstream: str, most: int) -> SharedPace:
-        pace = self._paces[upstream] = SharedPace(most, self._account(upstream), self._changed.set)
+    def pace(self, upstream: str, maximum: int) -> SharedPace:
+        pace = self._paces[upstream] = SharedPace(maximum, self._account(upstream), self._changed.set)
         pace.counted = self._counting
         return pace
 

@@ -61,7 +61,7 @@ class Runner(Protocol):
     async def run(self, batch: Batch, item: Item, request_id: str) -> Answer: ...
 
 
-class _Held(Struct):
+class _HeldJob(Struct):
     """A job of this worker. ``left``: items without a committed result. ``running``: calls in progress or not committed."""
 
     job: Job
@@ -77,7 +77,7 @@ class _Held(Struct):
 class _Call(Struct):
     """An item in progress. ``attempts`` counts calls of upstreams, ``failures`` the runs that count against the item."""
 
-    held: _Held
+    held: _HeldJob
     item: Item
     attempts: int = 0
     failures: int = 0
@@ -108,7 +108,7 @@ class Worker:
         self._attempts = attempts
         self._live = live
         self._settled = settled
-        self._jobs: dict[Key, _Held] = {}
+        self._jobs: dict[Key, _HeldJob] = {}
         self._ready: dict[str, deque[_Call]] = defaultdict(deque)
         self._delayed: list[tuple[float, int, _Call]] = []
         self._sequence = 0
@@ -188,7 +188,7 @@ class Worker:
                 return False
             jobs = await self._queue.claim_some(self._traffic.paused(), *self._claim_size())
             self._idle = not jobs
-            some = [_Held(job, len(job.items)) for job in jobs]
+            some = [_HeldJob(job, len(job.items)) for job in jobs]
             self._jobs.update({held.key: held for held in some})
         for held in some:
             if held.left:
@@ -292,7 +292,7 @@ class Worker:
         self._start.set()
         return True
 
-    def _release(self, held: _Held) -> None:
+    def _release(self, held: _HeldJob) -> None:
         self._busy -= 1
         held.running -= 1
         if held.dropped:
@@ -336,7 +336,7 @@ class Worker:
             else:
                 break
 
-    def _forget(self, ended: list[_Held]) -> None:
+    def _forget(self, ended: list[_HeldJob]) -> None:
         """Removes jobs that have ended. A batch may have ended with them if this worker has no other job of it."""
         for held in ended:
             self._jobs.pop(held.key, None)
@@ -371,19 +371,19 @@ class Worker:
             held.dropped = True
             self._drop_waiting(held)
 
-    def _drop_waiting(self, held: _Held) -> None:
+    def _drop_waiting(self, held: _HeldJob) -> None:
         for upstream, calls in list(self._ready.items()):
             self._ready[upstream] = deque(call for call in calls if call.held is not held)
         self._delayed = [entry for entry in self._delayed if entry[2].held is not held]
         heapq.heapify(self._delayed)
         self._drop(held)
 
-    def _drop(self, held: _Held) -> None:
+    def _drop(self, held: _HeldJob) -> None:
         """Gives a job back once none of its items runs."""
         if held.running == 0 and self._jobs.pop(held.key, None) is not None:
             self._tasks.spawn("batch job given back", self._give_back(held))
 
-    async def _give_back(self, held: _Held) -> None:
+    async def _give_back(self, held: _HeldJob) -> None:
         while True:
             try:
                 await self._queue.give_back([held.key])

@@ -28,7 +28,7 @@ Given: TypeAlias = str | Request | Message | list[Message | JsonObject] | JsonOb
 Requests: TypeAlias = Iterable[Given] | AsyncIterable[Given]
 
 
-class BatchOptions(Struct):
+class BatchSettings(Struct):
     model: str
     system: str
     concurrent: int
@@ -74,7 +74,7 @@ class Asking(Protocol):
 class Batch:
     """The results of a batch. It begins with the first iteration. Leaving the loop cancels what still runs."""
 
-    def __init__(self, client: Asking, requests: Requests, options: BatchOptions, run: Run | None) -> None:
+    def __init__(self, client: Asking, requests: Requests, options: BatchSettings, run: Run | None) -> None:
         self._client = client
         self._options = options
         self._run = run

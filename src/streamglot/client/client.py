@@ -23,7 +23,7 @@ from ..messages import Message, Request, Response
 from ..stages.stage import ExchangeContext
 from ..tools.tool import as_tool
 from ..upstream import Upstream
-from .batch import Batch, BatchOptions, Requests
+from .batch import Batch, BatchSettings, Requests
 from .json_stream import JsonStream, output_format
 from .request import make_request
 from .stream import PlainStream, Stream
@@ -193,7 +193,7 @@ class Client:
         A generator of requests is read only as fast as requests are answered. ``model`` and ``system`` apply to requests that
         have none. A failed request is retried as ``retry`` says; after that its result has an error.
         """
-        options = BatchOptions(model, system, concurrent, ordered, retry or RetryPolicy(), recorder)
+        options = BatchSettings(model, system, concurrent, ordered, retry or RetryPolicy(), recorder)
         batch = Batch(self, requests, options, self._worker.run if self._worker else None)
         self._batches.add(batch)
         return batch

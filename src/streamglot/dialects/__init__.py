@@ -6,43 +6,14 @@ dialect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from typing import Final, get_args
-
 from ..errors import ConfigError, did_you_mean
 from ..names import DialectName
-from ..plugins import Plugins
 from .fields import Fields
-from .interface import Dialect, lazy, load_parts
+from .interface import DIALECTS, Dialect, lazy
 from .parameters import give, give_extra, take
 
 __all__ = ["DIALECTS", "Dialect", "Fields", "dialect", "give", "give_extra", "lazy", "take"]
 
-
-class _OwnDialects(Mapping[str, Dialect]):
-    """Our own dialects. A package is imported when its dialect is looked up: twelve packages take 3 ms of CPU, and most processes use
-    two. The package ``NAME`` has the object ``NAME`` in capital letters."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = dict.fromkeys(names)
-
-    def __getitem__(self, name: str) -> Dialect:
-        found: Dialect = getattr(import_module(f".{name}", __name__), name.upper())
-        return found
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-DIALECTS: Final = Plugins("dialect", Dialect, lambda: _OwnDialects(*get_args(DialectName)), check=load_parts)
-"""The dialects by name: ours, and those of installed packages."""
 _loaded = DIALECTS.loaded
 
 

@@ -1,7 +1,7 @@
 """A tool call that waits for a person's approval, as an Extra that several dialects can express.
 
 The event vocabulary has no event for it, because most wire formats cannot ask for approval. Code that holds a call back emits
-``asking(Approval(...))``; the writers of dialects that support approval write it in their own form, the others count it as lost.
+``asking(ApprovalPrompt(...))``; the writers of dialects that support approval write it in their own form, the others count it as lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..json_types import JsonObject, JsonValue
 APPROVAL: Final = "approval"
 
 
-class Approval(Struct, omit_defaults=True):
+class ApprovalPrompt(Struct, omit_defaults=True):
     """A request for approval. ``name`` and ``arguments`` are those of the call, if the client has not seen it. ``schema``
     describes the expected answer if it is more than yes or no."""
 
@@ -48,15 +48,15 @@ def reason_in(fields: Mapping[str, JsonValue]) -> str:
     return reason if isinstance(reason, str) else ""
 
 
-def asking(approval: Approval) -> Extra:
+def asking(approval: ApprovalPrompt) -> Extra:
     return Extra(APPROVAL, msgspec.to_builtins(approval))
 
 
-def asked(event: Extra) -> Approval | None:
+def approval_in(event: Extra) -> ApprovalPrompt | None:
     """The approval that this Extra requests, or None if it requests none."""
     if event.dialect != APPROVAL:
         return None
     try:
-        return msgspec.convert(event.data, Approval)
+        return msgspec.convert(event.data, ApprovalPrompt)
     except msgspec.ValidationError:
         return None

@@ -49,13 +49,13 @@ class HostedCall(Struct, kw_only=True):
         return _first(self.arguments, _CODE)
 
 
-class Source(Struct):
+class CitedSource(Struct):
     url: str
     title: str
     text: str = ""
 
 
-def sources_of(text: str) -> list[Source]:
+def sources_of(text: str) -> list[CitedSource]:
     """The sources that a result names: a JSON list of objects with ``url``, ``title`` and ``text``, on its own or in an object,
     or links in Markdown. Other text has none."""
     if text.lstrip()[:1] in ("[", "{"):
@@ -66,10 +66,10 @@ def sources_of(text: str) -> list[Source]:
         else:
             return _listed(value)[:MAX_SOURCES]
     links = dict.fromkeys((found[2], found[1]) for found in _LINK.finditer(text))
-    return [Source(url, title) for url, title in links][:MAX_SOURCES]
+    return [CitedSource(url, title) for url, title in links][:MAX_SOURCES]
 
 
-def _listed(value: JsonValue) -> list[Source]:
+def _listed(value: JsonValue) -> list[CitedSource]:
     if isinstance(value, dict):
         inner = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
         value = [value] if inner is None else inner
@@ -78,7 +78,7 @@ def _listed(value: JsonValue) -> list[Source]:
         url = _first(entry, ("url", "link", "uri", "href")) if isinstance(entry, dict) else ""
         if url:
             text = _first(entry, ("text", "content", "snippet", "summary"))
-            sources.append(Source(url, _first(entry, ("title", "name", "url", "link")), text))
+            sources.append(CitedSource(url, _first(entry, ("title", "name", "url", "link")), text))
     return sources
 
 

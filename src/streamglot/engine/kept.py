@@ -38,12 +38,12 @@ class KeptConversations:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._size = 0
-        self._questions: OrderedDict[tuple[str, str, str], list[_Answer]] = OrderedDict()
+        self._questions: OrderedDict[tuple[str, str, str], list[_KeptAnswer]] = OrderedDict()
 
     def remember(self, caller: str, echo: Echo, answer: bytes) -> None:
         key = caller, echo.provider, str(echo.data[ASKED])
         answers = self._questions.setdefault(key, [])
-        answers.insert(0, _Answer(answer[:ANSWER_BYTES], echo))
+        answers.insert(0, _KeptAnswer(answer[:ANSWER_BYTES], echo))
         self._size += answers[0].size
         if len(answers) > MAX_ANSWERS:
             self._size -= answers.pop().size
@@ -63,7 +63,7 @@ class KeptConversations:
         return _restored(request, provider, lambda before: self._questions.get((caller, provider, before), ()))
 
 
-class _Answer:
+class _KeptAnswer:
     """``continued``: a request has continued it. Of equal answers, the one that nothing continues belongs to the other of two equal
     conversations."""
 
@@ -77,16 +77,16 @@ class _Answer:
         return ANSWER_OVERHEAD + len(self.text) + len(msgspec.json.encode(self.echo))
 
 
-_Find: TypeAlias = Callable[[str], Iterable[_Answer]]
+_Find: TypeAlias = Callable[[str], Iterable[_KeptAnswer]]
 
 
 def restore_stored(request: Request, answers: Sequence[Message], provider: str) -> Request:
     """The same from stored answers, the oldest first."""
-    found: dict[str, list[_Answer]] = {}
+    found: dict[str, list[_KeptAnswer]] = {}
     for message in reversed(answers):
         echo = message.echo
         if echo is not None and echo.provider == provider and isinstance(echo.data.get(ASKED), str):
-            found.setdefault(str(echo.data[ASKED]), []).append(_Answer(normal(message.parts)[:ANSWER_BYTES], echo))
+            found.setdefault(str(echo.data[ASKED]), []).append(_KeptAnswer(normal(message.parts)[:ANSWER_BYTES], echo))
     return _restored(request, provider, lambda before: found.get(before, ())) if found else request
 
 

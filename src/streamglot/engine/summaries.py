@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct, field, structs
@@ -37,12 +37,10 @@ from ..events import (
     ToolCallEnd,
 )
 from ..grammar import OpenBlocks
-from ..messages import Message, Part, ReasoningPart, Request, TextPart
+from ..json_types import JsonObject
+from ..messages import Message, Part, ReasoningPart, Request, Response, TextPart
 from ..stages.collect import REASONING_SUMMARY
 from ..stages.stage import ExchangeContext, Output, Question, Stage
-
-if TYPE_CHECKING:
-    from .services import Services
 
 MAX_CHARS: Final = 100_000
 """Characters of one block of thoughts that the model gets, about 25,000 tokens. The beginning of a longer one is summarised."""
@@ -60,6 +58,14 @@ _PROMPT: Final = (
 )
 
 
+class SummaryServices(Protocol):
+    """What the question needs of the services of its exchange."""
+
+    def log(self, entry: JsonObject, /) -> None: ...
+
+    async def complete(self, request: Request) -> Response: ...
+
+
 class Summarise(Question):
     """Has the model summarise a block of thoughts. The reply is the summary; empty if there is none."""
 
@@ -75,7 +81,7 @@ class Summarise(Question):
             max_tokens=MAX_TOKENS,
         )
 
-    async def resolve(self, engine: Services) -> str:
+    async def resolve(self, engine: SummaryServices) -> str:
         try:
             response = await engine.complete(self._request)
         except StreamglotError as error:

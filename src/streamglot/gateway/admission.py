@@ -148,14 +148,14 @@ class Admission:
         if batched is not None:
             body = {name: value for name, value in body.items() if name not in batched}
         admitted.body, admitted.headers = body, headers
-        admitted.options, asked = retention_options(endpoint, body, headers, keep, store)
-        options, asked = take_tool_options(asked, headers)
+        admitted.options, client_body = retention_options(endpoint, body, headers, keep, store)
+        options, client_body = take_tool_options(client_body, headers)
         admitted.activity = options.activity
         admitted.extensions = options.activity == EXTENSIONS or wants_extensions(body, services.server)
         admitted.output = output_options(services.server, endpoint.dialect, headers)
         if known.approval_answers is not None and batched is None:
-            admitted.answers, asked = await self._approval_answers(known.approval_answers, asked)
-        request = admitted.request = endpoint.parse(asked, model_in_path)
+            admitted.answers, client_body = await self._approval_answers(known.approval_answers, client_body)
+        request = admitted.request = endpoint.parse(client_body, model_in_path)
         request.include_usage = request.include_usage or services.server.usage == "always"
         request.stream = request.stream and batched is None
         if self._recording.sealer is not None:

@@ -45,7 +45,7 @@ class Frames:
         return b"".join(out), before
 
 
-class Lines:
+class NdjsonLines:
     def count(self, data: bytes) -> int:
         return data.count(b"\n")
 
@@ -68,7 +68,7 @@ class Elements:
 FRAMES: Final = Frames()
 EVENT_IDS: Final[dict[str, EventIds]] = {
     "text/event-stream": FRAMES,
-    "application/x-ndjson": Lines(),
+    "application/x-ndjson": NdjsonLines(),
     "application/json": Elements(),
 }
 """The event counter for each media type of a body."""

@@ -86,7 +86,9 @@ def wants_extensions(body: JsonObject, server: ServerConfig) -> bool:
 def _chosen(header: str, headers: Mapping[str, str], configured: str, known: Collection[str]) -> str:
     if header not in headers:
         return configured
-    asked = headers[header].strip().lower()
-    if asked not in known:
-        raise RequestError(f"the header {header} must be {' or '.join(known)}, not {excerpt(asked)}", detail={"param": header})
-    return asked
+    requested = headers[header].strip().lower()
+    if requested not in known:
+        raise RequestError(
+            f"the header {header} must be {' or '.join(known)}, not {excerpt(requested)}", detail={"param": header}
+        )
+    return requested

@@ -210,13 +210,13 @@ class ResponsesWebSocket:
         """Remembers the start of a conversation that a client sends ahead of its question. No upstream is called."""
         services, endpoint = self._services, ENDPOINTS[PATH]
         caller = self._access.authenticator.admit(self._headers, self._upgrade.query("key"))
-        asked = json_object(body)
-        request = dialect(endpoint.dialect).parse_request(asked)
+        client_body = json_object(body)
+        request = dialect(endpoint.dialect).parse_request(client_body)
         if caller is not None:
             caller.check_model(services.pool.routes.named(request.model))
         id = f"{endpoint.id_prefix}{services.new_id()}"
         known = dialect(endpoint.dialect)
-        options = {**known.writer_options(request), **endpoint.writer(request, asked)}
+        options = {**known.writer_options(request), **endpoint.writer(request, client_body)}
         writer = known.writer(id=id, created=int(time.time()), **options)
         call = WebSocketCall(self._socket, self._upgrade, {}, b"", lane.name)
         await call.end(writer.feed([StreamStart(), StreamEnd("end")]))
@@ -226,16 +226,16 @@ class ResponsesWebSocket:
         """The body with the history of ``previous_response_id`` inserted, and its input items."""
         items = _items_of(fields.get("input"))
         previous = _text(fields, "previous_response_id")
-        asked = {name: value for name, value in fields.items() if name not in _OURS}
+        request = {name: value for name, value in fields.items() if name not in _OURS}
         if previous in self._past:
-            del asked["previous_response_id"]
+            del request["previous_response_id"]
             items = b",".join(filter(None, (self._past[previous], items)))
-            asked["input"] = Raw(b"[%b]" % items)
+            request["input"] = Raw(b"[%b]" % items)
         elif previous and self._store is None:
             message = f"this connection has no response {excerpt(previous)} to continue; send the whole conversation"
             raise RequestError(message, code=_NOT_FOUND)
-        asked["stream"] = Raw(b"true")
-        return msgspec.json.encode(asked), items
+        request["stream"] = Raw(b"true")
+        return msgspec.json.encode(request), items
 
     def _headers_of(self, fields: Fields) -> dict[str, str]:
         try:

@@ -166,8 +166,8 @@ class SharedApprovals:
             raise not_open(id)
         own = next((request for request in self._own.open() if request.id == id), None)
         earlier = self._own.decided(id)
-        asked = own or (earlier[0] if earlier is not None else None)
-        if asked is not None and key not in (None, asked.key):
+        approval = own or (earlier[0] if earlier is not None else None)
+        if approval is not None and key not in (None, approval.key):
             raise not_open(id)
         if earlier is not None:
             raise already_decided(id, earlier[1])

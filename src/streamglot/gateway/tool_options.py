@@ -22,7 +22,7 @@ MAX_PATTERNS: Final = 64
 """Globs in one request. Each is compared with every tool."""
 
 
-class ToolOptions(Struct):
+class RequestTools(Struct):
     """The tool options of a request.
 
     ``patterns`` are the globs in the request; None if it has none. ``activity`` says how the client wants to see tool runs if its
@@ -33,9 +33,9 @@ class ToolOptions(Struct):
     activity: str = ""
 
 
-def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[ToolOptions, JsonObject]:
+def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[RequestTools, JsonObject]:
     """The tool options of a request, and the body without them."""
-    asked: JsonValue = None
+    requested: JsonValue = None
     activity: JsonValue = headers.get(ACTIVITY_HEADER, "").strip().lower()
     param = ACTIVITY_HEADER if activity else f"{FIELD}.activity"
     if FIELD in body:
@@ -46,35 +46,35 @@ def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[Too
             raise RequestError(
                 f'{FIELD} must be an object with "tools" and "activity", not {excerpt(options)}', detail={"param": FIELD}
             )
-        asked, activity = options.get("tools"), options.get("activity", activity)
+        requested, activity = options.get("tools"), options.get("activity", activity)
         param = f"{FIELD}.activity" if "activity" in options else param
-        if asked is not None and not (isinstance(asked, list) and all(isinstance(pattern, str) for pattern in asked)):
-            raise RequestError(f"{FIELD}.tools must be a list of names and globs, not {excerpt(asked)}", detail={"param": FIELD})
+        if requested is not None and not (isinstance(requested, list) and all(isinstance(pattern, str) for pattern in requested)):
+            raise RequestError(f"{FIELD}.tools must be a list of names and globs, not {excerpt(requested)}", detail={"param": FIELD})
     if activity not in ("", *KINDS):
         raise RequestError(f"{param} must be {' or '.join(KINDS)}, not {excerpt(activity)}", detail={"param": param})
-    if asked is None and HEADER in headers:
-        asked = [pattern.strip() for pattern in headers[HEADER].split(",") if pattern.strip()]
-    if asked is not None and len(asked) > MAX_PATTERNS:
+    if requested is None and HEADER in headers:
+        requested = [pattern.strip() for pattern in headers[HEADER].split(",") if pattern.strip()]
+    if requested is not None and len(requested) > MAX_PATTERNS:
         raise RequestError(
-            f"a request may name at most {MAX_PATTERNS} tools and globs, not {len(asked)}", detail={"param": FIELD}
+            f"a request may name at most {MAX_PATTERNS} tools and globs, not {len(requested)}", detail={"param": FIELD}
         )
-    return ToolOptions(asked, activity), body
+    return RequestTools(requested, activity), body
 
 
-def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_route: Sequence[str]) -> list[str]:
+def tools_for(requested: Sequence[str] | None, of_key: Sequence[str] | None, of_route: Sequence[str]) -> list[str]:
     """The globs for one exchange. A key that has a list of tools may use no others."""
-    if asked is None:
+    if requested is None:
         return list(of_route if of_key is None else of_key)
     if of_key is None:
-        return list(asked)
-    refused = [pattern for pattern in asked if not _allowed(pattern, of_key)]
+        return list(requested)
+    refused = [pattern for pattern in requested if not _allowed(pattern, of_key)]
     if refused:
         raise RequestError(
             f"this key may not use the tools {excerpt(refused[0])}; it may use {', '.join(of_key) or 'none'}",
             code="tool_not_allowed",
             status=403,
         )
-    return list(asked)
+    return list(requested)
 
 
 def hosted_tools(request: Request, hosted: Mapping[str, str], of_key: Sequence[str] | None) -> list[str]:

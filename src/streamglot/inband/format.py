@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .engines.engine import Call, Engine, dumped
+from .engines.engine import FormatEngine, WrittenCall, dumped
 from .think import TAGS, Think
 
 
@@ -20,14 +20,14 @@ class Format(Struct, frozen=True):
 
     name: str
     example: str
-    engines: tuple[Engine, ...] = ()
+    engines: tuple[FormatEngine, ...] = ()
     think: Think = TAGS
     drop: tuple[str, ...] = ()
     untouched: bool = False
     any_name: bool = False
     only_declared: bool = False
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         """The calls in this notation, as the model itself would write them."""
         for engine in self.engines:
             written = engine.write(calls)

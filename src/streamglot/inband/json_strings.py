@@ -16,7 +16,7 @@ from collections.abc import Generator
 
 from msgspec import Struct
 
-from .scan import Cut, Malformed, Markers, Sink, Source, Wait
+from .scan import Malformed, Markers, Sink, Source, Unfinished, Wait
 
 _JSON_STOP = re.compile(r'["\\\x00-\x1f]')
 _TO_ESCAPE = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
@@ -97,7 +97,7 @@ def inside_string(source: Source, out: list[str], sink: Sink, notation: Notation
             source.skip(end)
         if found is None:
             if source.closed:
-                raise Cut("the text ended inside a string")
+                raise Unfinished("the text ended inside a string")
             if out:
                 sink("".join(out))
                 out.clear()
@@ -241,7 +241,7 @@ def _token_string(source: Source, out: list[str], sink: Sink, quote: str, behind
     out.clear()
     while True:
         if not (yield from source.stream(markers, lambda part: sink(escaped(part)))):
-            raise Cut("the text ended inside a string")
+            raise Unfinished("the text ended inside a string")
         if (yield from source.ahead(behind)) or (yield from _follows(source, 0, _NEXT_KEY)):
             return
         sink(escaped(quote))

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from .declared import Declared
 from .emitter import Emitter
-from .engines.engine import Engine
+from .engines.engine import FormatEngine
 from .reader import CallReader
 from .scan import Malformed, Source
 
@@ -20,7 +20,7 @@ class _Probe(Emitter):
         raise _Certain
 
 
-def call_begins(engine: Engine, source: Source, declared: Declared, opener: str) -> Generator[None, None, bool]:
+def call_begins(engine: FormatEngine, source: Source, declared: Declared, opener: str) -> Generator[None, None, bool]:
     """Whether the engine finds a call after this opener. The source keeps a record of what was read."""
     try:
         yield from engine.read(CallReader(source, _Probe(), declared), opener)

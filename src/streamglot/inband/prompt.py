@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ..json_types import JsonObject
 from ..messages import Message, Part, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart, ToolSpec
-from .engines.engine import Call, dumped
+from .engines.engine import WrittenCall, dumped
 from .format import Format
 from .profiles import find_format
 
@@ -72,22 +72,22 @@ def _tools_text(tools: list[ToolSpec], row: Format, request: Request) -> str:
 _SAMPLES: JsonObject = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}, "null": None}
 
 
-def _example(tool: ToolSpec) -> Call:
+def _example(tool: ToolSpec) -> WrittenCall:
     properties = (tool.parameters or {}).get("properties") or {}
     members = {}
     for key, schema in properties.items():
         kind = schema.get("type") if isinstance(schema, dict) else None
         members[key] = _SAMPLES.get(kind, "value") if isinstance(kind, str) else "value"
-    return Call(tool.name, dumped(members), "0")
+    return WrittenCall(tool.name, dumped(members), "0")
 
 
 def _in_words(message: Message, row: Format, names: dict[str, str]) -> Message:
     """The message with its calls and results as text. Results become user text."""
     parts: list[Part] = []
-    calls: list[Call] = []
+    calls: list[WrittenCall] = []
     for part in message.parts:
         if isinstance(part, ToolCallPart) and part.kind != "server":
-            calls.append(Call(part.name, part.arguments or "{}", part.call_id))
+            calls.append(WrittenCall(part.name, part.arguments or "{}", part.call_id))
             continue
         if calls:
             parts.append(TextPart(_on_new_line(parts, row.write(calls))))

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from .emitter import Emitter
-from .engines.engine import Engine
+from .engines.engine import FormatEngine
 from .mentions import MAX_QUOTED_MARKERS, QUOTES, Quotation
 from .prose import FENCES, Prose
 from .reader import CallReader
-from .scan import MAX_HELD_CHARS, Cut, Malformed, Source, markers_of
+from .scan import MAX_HELD_CHARS, Malformed, Source, Unfinished, markers_of
 
 MAX_BROKEN_CHARS = 2048
 """Characters between the place where a quoted call breaks and the closing mark: a sentence, not a page."""
@@ -37,14 +37,14 @@ class Mode:
     """The markers that apply while the text is of one kind. ``droppable``: those that are dropped at the end of the answer."""
 
     def __init__(
-        self, engines: dict[str, Engine], words: tuple[str, ...], droppable: tuple[str, ...], folded: tuple[str, ...] = ()
+        self, engines: dict[str, FormatEngine], words: tuple[str, ...], droppable: tuple[str, ...], folded: tuple[str, ...] = ()
     ) -> None:
         self.engines = engines
         self.markers = markers_of((*engines, *words), folded)
         self.droppable = droppable
 
 
-class _Silent(Emitter):
+class _CallCounter(Emitter):
     """Counts the calls and emits nothing. Text that is no part of a call ends the reading."""
 
     def start_call(self, name: str, call_id: str) -> None:  # noqa: ARG002  # only the number matters
@@ -86,7 +86,7 @@ class Quotations:
         self._prose.put("".join(run))
         return True
 
-    def call(self, marker: str, engine: Engine | None) -> Generator[None, None, bool]:
+    def call(self, marker: str, engine: FormatEngine | None) -> Generator[None, None, bool]:
         """Whether quotes enclose the markup that begins with the marker. ``engine`` reads it, if it is not a word around it."""
         source = self._source
         quotation = self._prose.quotation
@@ -113,7 +113,7 @@ def _is_quoted(
     """Whether the markup that begins with this marker is quoted. If so, it has been read with its closing mark. ``reader`` and
     ``emitter`` are those of the text, and are not changed."""
     source = reader.source
-    silent = _Silent()
+    silent = _CallCounter()
     silent.open = emitter.open
     probe = CallReader(source, silent, reader.declared)
     probe.whole_calls, probe.mode, probe.rendered = reader.whole_calls, reader.mode, reader.rendered
@@ -148,12 +148,12 @@ def _closes(quotation: Quotation, source: Source) -> Generator[None, None, bool]
 
 
 def _is_quoted_part(
-    quotation: Quotation, source: Source, engine: Engine, mode: Mode, reason: Malformed
+    quotation: Quotation, source: Source, engine: FormatEngine, mode: Mode, reason: Malformed
 ) -> Generator[None, None, bool]:
     """Whether a call that broke is quoted. Without a strong marker it is text anyway."""
     if engine.weak or not quotation.opens or source.trail_size > MAX_HELD_CHARS:
         return False
-    if source.at_end or isinstance(reason, Cut):
+    if source.at_end or isinstance(reason, Unfinished):
         source.skip(len(source.text))
         return quotation.ticks > 0 and not quotation.first
     closing = ("`",) if quotation.ticks else tuple(word + quotation.closing for word in (*engine.closers, *engine.ends))

@@ -47,7 +47,7 @@ class Malformed(Exception):
     rest: str | None = None
 
 
-class Cut(Malformed):
+class Unfinished(Malformed):
     """The text ended inside the notation."""
 
 
@@ -168,10 +168,10 @@ class Source:
     # --- steps of a grammar
 
     def more(self) -> Wait:
-        """Waits for text; raises Cut if none will come."""
+        """Waits for text; raises Unfinished if none will come."""
         while self.at >= len(self.text):
             if self.closed:
-                raise Cut("the text ended")
+                raise Unfinished("the text ended")
             yield
 
     def peek(self) -> Generator[None, None, str]:
@@ -314,7 +314,7 @@ class Source:
 
         marker = yield from self.stream(markers, note)
         if not marker and (self.cut or not or_end):
-            raise Cut(f"the text ended before {markers.words[0]!r}")
+            raise Unfinished(f"the text ended before {markers.words[0]!r}")
         return _TOKENS.sub("", "".join(parts)), marker
 
     def stream(self, markers: Markers, sink: Sink) -> Generator[None, None, str]:

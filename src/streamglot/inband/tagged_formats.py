@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .engines.brace_calls import BraceCalls
-from .engines.channels import Channels, Elements, RenderedChannels, Verbatim
+from .engines.channels import Channels, RenderedChannels, TokenElements, Verbatim
 from .engines.tag_calls import NestedTags, ToolTags
 from .engines.xml_calls import XmlCalls
 from .format import Format
@@ -208,7 +208,7 @@ TAGGED_ROWS = (
         '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>'
         '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
         "<|close|>call<|sep|><|close|>tools<|sep|>",
-        (Elements("<|open|>", "<|close|>", "<|sep|>"),),
+        (TokenElements("<|open|>", "<|close|>", "<|sep|>"),),
         Think((), (), prefilled=True),
         any_name=True,
     ),

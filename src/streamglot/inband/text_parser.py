@@ -15,14 +15,14 @@ from typing import Literal
 
 from .declared import Declared
 from .emitter import Emitter
-from .engines.engine import Engine
+from .engines.engine import FormatEngine
 from .format import Format
 from .mentions import closers_of, is_glued, is_half_call, is_inserted, is_mention, is_phrase, is_token
 from .probe import call_begins
 from .prose import FENCES, Prose
 from .quotations import Mode, Quotations
 from .reader import CallReader
-from .scan import END_TOKENS, MAX_SPACE_CHARS, SPECIAL_TOKENS, Cut, Malformed, Source, Unrelated, Wait, markers_of
+from .scan import END_TOKENS, MAX_SPACE_CHARS, SPECIAL_TOKENS, Unfinished, Malformed, Source, Unrelated, Wait, markers_of
 
 REREAD_CHARS = 2048
 """Characters after a failed opener that are searched for calls once more."""
@@ -164,7 +164,7 @@ class TextParser:
             self.idle = False
             if not marker:
                 if self.reader.announced:
-                    self._failed(Cut("the call that the header announces is missing"), f"to={self.reader.announced}", True)
+                    self._failed(Unfinished("the call that the header announces is missing"), f"to={self.reader.announced}", True)
                 return
             yield from self._act(marker, mode)
 
@@ -246,7 +246,7 @@ class TextParser:
         wraps = marker in self._drop or marker in self._stray
         return (engine is not None or wraps) and (yield from self._quotations.call(marker, engine))
 
-    def _is_text(self, engine: Engine, marker: str) -> Generator[None, None, bool]:
+    def _is_text(self, engine: FormatEngine, marker: str) -> Generator[None, None, bool]:
         """Whether this opener cannot count here."""
         if self.reader.to_user and not engine.structure:
             return True
@@ -362,7 +362,7 @@ class TextParser:
 
     # --- calls
 
-    def _engine(self, engine: Engine, opener: str, read: _Read | None = None, lead: str = "") -> Wait:
+    def _engine(self, engine: FormatEngine, opener: str, read: _Read | None = None, lead: str = "") -> Wait:
         """Reads a call or a header. ``lead``: what was read before the opener and is text if nothing of that kind follows."""
         source, reader = self.source, self.reader
         inside = reader.mode == "reasoning"
@@ -391,12 +391,12 @@ class TextParser:
         if self._emitter.found > before and reader.mode == "reasoning":
             reader.mode = "text"
 
-    def _malformed(self, reason: Malformed, engine: Engine, opener: str, started: bool, any_call: bool) -> bool:
+    def _malformed(self, reason: Malformed, engine: FormatEngine, opener: str, started: bool, any_call: bool) -> bool:
         """Whether the rest of the markup must be left out, because an error is reported for it."""
         source = self.source
         trail = source.rewind()
         rest = trail[len(opener) :] if trail.startswith(opener) else trail
-        at_end = source.at_end or isinstance(reason, Cut)
+        at_end = source.at_end or isinstance(reason, Unfinished)
         doubtful = engine.weak or opener in engine.start_openers or isinstance(reason, Unrelated)
         half = started or (at_end and (any_call or is_half_call(rest, self._declared)))
         counts = started or (not doubtful and (half or not (engine.structure or self.reader.mode == "reasoning")))
@@ -424,7 +424,7 @@ class TextParser:
         self._put_back(rest)
         return False
 
-    def _leave_out(self, engine: Engine) -> Wait:
+    def _leave_out(self, engine: FormatEngine) -> Wait:
         """Leaves out the rest of a call that broke: up to its closing markers, or the next call."""
         calls = [word for word, other in self._modes["text"].engines.items() if not other.weak]
         markers = markers_of((*engine.closers, *calls))
@@ -435,7 +435,7 @@ class TextParser:
         elif mark:
             self.source.give_back(mark)
 
-    def _ends_thought(self, engine: Engine, rest: str) -> bool:
+    def _ends_thought(self, engine: FormatEngine, rest: str) -> bool:
         """Whether an opener without a call has ended the reasoning: the answer ends with it, and the reasoning was not closed."""
         if engine.in_reasoning != "marker" or engine.structure or is_mention(self.prose.last, rest[:1]):
             return False
@@ -447,7 +447,7 @@ class TextParser:
         else:
             self.prose.put(rest)
 
-    def _call_begins(self, engine: Engine, opener: str) -> Wait:
+    def _call_begins(self, engine: FormatEngine, opener: str) -> Wait:
         """Used if calls are switched off: checks whether a call would end the reasoning here. If so, the rest is text."""
         source = self.source
         certain = engine.in_reasoning == "marker" and not is_mention(self.prose.last, (yield from source.peek()))

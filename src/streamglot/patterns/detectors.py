@@ -53,7 +53,7 @@ def phone(text: str) -> bool:
 CHECKS: Final[dict[str, Callable[[str], bool]]] = {"luhn": luhn, "iban": iban, "ipv6": ipv6, "phone": phone}
 
 
-class Rule(Struct, forbid_unknown_fields=True):
+class PatternRule(Struct, forbid_unknown_fields=True):
     pattern: str
     check: str = ""
     min_chars: int = 0
@@ -63,7 +63,7 @@ class Rule(Struct, forbid_unknown_fields=True):
 
 class Detector(Struct, forbid_unknown_fields=True):
     title: str
-    patterns: dict[str, Rule] = field(default_factory=dict)
+    patterns: dict[str, PatternRule] = field(default_factory=dict)
 
 
 @lru_cache(1)

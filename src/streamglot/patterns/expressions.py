@@ -55,11 +55,11 @@ class Alternation(Struct, frozen=True):
 
 
 class Repeat(Struct, frozen=True):
-    """``most`` is None for a repeat without an upper bound."""
+    """``maximum`` is None for a repeat without an upper bound."""
 
     item: Node
-    least: int
-    most: int | None
+    minimum: int
+    maximum: int | None
 
 
 Node: TypeAlias = Atom | Assertion | Concatenation | Alternation | Repeat
@@ -92,7 +92,7 @@ def write(node: Node) -> str:
         case Alternation():
             return f"(?:{'|'.join(write(option) for option in node.options)})"
         case Repeat():
-            return f"(?:{write(node.item)}){{{node.least},{'' if node.most is None else node.most}}}"
+            return f"(?:{write(node.item)}){{{node.minimum},{'' if node.maximum is None else node.maximum}}}"
 
 
 def nullable(node: Node) -> bool:
@@ -107,7 +107,7 @@ def nullable(node: Node) -> bool:
         case Alternation():
             return any(nullable(option) for option in node.options)
         case Repeat():
-            return node.least == 0 or nullable(node.item)
+            return node.minimum == 0 or nullable(node.item)
 
 
 def fixed_width(node: Node) -> int | None:
@@ -125,7 +125,7 @@ def fixed_width(node: Node) -> int | None:
             return options.pop() if len(options) == 1 else None
         case Repeat():
             width = fixed_width(node.item)
-            return width * node.least if width is not None and node.least == node.most else None
+            return width * node.minimum if width is not None and node.minimum == node.maximum else None
 
 
 _LOOK_AROUND: Final = {
@@ -317,16 +317,16 @@ class _Parser:
             sign = self.pattern[self.at]
             count = _COUNT.match(self.pattern, self.at)
             if count:
-                least = int(count[1])
-                most = int(count[3]) if count[3] else None if count[2] else least
+                minimum = int(count[1])
+                maximum = int(count[3]) if count[3] else None if count[2] else minimum
                 self.at = count.end()
             elif sign in "*+?":
-                least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
+                minimum, maximum = {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
                 self.at += 1
             else:
                 break
-            if max(least, most or 0) > MAX_REPEAT or (most is not None and most < least):
-                self.refuse(f"a repeat counts from {least} to {most}; counts must rise and end at {MAX_REPEAT} at most")
+            if max(minimum, maximum or 0) > MAX_REPEAT or (maximum is not None and maximum < minimum):
+                self.refuse(f"a repeat counts from {minimum} to {maximum}; counts must rise and end at {MAX_REPEAT} at most")
             following = self.pattern[self.at : self.at + 1]
             if following == "?" and self.whole:
                 self.at += 1
@@ -334,7 +334,7 @@ class _Parser:
                 self.refuse("a lazy repeat has no meaning here, because the longest match counts; use a class such as `[^<]*`")
             if following == "+":
                 self.refuse("a possessive repeat is not supported; repeats never backtrack here, so a plain one does the same")
-            item = Repeat(item, least, most)
+            item = Repeat(item, minimum, maximum)
         return item
 
 
@@ -365,10 +365,10 @@ def prefixes(node: Node) -> str:
         case Alternation():
             return f"(?:{'|'.join(prefixes(option) for option in node.options)})"
         case Repeat():
-            if node.most == 0:
+            if node.maximum == 0:
                 return ""
             inside = prefixes(node.item)
-            last = "" if node.most is None else str(node.most - 1)
+            last = "" if node.maximum is None else str(node.maximum - 1)
             return inside if last == "0" else f"(?:{write(node.item)}){{0,{last}}}{inside}"
 
 
@@ -414,7 +414,7 @@ def _compiled(expression: str, *, groups: bool = False) -> Any:  # Any: an expre
         raise ConfigError(f"RE2 refuses the expression {excerpt(expression)}: {shown}") from None
 
 
-class Search:
+class PatternSearch:
     """One pattern, or several at once, over UTF-8 bytes. ``width`` characters before a match must be kept for its lookbehind."""
 
     __slots__ = ("_group", "_hold", "_match", "_starts", "width")
@@ -478,16 +478,16 @@ class Search:
 
 
 @lru_cache(4096)
-def compiled(expression: str) -> Search:
+def compiled(expression: str) -> PatternSearch:
     """The search for one pattern, compiled once."""
-    return Search([parse(expression)])
+    return PatternSearch([parse(expression)])
 
 
 @lru_cache(512)
-def compiled_union(expressions: tuple[str, ...]) -> Search | None:
+def compiled_union(expressions: tuple[str, ...]) -> PatternSearch | None:
     """One search for all of these that have no lookbehind; None if there is none."""
     plain = [tree for tree in map(parse, expressions) if tree.before is None]
-    return Search(plain) if plain else None
+    return PatternSearch(plain) if plain else None
 
 
 @lru_cache(4096)

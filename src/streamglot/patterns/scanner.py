@@ -57,7 +57,7 @@ class Pattern(Struct, frozen=True):
         )
 
 
-class Found(Struct, frozen=True):
+class PatternMatch(Struct, frozen=True):
     """A match: its text, the name of its pattern, and the text as it was in the stream (in JSON it may have been escaped)."""
 
     text: str
@@ -83,7 +83,7 @@ class Overflow(Struct, frozen=True):
     chars: int
 
 
-Segment: TypeAlias = str | Found | Overflow
+Segment: TypeAlias = str | PatternMatch | Overflow
 """Free text, a match, or the end of what may be released."""
 
 
@@ -242,7 +242,7 @@ class Scanner:
                 if pattern.accepts(text):
                     if begin > start:
                         given.append(buffer[start:begin].decode("utf-8", SURROGATES))
-                    given.append(Found(text, pattern.name, pattern.label, text))
+                    given.append(PatternMatch(text, pattern.name, pattern.label, text))
                     at = start = end
                     if hold is not None and hold < start:
                         hold = min(machine.hold(buffer, start) for machine in quick)

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from ..json.tokenizer import escape
-from ..patterns.scanner import Found, Overflow, PatternSet, Scanner, Segment, joined
+from ..patterns.scanner import Overflow, PatternMatch, PatternSet, Scanner, Segment, joined
 
 _PLAIN: Final = re.compile(r'[^"\\]+')
 _STRUCTURE: Final = re.compile(r"[\s{}\[\]:,]+")
@@ -111,7 +111,7 @@ class JsonScanner:
     def _end_word(self, given: list[Segment]) -> None:
         word, self._word = self._word, ""
         if word:
-            found = next((each for each in self._patterns.segments(word) if isinstance(each, Found)), None)
+            found = next((each for each in self._patterns.segments(word) if isinstance(each, PatternMatch)), None)
             given.append(word if found is None else structs.replace(found, text=word, raw=word, bare=True))
 
     def _scan(self, decoded: str, written: str, given: list[Segment]) -> None:
@@ -129,7 +129,7 @@ class JsonScanner:
         for segment in segments:
             if isinstance(segment, str):
                 given.append(self._written(len(segment)))
-            elif isinstance(segment, Found):
+            elif isinstance(segment, PatternMatch):
                 given.append(structs.replace(segment, raw=self._written(len(segment.text)), in_string=self._within))
             else:
                 self._stop(segment, given)

@@ -46,7 +46,7 @@ class RecordedTurn(Struct, omit_defaults=True):
     endpoint: str = ""
 
 
-class Finding(Struct, omit_defaults=True):
+class PolicyEffect(Struct, omit_defaults=True):
     """The effect that one policy would have had on one turn."""
 
     turn: str
@@ -57,10 +57,10 @@ class ReplayBatchResult(Struct):
     turns: int = 0
     events: int = 0
     touched: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[PolicyEffect] = field(default_factory=list)
 
 
-class Report(Struct):
+class ReplayReport(Struct):
     """``touched`` turns have at least one verdict. ``counts`` are verdicts by policy, verdict and kind, ``examples`` some of
     each."""
 
@@ -68,7 +68,7 @@ class Report(Struct):
     events: int = 0
     touched: int = 0
     counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    examples: dict[tuple[str, str, str], list[Finding]] = field(default_factory=dict)
+    examples: dict[tuple[str, str, str], list[PolicyEffect]] = field(default_factory=dict)
 
     def add(self, result: ReplayBatchResult) -> None:
         self.turns += result.turns
@@ -98,7 +98,7 @@ class Replay:
 
     def __init__(self, tables: Sequence[Mapping[str, JsonValue]], *, processes: int | None = None) -> None:
         load_policies(tables)  # a configuration that cannot be used is refused before anything is read
-        self.report = Report()
+        self.report = ReplayReport()
         self._workers = processes or os.cpu_count() or 1
         self._runner = _Runner(tables) if self._workers == 1 else None
         self._pool: ProcessPoolExecutor | None = None
@@ -136,7 +136,7 @@ def replay_policies(
     *,
     processes: int | None = None,
     batch: int = BATCH_TURNS,
-) -> Report:
+) -> ReplayReport:
     """Runs the policies of a configuration over stored turns, as ``Replay`` does."""
     source = iter(turns)
     with Replay(tables, processes=processes) as running:
@@ -161,7 +161,7 @@ class _Runner:
             self._run_turn(turn, events, context)
             facts = context.annotations.get(SUBJECT, [])
             result.touched += bool(facts)
-            result.findings += [Finding(turn.id, fact) for fact in facts]
+            result.findings += [PolicyEffect(turn.id, fact) for fact in facts]
         return result
 
     def _run_turn(self, turn: RecordedTurn, events: list[Event], context: ExchangeContext) -> None:

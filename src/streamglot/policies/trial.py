@@ -27,7 +27,7 @@ from .running.records import SUBJECT
 from .running.stage import PolicyStage, policy_stage
 
 
-class Step(Struct):
+class TrialStep(Struct):
     """One read: when it came, its events, the events that left, and the text that is held behind them."""
 
     at: float
@@ -47,7 +47,7 @@ class Hold(Struct):
 class Trial(Struct):
     """``holds``: each time that text waited. ``verdicts``: what the policies decided."""
 
-    steps: list[Step]
+    steps: list[TrialStep]
     holds: list[Hold]
     verdicts: list[JsonObject] = field(default_factory=list)
 
@@ -74,20 +74,20 @@ def try_policies(
     stage = policy_stage(policies, clock=lambda: now)(context)
     if request is not None and isinstance(stage, PolicyStage):
         stage.check_request(request, resolve)
-    steps: list[Step] = []
+    steps: list[TrialStep] = []
     ended = False
     for now, events in reads:  # the stage reads this variable as its clock
         if not isinstance(stage, PolicyStage):
-            steps.append(Step(now, events, events, ""))
+            steps.append(TrialStep(now, events, events, ""))
             continue
         left = settled(stage, stage.feed(events), resolve) if events and not ended else []
         ended = ended or (bool(left) and isinstance(left[-1], (StreamEnd, StreamError)))
         held = "" if ended else "".join(text for texts in stage.held.values() for text in texts)
-        steps.append(Step(now, events, left, held))
+        steps.append(TrialStep(now, events, left, held))
     return Trial(steps, list(_holds(steps)), context.annotations.get(SUBJECT, []))
 
 
-def _holds(steps: list[Step]) -> Iterator[Hold]:
+def _holds(steps: list[TrialStep]) -> Iterator[Hold]:
     since, longest = 0.0, ""
     for step in steps:
         if step.held and not longest:

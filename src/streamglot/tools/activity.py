@@ -13,7 +13,7 @@ from ..events import Event, Extra, ReasoningDelta, ReasoningEnd, ReasoningStart,
 from ..json_types import JsonObject
 from ..stages.collect import result_chunk
 from ..stages.stage import ExchangeContext
-from .questions import Call
+from .questions import TurnCall
 from .tool import ToolOutput
 
 EXTENSIONS: Final = "extensions"
@@ -32,7 +32,7 @@ class Activity:
         self._kind = context.activity if shown or context.activity == REASONING else ""
         self._dialect = context.endpoint
 
-    def started(self, call: Call) -> list[Event]:
+    def started(self, call: TurnCall) -> list[Event]:
         if self._kind == EXTENSIONS:
             of_call = {"tool_call_id": call.call_id}
             chunks: list[JsonObject] = [{"type": "start", **of_call, "tool_name": call.name}]
@@ -42,7 +42,7 @@ class Activity:
             return _words(f"Running {call.name}({_cut(call.arguments)})\n")
         return []
 
-    def ended(self, call: Call, output: ToolOutput) -> list[Event]:
+    def ended(self, call: TurnCall, output: ToolOutput) -> list[Event]:
         """A call that was not run has no activity: its result says why."""
         if not call.began:
             return []

@@ -12,7 +12,7 @@ from ..dialects.hosted_tools import HostedCall
 from ..events import Event
 from ..json.from_types import ArgumentsError
 from ..messages import Request, ToolChoice, ToolSpec
-from .questions import Call, Offer
+from .questions import Offer, TurnCall
 from .tool import ToolOutput, arguments_of
 
 
@@ -56,7 +56,7 @@ class HostedTools:
         forms need both at once."""
         return name in self._shown
 
-    def events(self, call: Call, output: ToolOutput) -> list[Event] | None:
+    def events(self, call: TurnCall, output: ToolOutput) -> list[Event] | None:
         """The call and its result in the client's own form; None for a call of any other tool."""
         spec = self._shown.get(call.name)
         if spec is None:

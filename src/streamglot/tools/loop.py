@@ -41,12 +41,12 @@ from .activity import Activity
 from .hosted import HostedTools
 from .questions import (
     DIRECT,
-    Call,
     DirectCall,
     Executor,
     ListTools,
     Offer,
     RunTool,
+    TurnCall,
     content_of,
     output_of_check,
     output_of_reply,
@@ -91,11 +91,11 @@ class ToolLoop(Stage):
 
     def _start_turn(self) -> None:
         self._turn = Collect()
-        self._open: Call | None = None
-        self._calls: list[Call] = []
+        self._open: TurnCall | None = None
+        self._calls: list[TurnCall] = []
         self._waiting: list[RunTool] = []
         self._running = 0
-        self._checking: dict[CheckResult, Call] = {}
+        self._checking: dict[CheckResult, TurnCall] = {}
         self._client_calls: list[str] = []
         self._end: StreamEnd | StreamError | None = None
 
@@ -156,7 +156,7 @@ class ToolLoop(Stage):
         if event.kind == "server":
             out.append(event)
         elif event.kind == "function" and event.name not in self._client_tools:
-            self._open = Call(event.call_id, event.name, self._steps.next_number())
+            self._open = TurnCall(event.call_id, event.name, self._steps.next_number())
             if not self._hosted.shows(event.name):
                 # Without its native form: writers would take the call for one that the provider ran.
                 out.append(structs.replace(event, kind="server", native=None))
@@ -214,7 +214,7 @@ class ToolLoop(Stage):
         self._launch(out)
         self._finish_turn(out)
 
-    def _question(self, call: Call, number: int, out: list[Output]) -> RunTool | None:
+    def _question(self, call: TurnCall, number: int, out: list[Output]) -> RunTool | None:
         """The question that runs this call. A call that is not run gets a result that says why, and None is returned."""
         tool, words = self._offer.tools.get(call.name), ""
         arguments: JsonObject = {}
@@ -283,7 +283,7 @@ class ToolLoop(Stage):
         self._finish_turn(out)
         return out
 
-    def _check(self, call: Call, output: ToolOutput, out: list[Output]) -> None:
+    def _check(self, call: TurnCall, output: ToolOutput, out: list[Output]) -> None:
         """Has the stages before the loop check a result. They see all of it, because the store keeps all of it."""
         question = CheckResult(ToolResultPart(call.call_id, content_of(output), output.is_error, name=call.name))
         self._checking[question] = call
@@ -297,14 +297,16 @@ class ToolLoop(Stage):
                 self._settle(call, refusal(f"{call.name!r} was stopped, because a policy ended the exchange"), out)
         out.append(error.as_event())
 
-    def _settle(self, call: Call, output: ToolOutput, out: list[Output]) -> None:
+    def _settle(self, call: TurnCall, output: ToolOutput, out: list[Output]) -> None:
         """Gives a call its only result."""
         if not output.text.strip() and not output.media:
             output.text = NO_OUTPUT
-        most = self._limits.result_chars
-        if len(output.text) > most:
+        maximum = self._limits.result_chars
+        if len(output.text) > maximum:
             output.whole = output.whole or output.text
-            output.text = f"{output.text[:most]}\n[cut here: the result has {len(output.whole)} characters, {most} are shown]"
+            output.text = (
+                f"{output.text[:maximum]}\n[cut here: the result has {len(output.whole)} characters, {maximum} are shown]"
+            )
         call.output = output
         native = self._hosted.events(call, output)
         if native is not None:

@@ -55,7 +55,7 @@ class ListTools(Question):
         return await self._executor.offer(self._patterns)
 
 
-class Call(Struct):
+class TurnCall(Struct):
     """A call of one model turn. ``number`` is its place among the steps of the exchange."""
 
     call_id: str
@@ -95,7 +95,7 @@ class RunTool(Question):
 
     subject = "tool"
 
-    def __init__(self, executor: Executor, tool: Tool, call: Call, arguments: JsonObject, seconds: float | None) -> None:
+    def __init__(self, executor: Executor, tool: Tool, call: TurnCall, arguments: JsonObject, seconds: float | None) -> None:
         self.call = call
         self.label = call.name
         self.tool = tool
@@ -136,7 +136,7 @@ def content_of(output: ToolOutput) -> list[TextPart | MediaPart | NativePart]:
     return [*([TextPart(output.text)] if output.text else ()), *output.media]
 
 
-def output_of_check(call: Call, reply: object) -> ToolOutput:
+def output_of_check(call: TurnCall, reply: object) -> ToolOutput:
     """A checked result as the output of its call. A result that could not be checked is withheld."""
     if isinstance(reply, ToolResultPart):
         return ToolOutput(reply.text, reply.is_error, [part for part in reply.content if isinstance(part, MediaPart)])

@@ -8,7 +8,7 @@ from typing import Final
 from ..events import Usage
 from ..json_types import JsonObject
 from ..stages.stage import ExchangeContext
-from .questions import Call
+from .questions import TurnCall
 from .tool import ToolOutput
 
 STEP: Final = "step"
@@ -47,10 +47,10 @@ class StepLog:
         fact |= {name: value for name, value in counts.items() if value is not None}
         self._context.report(STEP, fact)
 
-    def call_started(self, step: int, call: Call) -> None:
+    def call_started(self, step: int, call: TurnCall) -> None:
         self._context.report(STEP, self._call(step, call))
 
-    def call_ended(self, step: int, call: Call, output: ToolOutput) -> None:
+    def call_ended(self, step: int, call: TurnCall, output: ToolOutput) -> None:
         """``result`` is whole, also where the model was given only a part of it."""
         fact = self._call(step, call)
         fact["is_error"] = output.is_error
@@ -60,7 +60,7 @@ class StepLog:
             fact["media"] = [medium.mime for medium in output.media]
         self._context.report(STEP, fact)
 
-    def _call(self, step: int, call: Call) -> JsonObject:
+    def _call(self, step: int, call: TurnCall) -> JsonObject:
         return {
             "number": call.number,
             "step": step,

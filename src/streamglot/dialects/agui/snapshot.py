@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ...json_types import JsonObject
 
 
-class Snapshot:
+class MessageList:
     """Applies the events as the client does. ``history`` are the messages that the client sent, in its own form: a snapshot
     replaces everything that it stores."""
 

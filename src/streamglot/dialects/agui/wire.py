@@ -7,7 +7,7 @@ from typing import Final
 from ...events import Citation, Media, StreamError, Usage
 from ...json_types import JsonObject
 from .. import faults
-from ..approval import Approval
+from ..approval import ApprovalPrompt
 from ..counts import camel_case_usage
 
 DIALECT: Final = "agui"
@@ -71,7 +71,7 @@ def own_interrupt(data: object) -> JsonObject | None:
     return {"id": data["id"], "reason": data["reason"], **known}
 
 
-def write_approval(approval: Approval, call_id: str | None) -> JsonObject:
+def write_approval(approval: ApprovalPrompt, call_id: str | None) -> JsonObject:
     """The interrupt that asks about a call. ``call_id`` is None for a call that the client has not seen: the metadata has
     it."""
     fields = {

@@ -26,11 +26,11 @@ from ...events import (
     ToolResult,
 )
 from ...json_types import JsonObject
-from ..approval import asked
+from ..approval import approval_in
 from ..echo import is_native, pack
 from ..writer import Rules, Writer, WriterOptions, encode
 from .activity import activity_events
-from .snapshot import Snapshot
+from .snapshot import MessageList
 from .wire import (
     DIALECT,
     MAX_DELTA_CHARS,
@@ -72,7 +72,7 @@ class AguiWriter(Writer):
         self.thread_id = thread_id
         self.run_id = run_id
         self._steps = steps
-        self._snapshot = None if messages is None else Snapshot(messages)
+        self._snapshot = None if messages is None else MessageList(messages)
         self._new_ids: dict[str, int] = {}
         self._step = 0
         self._step_open = False
@@ -315,7 +315,7 @@ class AguiWriter(Writer):
         self._write_bounded(event, {"type": "CUSTOM", "name": name, "value": value})
 
     def _extra(self, event: Extra) -> None:
-        approval = asked(event)
+        approval = approval_in(event)
         if approval is not None:
             call_id = self._call_ids.get(approval.call_id, approval.call_id)
             withheld = approval.name and approval.call_id not in self._call_ids

@@ -34,7 +34,7 @@ class Emit(Protocol):
     def __call__(self, event: BareEvent, choice: int = 0, media: int = 0) -> None: ...
 
 
-class Answer:
+class CandidateReader:
     """``finish`` is the provider's finish reason once it has arrived. ``raw_part`` finds a part that no struct describes."""
 
     def __init__(

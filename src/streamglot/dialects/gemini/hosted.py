@@ -30,13 +30,13 @@ def events(call: HostedCall) -> list[Event] | None:
         return None
     shown: list[Event] = []
     if call.options.get(_SHOWN):
-        asked = {"id": call_id, "toolType": tool_type, "args": dict(call.arguments)}
+        tool_call = {"id": call_id, "toolType": tool_type, "args": dict(call.arguments)}
         answer: JsonObject = {
             "id": call_id,
             "toolType": tool_type,
             "response": {"error" if call.is_error else "output": call.text},
         }
-        shown = _parts(call, call_id, {"toolCall": asked}, {"toolResponse": answer})
+        shown = _parts(call, call_id, {"toolCall": tool_call}, {"toolResponse": answer})
     return [*shown, Extra(DIALECT, {"candidate": _metadata([*call.earlier, call])})]
 
 

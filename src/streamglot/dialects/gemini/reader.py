@@ -16,7 +16,7 @@ from ...json_types import JsonObject, JsonValue
 from .. import faults
 from ..lenient import loads
 from ..reader import Reader, ReaderOptions
-from .answer import Answer
+from .answer import CandidateReader
 from .wire import (
     MALFORMED_CALL,
     UNSPECIFIED,
@@ -37,7 +37,7 @@ class GeminiReader(Reader):
 
     def __init__(self, **more: Unpack[ReaderOptions]) -> None:
         super().__init__(**more)
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, CandidateReader] = {}
         self._raw_usage: JsonObject = {}
         self._usage: Usage | None = None
         self._feedback: JsonObject | None = None
@@ -108,7 +108,7 @@ class GeminiReader(Reader):
             if not 0 <= index < self.limits.held_blocks:
                 raise UpstreamProtocolError(f"a candidate has the index {index}", code="bad_candidate_index")
             prefix = f"{self._call_prefix}_{index}" if index else self._call_prefix
-            answer = Answer(index, self.blocks(index), self.emit, self.provider, prefix, self.limits)
+            answer = CandidateReader(index, self.blocks(index), self.emit, self.provider, prefix, self.limits)
             self._answers[index] = answer
         answer.read(candidate, lambda part: _raw_part(data, position, part))
         if candidate.finish_reason is not None and str(candidate.finish_reason) not in UNSPECIFIED:

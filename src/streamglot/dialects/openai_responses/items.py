@@ -12,7 +12,7 @@ from ..blocks import Block, BlockStart
 from ..lenient import json_text
 from ..reader import Reader
 from .server_items import arguments_of, image_of, name_of, read_annotation, result_of
-from .slots import Part, Slot, Slots
+from .slots import OutputSlot, Part, Slots
 from .tools import SEARCH, flat_name, is_client_search
 from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, Event, is_kind, string_of, texts
 
@@ -84,7 +84,7 @@ class Items:
         if event.annotation:
             self._reader.blocks().put(read_annotation(event.annotation, self._reader.provider))
 
-    def _part(self, slot: Slot, family: str, number: int) -> Part:
+    def _part(self, slot: OutputSlot, family: str, number: int) -> Part:
         part = slot.parts.get((family, number))
         if part is not None and not part.block.ended:
             return part
@@ -107,7 +107,7 @@ class Items:
         part.block = block
         return part
 
-    def _fill(self, slot: Slot, family: str, number: int, text: str) -> None:
+    def _fill(self, slot: OutputSlot, family: str, number: int, text: str) -> None:
         part = slot.parts.get((family, number))
         streamed = "".join(part.received) if part is not None else ""
         if len(text) > len(streamed) and text.startswith(streamed):
@@ -117,7 +117,7 @@ class Items:
         elif part is not None:
             part.received = [streamed]
 
-    def _cite(self, slot: Slot, number: int, content: JsonObject) -> None:
+    def _cite(self, slot: OutputSlot, number: int, content: JsonObject) -> None:
         """Emits the annotations of a part that did not arrive as events."""
         part = slot.parts.get(("text", number))
         annotations = content.get("annotations")
@@ -127,7 +127,7 @@ class Items:
                 if isinstance(annotation, dict):
                     self._reader.blocks().put(read_annotation(annotation, self._reader.provider))
 
-    def _end_parts(self, slot: Slot, echo: Echo | None = None) -> None:
+    def _end_parts(self, slot: OutputSlot, echo: Echo | None = None) -> None:
         for part in slot.parts.values():
             self._end_block(part.block, echo)
 
@@ -155,7 +155,7 @@ class Items:
         slot = self._slots.find(kind, event, last=True) or self._slots.add(kind, {}, event.output_index, event.item_id)
         self._fill_arguments(slot, text)
 
-    def _fill_arguments(self, slot: Slot, text: str) -> None:
+    def _fill_arguments(self, slot: OutputSlot, text: str) -> None:
         streamed = "".join(slot.received)
         if len(text) > len(streamed) and text.startswith(streamed):
             if slot.block is not None and not slot.block.ended:
@@ -163,7 +163,7 @@ class Items:
             streamed = text
         slot.received = [streamed]
 
-    def _name(self, slot: Slot) -> None:
+    def _name(self, slot: OutputSlot) -> None:
         """Opens the block of a call once its name is known, with what arrived before."""
         item = slot.item
         if slot.block is not None or not item or slot.kind in _NO_CALL:
@@ -189,7 +189,7 @@ class Items:
         for piece in slot.received:
             blocks.add(slot.block, piece)
 
-    def _end_call(self, slot: Slot, cut: bool) -> None:
+    def _end_call(self, slot: OutputSlot, cut: bool) -> None:
         block = slot.block
         if block is None:
             if cut:
@@ -242,12 +242,12 @@ class Items:
         self._reader.blocks().finish(cut)
         self._flush()
 
-    def _begin(self, kind: str, item: JsonObject, index: int | None) -> Slot:
+    def _begin(self, kind: str, item: JsonObject, index: int | None) -> OutputSlot:
         slot = self._slots.add(kind, item, index, string_of(item, "id"))
         self._name(slot)
         return slot
 
-    def _finish(self, slot: Slot, item: JsonObject) -> None:
+    def _finish(self, slot: OutputSlot, item: JsonObject) -> None:
         """Emits what a complete item adds to its deltas. A repetition adds nothing."""
         if not slot.done:
             slot.item = {**slot.item, **item}
@@ -274,7 +274,7 @@ class Items:
         slot.done = True
         slot.item = {name: slot.item[name] for name in _IDENTITY if name in slot.item}
 
-    def _finish_message(self, slot: Slot, item: JsonObject) -> None:
+    def _finish_message(self, slot: OutputSlot, item: JsonObject) -> None:
         content = item.get("content")
         for number, part in enumerate(content if isinstance(content, list) else ()):
             if is_kind(part, "output_text", "text"):
@@ -287,7 +287,7 @@ class Items:
                 self._fill(slot, "refusal", number, string_of(part, "refusal"))
         self._end_parts(slot, self._phase(slot.item))
 
-    def _finish_reasoning(self, slot: Slot, item: JsonObject) -> None:
+    def _finish_reasoning(self, slot: OutputSlot, item: JsonObject) -> None:
         """Emits raw reasoning or its summary, whichever was streamed; if none was, the summary, else the raw reasoning."""
         final_texts = {
             "summary": texts(item.get("summary"), "summary_text", "text"),
@@ -303,7 +303,7 @@ class Items:
             self._part(slot, "content", 0).block.redacted = hidden
         self._end_parts(slot, Echo(self._reader.provider, item))
 
-    def _finish_server(self, slot: Slot, item: JsonObject) -> None:
+    def _finish_server(self, slot: OutputSlot, item: JsonObject) -> None:
         assert slot.block is not None
         self._fill_arguments(slot, arguments_of(item))
         self._end_block(slot.block, Echo(self._reader.provider, item))

@@ -18,7 +18,7 @@ class Part:
         self.cited = 0
 
 
-class Slot:
+class OutputSlot:
     """One item. ``block`` is that of a call; texts have theirs in ``parts``. ``received`` has the arguments of a call so far."""
 
     __slots__ = ("block", "done", "held_size", "id", "index", "item", "kind", "parts", "received")
@@ -50,13 +50,13 @@ class Slots:
     different items, the id wins, unless the item at the index has it too; if neither is known, the newest item is meant."""
 
     def __init__(self) -> None:
-        self.of_kind: dict[str, list[Slot]] = {}
-        self._at: dict[tuple[str, int], Slot] = {}
-        self._by_id: dict[tuple[str, str], Slot] = {}
-        self._by_call: dict[str, Slot] = {}
+        self.of_kind: dict[str, list[OutputSlot]] = {}
+        self._at: dict[tuple[str, int], OutputSlot] = {}
+        self._by_id: dict[tuple[str, str], OutputSlot] = {}
+        self._by_call: dict[str, OutputSlot] = {}
 
-    def add(self, kind: str, item: JsonObject, index: int | None, item_id: str | None) -> Slot:
-        slot = Slot(kind, item, item_id or "", index)
+    def add(self, kind: str, item: JsonObject, index: int | None, item_id: str | None) -> OutputSlot:
+        slot = OutputSlot(kind, item, item_id or "", index)
         self.of_kind.setdefault(kind, []).append(slot)
         if index is not None:
             self._at[kind, index] = slot
@@ -64,13 +64,13 @@ class Slots:
             self._by_id[kind, item_id] = slot
         return slot
 
-    def named(self, slot: Slot) -> None:
+    def named(self, slot: OutputSlot) -> None:
         """Registers the call id of this slot's item."""
         call_id = string_of(slot.item, "call_id")
         if call_id and slot.kind in CALL_ITEMS:
             self._by_call[call_id] = slot
 
-    def find(self, kind: str, event: Event, last: bool = False) -> Slot | None:
+    def find(self, kind: str, event: Event, last: bool = False) -> OutputSlot | None:
         """The slot that this event refers to. ``last``: it is a final version, so the item may have ended already."""
         index, item_id = event.output_index, event.item_id
         placed = self._at.get((kind, index)) if index is not None else None
@@ -83,7 +83,7 @@ class Slots:
                 placed = newest
         return placed if placed is not None and (last or not placed.done) else None
 
-    def find_item(self, kind: str, item: JsonObject, number: int) -> Slot | None:
+    def find_item(self, kind: str, item: JsonObject, number: int) -> OutputSlot | None:
         """The slot of an item in a final list: by its call id, else as the n-th of its kind."""
         call_id = string_of(item, "call_id") if kind in CALL_ITEMS else ""
         if call_id in self._by_call:

@@ -98,7 +98,7 @@ def _own(tool: ToolSpec) -> JsonObject:
 def parse_tools(fields: Fields) -> list[ToolSpec]:
     """The declared tools, followed by those that searches have loaded."""
     declared = fields.objects("tools")
-    parser = _Parser(name for tool in declared if isinstance(name := tool.rest.get("name"), str))
+    parser = _ToolParser(name for tool in declared if isinstance(name := tool.rest.get("name"), str))
     for tool in declared:
         parser.add(tool)
     items = fields.rest.get("input")
@@ -111,13 +111,13 @@ def parse_tools(fields: Fields) -> list[ToolSpec]:
 
 def found_tools(item: JsonObject) -> list[dict[str, str]]:
     """The result of a search with flat names, for a model that reads it as text."""
-    parser = _Parser()
+    parser = _ToolParser()
     for tool in Fields(item).objects("tools"):
         parser.add(tool)
     return [{"name": tool.name, "description": tool.description} for tool in parser.tools]
 
 
-class _Parser:
+class _ToolParser:
     """``names``: the names of tools outside a namespace."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:

@@ -28,7 +28,7 @@ from ...events import (
 )
 from ...json_types import JsonObject, JsonValue
 from ...messages import ToolSpec
-from ..approval import asked
+from ..approval import approval_in
 from ..echo import is_native, pack
 from ..own_tools import OWN_SERVER
 from ..writer import Rules, Writer, WriterOptions
@@ -345,7 +345,7 @@ class ResponsesWriter(Writer):
             self.lose(event)
 
     def _extra(self, event: Extra) -> None:
-        approval = asked(event)
+        approval = approval_in(event)
         if approval is not None and approval.name:
             self._announce()
             self.close_item()

@@ -25,7 +25,7 @@ from ...events import (
 )
 from ...framing import sse
 from ...json_types import JsonObject
-from ..approval import asked
+from ..approval import approval_in
 from ..counts import camel_case_usage
 from ..writer import Rules, Writer, WriterOptions, encode
 from .wire import (
@@ -287,7 +287,7 @@ class VercelUiWriter(Writer):
         self._write("file", url=url, mediaType=event.mime, **write_metadata(None, transcript=transcript))
 
     def _extra(self, event: Extra) -> None:
-        approval = asked(event)
+        approval = approval_in(event)
         if approval is not None and approval.name and approval.call_id not in self._call_ids:
             # The client does not know the call. As a call of a server it is shown, and not run.
             self._call_start(ToolCallStart(approval.call_id, approval.name, "server"))

@@ -44,7 +44,7 @@ Price: TypeAlias = Callable[[int, int], float]
 """Returns the price in dollars of this many tokens of input and output."""
 
 
-class Spent(Protocol):
+class StoredUsage(Protocol):
     """The usage in the database."""
 
     tokens: int
@@ -68,7 +68,7 @@ class Budget:
         """How much of this gateway's usage is in the database. Call it before reading the database's sum."""
         return self._account.total(WRITTEN_TOKENS), self._account.total(WRITTEN_COST)
 
-    def rebase(self, spent: Spent, mark: tuple[float, float]) -> None:
+    def rebase(self, spent: StoredUsage, mark: tuple[float, float]) -> None:
         """Sets the database's sum, which includes at least the usage in ``mark``."""
         self._base, self._mark = (spent.tokens, spent.cost), mark
 

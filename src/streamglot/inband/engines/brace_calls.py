@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 from ..json_strings import Notation, quoted
 from ..reader import CallReader
-from ..scan import Cut, Malformed, Markers, Wait
+from ..scan import Malformed, Markers, Unfinished, Wait
 from ..values import ValueWriter
-from .engine import Call, Engine, dumped
+from .engine import FormatEngine, WrittenCall, dumped
 
 MAX_WORD_CHARS = 65_536
 """Maximum characters of a bare word: strings have quotes, so this is far more than a number needs."""
@@ -18,7 +18,7 @@ _KEY_END = Markers((":",))
 _BARE_END = Markers((",", "}"))
 
 
-class BraceCalls(Engine):
+class BraceCalls(FormatEngine):
     """``quote`` is the token around strings. Bare words are numbers, true, false, null, or strings; a bare word whose schema
     says string is a string."""
 
@@ -62,7 +62,7 @@ class BraceCalls(Engine):
             reader.arguments("}")
         reader.end()
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         return "".join(f"{self.openers[0]}{self._prefix}{call.name}{self._written(call.members())}{self._end}" for call in calls)
 
     def _written(self, item: object) -> str:
@@ -87,7 +87,7 @@ class BraceCalls(Engine):
         source = reader.source
         following = yield from source.spaces()
         if not following:
-            raise Cut("the text ended before a value")
+            raise Unfinished("the text ended before a value")
         quote = yield from source.literal(self._quotes)
         if quote:
             source.give_back(quote)

@@ -9,9 +9,9 @@ from html import escape, unescape
 from ..declared import json_type, schema_types
 from ..json_strings import quoted
 from ..reader import CallReader
-from ..scan import Cut, Malformed, Markers, Unrelated, Wait, markers_of
+from ..scan import Malformed, Markers, Unfinished, Unrelated, Wait, markers_of
 from ..values import ValueWriter, feeding
-from .engine import Call, Engine, dumped
+from .engine import FormatEngine, WrittenCall, dumped
 from .json_calls import INTERPRETERS, json_arguments, raw_arguments
 
 _RECIPIENT = re.compile(r"\bto=([\w.:/-]+)")
@@ -37,7 +37,7 @@ def _is_known(header: str) -> bool:
     return not words or any(word.startswith(words[-1]) for word in _HEADER_WORDS)
 
 
-class Channels(Engine):
+class Channels(FormatEngine):
     """A sequence of messages, each with a header up to ``message`` and a body up to one of ``ends``::
 
         answer  = {message}
@@ -84,7 +84,7 @@ class Channels(Engine):
             return
         try:
             header, mark = yield from reader.source.upto(self._header_end)
-        except Cut:
+        except Unfinished:
             header = _HALF_TOKEN.sub("", "".join(reader.source.trail or ()))
             found = _RECIPIENT.search(header)
             if opener in self.start_openers or (found is not None and self._is_tool(found[1])):
@@ -143,13 +143,13 @@ class Channels(Engine):
         reader.start(name)
         if is_json:
             if not (yield from json_arguments(reader)):
-                raise Cut("a call has no arguments")
+                raise Unfinished("a call has no arguments")
             yield from source.spaced(self._ends)
         reader.end()
         reader.mode = "text"
         reader.at_start = True
 
-    def write(self, calls: list[Call]) -> str | None:
+    def write(self, calls: list[WrittenCall]) -> str | None:
         if not self._json:
             return None
         return "".join(
@@ -158,7 +158,7 @@ class Channels(Engine):
         )
 
 
-class RenderedChannels(Engine):
+class RenderedChannels(FormatEngine):
     """Headers without their special tokens. If a model writes a header word where a message begins and continues with a token,
     the word is ignored. If a server drops all tokens (``analysis…assistantfinal…``), the first word of a message shows it; only
     then do the words of later headers count."""
@@ -204,7 +204,7 @@ class RenderedChannels(Engine):
         reader.mode = "reasoning" if opener.removeprefix(self._role) in self._reasoning else "text"
 
 
-class SkipTo(Engine):
+class SkipTo(FormatEngine):
     """A header without meaning here: dropped from its opener up to ``end``, which is kept if it opens something (``keep``).
     ``inside`` is what a header may contain; with anything else it is not a header, but text."""
 
@@ -256,7 +256,7 @@ class SkipTo(Engine):
                 raise Malformed("the header of a call that is not wanted")
 
 
-class Verbatim(Engine):
+class Verbatim(FormatEngine):
     """Markup of another notation, from its opener to its end: not a call, but text as it was written."""
 
     def __init__(self, opener: str, end: str) -> None:
@@ -273,7 +273,7 @@ _ELEMENTS = ("think", "response", "tools", "call", "argument", "message")
 _ELEMENT = re.compile(r"""\s*[\w-]*(?:\s+[\w.-]+\s*=\s*"[^"]*")*\s*""")
 
 
-class Elements(Engine):
+class TokenElements(FormatEngine):
     """Elements between tokens: ``<|open|>call tool="f" index="1"<|sep|>...<|close|>call<|sep|>``. The element ``think`` is
     reasoning, ``response`` is the answer; a call contains one ``argument`` per parameter, typed by an attribute."""
 
@@ -295,7 +295,7 @@ class Elements(Engine):
         source = reader.source
         try:
             header, mark = yield from source.upto(self._header_end)
-        except Cut:
+        except Unfinished:
             header = _HALF_TOKEN.sub("", "".join(source.trail or ()).removeprefix(opener)).strip()
             if not any(name.startswith(header) for name in _ELEMENTS) or (opener == self._open and header == "call"):
                 raise
@@ -342,7 +342,7 @@ class Elements(Engine):
         while True:
             mark = yield from source.spaced((self._open, self._close))
             if not mark:
-                raise Cut("the text ended inside a call")
+                raise Unfinished("the text ended inside a call")
             header, _ = yield from source.upto(markers_of((self._separator,)))
             if mark == self._close:
                 if header.strip() not in ("call", "tools"):
@@ -358,7 +358,7 @@ class Elements(Engine):
             yield from feeding(writer, self._value(reader, writer))
             count += 1
         if (yield from source.ahead(())) and source.cut:
-            raise Cut("the text ended inside a section")
+            raise Unfinished("the text ended inside a section")
         if count:
             reader.arguments("}")
         reader.end()
@@ -369,7 +369,7 @@ class Elements(Engine):
         while True:
             mark = yield from source.stream(self._value_end, writer.feed)
             if not mark:
-                raise Cut("the text ended inside a value")
+                raise Unfinished("the text ended inside a value")
             if mark == self._argument_end:
                 if (yield from source.ahead(self._behind_argument)):
                     return True
@@ -378,10 +378,10 @@ class Elements(Engine):
                 raise Malformed("an argument is not closed")
             writer.feed(mark)
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         return self._element("tools", "", "".join(self._written(call, index + 1) for index, call in enumerate(calls)))
 
-    def _written(self, call: Call, index: int) -> str:
+    def _written(self, call: WrittenCall, index: int) -> str:
         inside = "".join(
             self._element(
                 "argument", f' key="{escape(key)}" type="{json_type(item)}"', item if isinstance(item, str) else dumped(item)

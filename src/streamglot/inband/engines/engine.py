@@ -13,7 +13,7 @@ from ..reader import CallReader
 from ..scan import Wait
 
 
-class Call(Struct, frozen=True):
+class WrittenCall(Struct, frozen=True):
     """A complete call, to be written in a notation. ``arguments`` is the JSON text of an object."""
 
     name: str
@@ -32,7 +32,7 @@ def dumped(item: object) -> str:
     return json.dumps(item, ensure_ascii=False)
 
 
-class Engine:
+class FormatEngine:
     """``openers`` begin a call in the text; ``closers`` are dropped directly after a call, and at the end of the answer; ``inner``, which closes a part of a call, only directly after one.
 
     ``in_reasoning``: "no" (markup in the reasoning is not a call), "call" (a call ends the reasoning) or "marker" (what the
@@ -66,6 +66,6 @@ class Engine:
         """Reads what follows one of the ``start_openers`` at the beginning of the answer."""
         return self.read(reader, opener)
 
-    def write(self, calls: list[Call]) -> str | None:
+    def write(self, calls: list[WrittenCall]) -> str | None:
         """The calls in this notation; None if the engine only reads."""
         return None

@@ -14,8 +14,8 @@ from ..emitter import Emitter
 from ..json_scan import decoded_string, value
 from ..json_strings import JSON, escaped, quoted, string
 from ..reader import CallReader
-from ..scan import MAX_HELD_CHARS, MAX_TRAIL_CHARS, Cut, Malformed, Markers, Wait
-from .engine import Call, Engine
+from ..scan import MAX_HELD_CHARS, MAX_TRAIL_CHARS, Malformed, Markers, Unfinished, Wait
+from .engine import FormatEngine, WrittenCall
 
 NAMES = frozenset(("name", "tool_name", "function_name", "function", "tool"))
 ARGUMENTS = frozenset(("arguments", "parameters", "args", "input", "params"))
@@ -31,7 +31,7 @@ _LIST = '"tool_calls"'
 OTHERS = frozenset(("type", "index", "thoughts", "reasoning", "description"))
 
 
-class JsonCalls(Engine):
+class JsonCalls(FormatEngine):
     """``name_is_key``: ``{"f": {...}}``. ``end``: markers that may close the whole. ``between``: what may separate two calls;
     inside end markers two calls may also follow each other directly, as models often write them. ``after``: tokens that may
     stand between the opener and the calls. ``bare``: the opener ends with the first bracket of the JSON itself. A code fence after
@@ -125,7 +125,7 @@ class JsonCalls(Engine):
         if not listed and (yield from self._listed(reader)):
             return
         held: list[str] = []
-        state = _State()
+        state = _CallState()
         yield from self._members(reader, state, held)
         if braces == 2 and not (yield from source.spaced(("}",))):
             raise Malformed("a doubled brace is closed once")
@@ -153,7 +153,7 @@ class JsonCalls(Engine):
             raise Malformed("a list of calls does not end")
         return True
 
-    def _members(self, reader: CallReader, state: _State, held: list[str]) -> Wait:
+    def _members(self, reader: CallReader, state: _CallState, held: list[str]) -> Wait:
         source = reader.source
         if (yield from source.spaced(("}",))):
             return
@@ -181,7 +181,7 @@ class JsonCalls(Engine):
             return not source.cut
         return bool(self._end) and (yield from source.ahead(self._end))
 
-    def _member(self, reader: CallReader, state: _State, held: list[str], key: str, following: str) -> Wait:
+    def _member(self, reader: CallReader, state: _CallState, held: list[str], key: str, following: str) -> Wait:
         source = reader.source
         if self._name_is_key and (not state.name or following == "{"):
             if state.name:  # another call in the same object
@@ -222,7 +222,7 @@ class JsonCalls(Engine):
         else:
             raise Malformed(f"{key[:40]!r} is not a key of a call")
 
-    def _arguments(self, reader: CallReader, state: _State, held: list[str], following: str) -> Wait:
+    def _arguments(self, reader: CallReader, state: _CallState, held: list[str], following: str) -> Wait:
         source = reader.source
 
         if following == '"':
@@ -234,7 +234,7 @@ class JsonCalls(Engine):
         else:
             yield from value(source, held.append, JSON)
 
-    def _rest_is_arguments(self, reader: CallReader, state: _State) -> Wait:
+    def _rest_is_arguments(self, reader: CallReader, state: _CallState) -> Wait:
         """``{"_name": "f", "a": 1}``: the other members are the arguments."""
         source = reader.source
         reader.start(state.name, state.call_id, hold=self._hold)
@@ -245,7 +245,7 @@ class JsonCalls(Engine):
         yield from reader.value(JSON)
         source.give_back("}")
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         objects = [self._object(call) for call in calls]
         opener = "" if not self.openers or (self._bare and len(self.openers[0]) == 1) else self.openers[0]
         if self._bare:
@@ -258,7 +258,7 @@ class JsonCalls(Engine):
             return "; ".join(objects) if not self._array else objects[0]
         return "\n".join(f"{start}{text}{end}" for text in objects)
 
-    def _object(self, call: Call) -> str:
+    def _object(self, call: WrittenCall) -> str:
         if self._name_is_key:
             return f"{{{quoted(call.name)}: {call.arguments or '{}'}}}"
         name, arguments, *rest = self._keys
@@ -266,7 +266,7 @@ class JsonCalls(Engine):
         return f"{{{head}{quoted(name)}: {quoted(call.name)}, {quoted(arguments)}: {call.arguments or '{}'}}}"
 
 
-class _Held(JsonCalls):
+class _HeldCalls(JsonCalls):
     """Bare JSON that is a call only with what stands behind it. It is read once without an emission and then again, so that text
     that turns out to be no call is unchanged."""
 
@@ -293,7 +293,7 @@ class _Held(JsonCalls):
         raise NotImplementedError
 
 
-class WholeJson(_Held):
+class WholeJson(_HeldCalls):
     """JSON that is the whole answer."""
 
     restarts = True
@@ -315,7 +315,7 @@ class WholeJson(_Held):
             raise Malformed("text follows")
 
 
-class FencedJson(_Held):
+class FencedJson(_HeldCalls):
     """JSON that is the whole content of a code fence."""
 
     def __init__(self) -> None:
@@ -331,7 +331,7 @@ def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
     return bool(openers) and openers[0].endswith(bracket)
 
 
-class _State:
+class _CallState:
     """The state of the current call."""
 
     __slots__ = ("arguments", "call_id", "name", "started", "unknown", "wrappers")
@@ -357,7 +357,7 @@ def raw_arguments(reader: CallReader, name: str, ends: Markers) -> Generator[Non
     reader.arguments("{" + quoted(parameter) + ': "')
     mark = yield from reader.source.stream(ends, lambda piece: reader.arguments(escaped(piece)))
     if not mark and reader.source.cut:
-        raise Cut("the text ended inside a value")
+        raise Unfinished("the text ended inside a value")
     reader.arguments('"}')
     reader.end()
     return mark

@@ -7,8 +7,8 @@ import re
 from typing import Literal
 
 from ..reader import CallReader
-from ..scan import Cut, Malformed, Markers, Wait
-from .engine import Call, Engine
+from ..scan import Malformed, Markers, Unfinished, Wait
+from .engine import FormatEngine, WrittenCall
 from .json_calls import JsonCalls, json_arguments, raw_arguments
 
 _INDEXED = re.compile(r"(?:functions?\.)?(?P<name>.+?)(?::(?P<index>\d+))?")
@@ -16,7 +16,7 @@ _ID = re.compile(r"[\w.:-]*")
 _FENCES = ("```json", "```")
 
 
-class SectionCalls(Engine):
+class SectionCalls(FormatEngine):
     """Sections of special tokens. ``section`` tokens open the whole, ``begin`` one call, ``separator`` stands before the
     arguments, ``end`` closes a call and ``section_end`` the whole; all except ``begin`` and ``separator`` may be missing.
     ``id_is_name``: the header is an id such as ``functions.f:0``. ``kind``: a header word that is the type of the call, with the
@@ -85,7 +85,7 @@ class SectionCalls(Engine):
         if not (yield from json_arguments(reader)):
             following = yield from source.spaces()
             if not following:
-                raise Cut("a call has no arguments")
+                raise Unfinished("a call has no arguments")
             if following != "<":
                 raise Malformed("the arguments are not JSON")
         if fence:
@@ -93,7 +93,7 @@ class SectionCalls(Engine):
         yield from source.spaced((self._end,))
         reader.end()
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         separator = self._separator.words[0]
         written = []
         for index, call in enumerate(calls):
@@ -109,7 +109,7 @@ class SectionCalls(Engine):
 _LINE_END = Markers(("\n",))
 
 
-class TaggedJson(Engine):
+class TaggedJson(FormatEngine):
     """``<function=f>{...}</function>``: the name in the tag, JSON as its content."""
 
     def __init__(self, opener: str, close: str, end: str, *, wrapper: tuple[str, str] | None = None) -> None:
@@ -133,12 +133,12 @@ class TaggedJson(Engine):
             yield from source.spaced((self._wrapper[1],))
         reader.end()
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         close = self._close.words[0]
         return "\n".join(f"{self._opener}{call.name}{close}{call.arguments or '{}'}{self._end}" for call in calls)
 
 
-class PrefixedJson(Engine):
+class PrefixedJson(FormatEngine):
     """One marker with two grammars, both repeated with the marker and without an end::
 
         calls = opener (array | name ["[CALL_ID]" id] [["[ARGS]"] [object]])
@@ -181,16 +181,16 @@ class PrefixedJson(Engine):
             source.give_back(mark)
         if (yield from source.ahead(self._after_call)):
             if source.cut or reader.declared.needs_arguments(name):
-                raise Cut("a call has no arguments")
+                raise Unfinished("a call has no arguments")
         elif not (yield from json_arguments(reader)):
             raise Malformed("the arguments are not JSON")
         reader.end()
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         return "".join(f"{self._opener}{call.name}{self._arguments}{call.arguments or '{}'}" for call in calls)
 
 
-class LineNamed(Engine):
+class LineNamed(FormatEngine):
     r"""``>>>f\n{...}`` and ``>>>all\ntext``: the line after the separator names the recipient of what follows."""
 
     def __init__(self, opener: str, text: tuple[str, ...]) -> None:
@@ -212,8 +212,8 @@ class LineNamed(Engine):
             reader.end()
             return
         if not following:
-            raise Cut("a call has no arguments")
+            raise Unfinished("a call has no arguments")
         source.give_back((yield from raw_arguments(reader, name, self._opener)))
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         return "".join(f"{self.openers[0]}{call.name}\n{call.arguments or '{}'}" for call in calls)

@@ -9,8 +9,8 @@ from typing import Literal
 
 from ..json_strings import PYTHON, quoted
 from ..reader import CallReader
-from ..scan import Cut, Malformed, Markers, Unrelated, Wait
-from .engine import Call, Engine
+from ..scan import Malformed, Markers, Unfinished, Unrelated, Wait
+from .engine import FormatEngine, WrittenCall
 from .json_calls import INTERPRETERS, JsonCalls, raw_arguments
 
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
@@ -19,7 +19,7 @@ _KEY = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)")
 _KEY_BEGINS = re.compile(r"\s*(?:[^\W\d]\w*\s*=?)?")
 
 
-class PythonCalls(Engine):
+class PythonCalls(FormatEngine):
     """``brackets``: the calls are in a list; otherwise each is on its own line. ``json``: the list may contain JSON calls
     instead. ``bare``: the opener is the bracket itself."""
 
@@ -56,7 +56,7 @@ class PythonCalls(Engine):
                 yield from self._list(reader)
         else:
             if not (yield from source.spaces()):
-                raise Cut("no call follows")
+                raise Unfinished("no call follows")
             while not (yield from source.ahead(self._end)):
                 yield from self._call(reader)
                 yield from source.spaced((",", ";"))
@@ -122,7 +122,7 @@ class PythonCalls(Engine):
             reader.arguments("}")
         reader.end()
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         written = [f"{call.name}({', '.join(f'{key}={item!r}' for key, item in call.members().items())})" for call in calls]
         text = f"[{', '.join(written)}]" if self._brackets else "\n".join(["", *written, ""])
         return text if self._bare else f"{self.openers[0]}{text}{self._end[0]}"
@@ -137,7 +137,7 @@ class PythonCalls(Engine):
             if _KEY_BEGINS.fullmatch(source.text, source.at) is None:
                 return ""
             if source.closed:
-                raise Cut("the text ended inside a call")
+                raise Unfinished("the text ended inside a call")
             yield
 
 
@@ -150,7 +150,7 @@ _CALL_MARK = Markers((".call(",))
 _MESSAGE_END = Markers(("<|eom_id|>", "<|eot_id|>"))
 
 
-class DottedCalls(Engine):
+class DottedCalls(FormatEngine):
     """``brave_search.call(query="x")``: a built-in tool after its marker. Anything else there is code, if one of the
     ``INTERPRETERS`` was declared. Code begins directly after the marker, or on a line that begins with it: a sentence that
     mentions the marker is no code."""

@@ -9,16 +9,16 @@ from collections.abc import Generator, Mapping
 from ..declared import Declared, Schema, follow, schema_types
 from ..json_strings import quoted
 from ..reader import CallReader
-from ..scan import Cut, Malformed, Markers, Wait, markers_of
+from ..scan import Malformed, Markers, Unfinished, Wait, markers_of
 from ..values import ValueWriter, feeding, typed
-from .engine import Call, Engine, dumped
+from .engine import FormatEngine, WrittenCall, dumped
 from .xml_values import head_of
 
 _NAME = re.compile(r"[A-Za-z_][\w.:-]*")
 _TAG_END = Markers((">",))
 
 
-class ToolTags(Engine):
+class ToolTags(FormatEngine):
     """``<read><filePath>a</filePath></read>``: only the tags of declared tools open a call. A value of several lines has a line
     end on each side that does not belong to it."""
 
@@ -38,7 +38,7 @@ class ToolTags(Engine):
             if mark == end:
                 break
             if not mark:
-                raise Cut("no parameter follows")
+                raise Unfinished("no parameter follows")
             key, _ = yield from source.upto(_TAG_END)
             if not _NAME.fullmatch(key):
                 raise Malformed(f"{key[:40]!r} is not a parameter")
@@ -61,13 +61,13 @@ class ToolTags(Engine):
                 if (yield from source.ahead(("<",))):
                     return True
             elif not mark:
-                raise Cut("the text ended inside a value")
+                raise Unfinished("the text ended inside a value")
             elif not (yield from source.ahead((close, "<"))) or not reader.started:
                 source.give_back(mark)
                 raise Malformed("a parameter is not closed")
             writer.feed(mark)
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         written = []
         for call in calls:
             lines = [f"<{key}>{_on_lines(item)}</{key}>" for key, item in call.members().items()]
@@ -81,7 +81,7 @@ def _on_lines(item: object) -> str:
     return f"\n{text}\n" if "\n" in text or "\r" in text else text
 
 
-class NestedTags(Engine):
+class NestedTags(FormatEngine):
     """``token`` stands before every tag: ``T<tool_call>T<invoke name="f">T<a>vT</a>T</invoke>T</tool_call>``. Tags inside a
     parameter make an object, tags named ``item`` an array."""
 
@@ -128,7 +128,7 @@ class NestedTags(Engine):
             reader.commit()
             count += 1
         if (yield from source.ahead(())) and source.cut:
-            raise Cut("the text ended inside a section")
+            raise Unfinished("the text ended inside a section")
         if count:
             reader.arguments("}")
         reader.end()
@@ -161,7 +161,7 @@ class NestedTags(Engine):
         while True:
             mark = yield from source.stream(markers_of((close, self._invoke_end)), writer.feed)
             if not mark:
-                raise Cut("the text ended inside a value")
+                raise Unfinished("the text ended inside a value")
             if mark == close:
                 if (yield from source.ahead(self._mark.words)):
                     return True
@@ -174,7 +174,7 @@ class NestedTags(Engine):
         """A value of any type, up to the next tag."""
         source = reader.source
         if not (yield from source.stream(self._mark, writer.feed)):
-            raise Cut("the text ended inside a value")
+            raise Unfinished("the text ended inside a value")
         source.give_back(f"{self._token}<")
         if not (yield from source.literal((close,))):
             raise Malformed("a parameter is closed by another tag")
@@ -200,7 +200,7 @@ class NestedTags(Engine):
             count += 1
         reader.arguments(brackets[1:] or "{}")
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         written = "".join(
             f'{self._invoke}"{call.name}">'
             + "".join(_nested(self._token, key, item) for key, item in call.members().items())

@@ -21,11 +21,11 @@ from typing import Literal
 
 from ..json_strings import JSON, PYTHON, quoted, string
 from ..reader import CallReader
-from ..scan import Cut, Malformed, Markers, Source, Wait, markers_of
+from ..scan import Malformed, Markers, Source, Unfinished, Wait, markers_of
 from ..values import QUOTED, ValueWriter, feeding, parsed, typed
-from .engine import Call, Engine, dumped
+from .engine import FormatEngine, WrittenCall, dumped
 from .json_calls import JsonCalls
-from .xml_values import CDATA, Parameters, XmlValues, head_of
+from .xml_values import CDATA, CallParameters, XmlValues, head_of
 
 _STRING_ATTRIBUTE = re.compile(r"""\bstring\s*=\s*["']?(true|false)""", re.I)
 _WORD = re.compile(r"[^\W\d][\w.-]*")
@@ -38,7 +38,7 @@ WHOLE = -1
 """The arguments came as a whole: nothing may be added to them."""
 
 
-class XmlCalls(Engine):
+class XmlCalls(FormatEngine):
     """``call`` and ``parameter`` are the beginnings of tags that continue with a name. ``pairs``: the parameter has a key tag
     and a value tag, and the name of the call is bare text after its opener. ``json_calls``: a section may also contain a JSON
     call. ``string_attribute``: each parameter tag says whether its value is a string. ``before``: tokens without meaning that
@@ -148,7 +148,7 @@ class XmlCalls(Engine):
         # the name is bare text, as prose is. With ``only_declared`` a call whose parameters are all unknown is malformed, so a
         # single one proves nothing.
         reader.start(name, hold=not inside or self._pairs is not None or self._only_declared)
-        parameters = Parameters(reader.declared, name)
+        parameters = CallParameters(reader.declared, name)
         if (
             self._pairs
             and mark not in self._call_end
@@ -177,7 +177,7 @@ class XmlCalls(Engine):
                 # text stands after it.
                 ended = True
             elif (yield from source.ahead(())):
-                raise Cut("the text ended inside a call")
+                raise Unfinished("the text ended inside a call")
             else:
                 raise Malformed("a call does not end" if count else "text before the parameters")
         if not parameters.ended:
@@ -190,7 +190,7 @@ class XmlCalls(Engine):
         reader.end()
 
     def _bare_arguments(
-        self, reader: CallReader, name: str, mark: str, key: str, parameters: Parameters
+        self, reader: CallReader, name: str, mark: str, key: str, parameters: CallParameters
     ) -> Generator[None, None, bool]:
         """``f {"a": 1}`` and ``f a=1 b="x y"``: some models omit the tags of the parameters."""
         source = reader.source
@@ -207,7 +207,7 @@ class XmlCalls(Engine):
         reader.end()
         return True
 
-    def _words(self, reader: CallReader, name: str, key: str, parameters: Parameters) -> Wait:
+    def _words(self, reader: CallReader, name: str, key: str, parameters: CallParameters) -> Wait:
         source = reader.source
         brackets = "{"
         while True:
@@ -228,7 +228,7 @@ class XmlCalls(Engine):
             yield from source.spaces()
             key, _ = yield from source.upto(_KEY_END)
 
-    def _parameter_of(self, reader: CallReader, name: str, count: int, parameters: Parameters) -> Generator[None, None, int]:
+    def _parameter_of(self, reader: CallReader, name: str, count: int, parameters: CallParameters) -> Generator[None, None, int]:
         """One parameter. Returns how many members the arguments gained: 0 if the value is missing, or the tool does not have the
         parameter."""
         source = reader.source
@@ -273,7 +273,7 @@ class XmlCalls(Engine):
         return 1
 
     def _refuse_cut(self, source: Source, missing: int, inside: bool) -> Wait:
-        """Raises Cut if the text ends behind a call, and this end may be a part of a value that was cut: an end tag is missing. A
+        """Raises Unfinished if the text ends behind a call, and this end may be a part of a value that was cut: an end tag is missing. A
         model that ended its answer itself may have omitted one. ``missing``: the end tags that the call lacks. ``inside``: that
         of its section follows."""
         space = word = ""
@@ -286,10 +286,10 @@ class XmlCalls(Engine):
         # one missing tag is a habit of models that end their answer themselves. Two, or a model that was stopped, look the same
         # as a value that was cut.
         if (yield from source.ahead(())) and (source.cut or missing > 1):
-            raise Cut("the text ended inside a call")
+            raise Unfinished("the text ended inside a call")
         source.give_back(space + word)
 
-    def _wrapped(self, reader: CallReader, key: str, untyped: str, parameters: Parameters) -> Generator[None, None, int]:
+    def _wrapped(self, reader: CallReader, key: str, untyped: str, parameters: CallParameters) -> Generator[None, None, int]:
         """All arguments as JSON in one parameter that the tool does not have."""
         parts: list[str] = []
         yield from self._values.read(reader.source, parts.append, parameters)
@@ -306,11 +306,11 @@ class XmlCalls(Engine):
         reader.arguments("{" + quoted(key) + ": " + typed(text, frozenset(), untyped))
         return 1
 
-    def write(self, calls: list[Call]) -> str:
+    def write(self, calls: list[WrittenCall]) -> str:
         written = "\n".join(self._written(call) for call in calls)
         return f"{self._section[0]}\n{written}\n{self._section_end[0]}" if self._section else written
 
-    def _written(self, call: Call) -> str:
+    def _written(self, call: WrittenCall) -> str:
         lines = []
         for key, item in call.members().items():
             text = item if isinstance(item, str) else dumped(item)

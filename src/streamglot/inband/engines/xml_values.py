@@ -16,7 +16,7 @@ import re
 from collections.abc import Generator, Mapping
 
 from ..declared import Declared, follow
-from ..scan import NAME_CHARS, Cut, Malformed, Markers, Sink, Source
+from ..scan import NAME_CHARS, Malformed, Markers, Sink, Source, Unfinished
 
 WAIT_CHARS = 4096
 """Characters after a closing tag or the end of a call inside a value that wait for the closing tag of the value: a short text
@@ -36,7 +36,7 @@ def head_of(header: str) -> tuple[str, str]:
     return next(part for part in (found["double"], found["single"], found["bare"]) if part is not None), found["rest"]
 
 
-class Parameters:
+class CallParameters:
     """The parameters of one call. ``known``: those of the tool. ``closed``: it has no others. ``given``: those that were read.
     ``unended``: the value of the last one had no closing tag. ``ended``: it had one, and text stands between it and the end of
     the call."""
@@ -86,7 +86,7 @@ class XmlValues:
         self._markers = Markers((closing, *parameter, *ends))
         self._next_parameter = re.compile(rf"\s*(?:{'|'.join(map(re.escape, parameter))})")
 
-    def read(self, source: Source, sink: Sink, parameters: Parameters) -> Generator[None, None, bool]:
+    def read(self, source: Source, sink: Sink, parameters: CallParameters) -> Generator[None, None, bool]:
         """Reads a value up to its end. Returns whether it had a closing tag."""
         last = ""
         parameters.unended = False
@@ -125,12 +125,12 @@ class XmlValues:
                 if not (yield from source.literal((CDATA,))):
                     yield from source.spaced((self._closing,))
                     return True
-            raise Cut("the text ended inside a value")
+            raise Unfinished("the text ended inside a value")
         while True:
             mark = yield from source.stream(self._markers, note)
             if not mark:
                 release()
-                raise Cut("the text ended inside a value")
+                raise Unfinished("the text ended inside a value")
             if mark in self._parameter:
                 key = yield from self._key_ahead(source)
                 if parameters.may_follow(key) and (last == "\n" or key in parameters.known):
@@ -156,7 +156,7 @@ class XmlValues:
                 waiting.append(mark)
                 last = ">"
 
-    def _goes_on(self, source: Source, parameters: Parameters) -> Generator[None, None, bool]:
+    def _goes_on(self, source: Source, parameters: CallParameters) -> Generator[None, None, bool]:
         """Whether a value that contains tags of parameters goes on after a closing tag: the next tag is that of a parameter that
         may not follow."""
         found = self._next_parameter.match(source.text, source.at)

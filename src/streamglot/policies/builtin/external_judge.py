@@ -1,6 +1,6 @@
 """``external_judge``: an HTTP service judges. Servers for Presidio, Lakera, LlamaGuard and the like are attached this way.
 
-The service gets a POST with a ``Judged`` object and answers 200 with a ``Reply`` object. docs/policies.md has both with examples.
+The service gets a POST with a ``Judged`` object and answers 200 with a ``JudgeReply`` object. docs/policies.md has both with examples.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Judged(Struct, omit_defaults=True):
     blocks: list[JsonObject] = []
 
 
-class Reply(Struct):
+class JudgeReply(Struct):
     """The response of the service. ``text`` is for ``rewrite`` and ``replace``, ``tool`` another name for a rewritten call,
     ``message`` is sent to the client, ``instruction`` is for ``retry``, ``reason`` is recorded."""
 
@@ -127,7 +127,7 @@ def judged(policy: str, piece: Piece, context: JudgeContext) -> Judged:
 def verdict_of(body: bytes) -> Verdict:
     """The verdict of a service. Anything other than a reply is an error."""
     try:
-        reply = msgspec.json.decode(body, type=Reply)
+        reply = msgspec.json.decode(body, type=JudgeReply)
     except JSON_ERRORS as error:
         raise UpstreamProtocolError(f"the judge answered {excerpt(body)}, which is not a verdict: {error}") from None
     match reply.verdict:

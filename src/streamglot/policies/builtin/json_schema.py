@@ -17,7 +17,7 @@ from ..policy import JudgeContext, Policy
 from ..verdicts import FORWARD, End, Forward, Refuse, Retry, Verdict
 
 
-class _State(Struct):
+class _SchemaState(Struct):
     stream: JsonChecker | None = None
     looked: bool = False
 
@@ -46,13 +46,13 @@ class JsonSchema(Policy, frozen=True):
     def needs(self) -> Needs:
         return delta("text") if self.on_violation == "end" else answer()
 
-    def new_state(self) -> _State:
-        return _State()
+    def new_state(self) -> _SchemaState:
+        return _SchemaState()
 
     def judge(self, piece: Piece, context: JudgeContext) -> Verdict:
         if piece.kind == "answer":
             return self._judge_answer(piece, context)
-        state: _State = context.state
+        state: _SchemaState = context.state
         if not state.looked:
             state.looked = True
             schema = self._schema(context)

@@ -22,7 +22,7 @@ _PROBE: Final = 32
 piece."""
 
 
-class _State(Struct):
+class _LoopState(Struct):
     """``tail``: the end of the text of each kind. ``position``: characters so far."""
 
     tail: dict[str, str] = field(default_factory=dict)
@@ -49,14 +49,14 @@ class LoopGuard(Policy, frozen=True):
     def needs(self) -> Needs:
         return delta("text", "reasoning") | block("tool_call")
 
-    def new_state(self) -> _State:
-        return _State()
+    def new_state(self) -> _LoopState:
+        return _LoopState()
 
     def judge(self, piece: Piece, context: JudgeContext) -> Verdict:
-        state: _State = context.state
+        state: _LoopState = context.state
         return self._judge_call(piece, context, state) if piece.kind == "tool_call" else self._judge_text(piece, state)
 
-    def _judge_text(self, piece: Piece, state: _State) -> Verdict:
+    def _judge_text(self, piece: Piece, state: _LoopState) -> Verdict:
         """Checks at fixed positions of the text, so that the result does not depend on how the text is cut."""
         tail, position = state.tail.get(piece.kind, ""), state.position.get(piece.kind, 0)
         at = 0
@@ -79,7 +79,7 @@ class LoopGuard(Policy, frozen=True):
         period = len(tail) - _PROBE - previous
         return period * self.repeats <= len(tail) and tail[period:] == tail[:-period]
 
-    def _judge_call(self, piece: Piece, context: JudgeContext, state: _State) -> Verdict:
+    def _judge_call(self, piece: Piece, context: JudgeContext, state: _LoopState) -> Verdict:
         if not state.calls and context.request is not None:
             state.calls += _calls_of(context.request)
         call = piece.name, _canonical(piece.text)

@@ -13,7 +13,7 @@ from ..policy import JudgeContext, Policy
 from ..verdicts import FORWARD, End, Verdict
 
 
-class _Counts(Struct):
+class _OutputCounts(Struct):
     chars: int = 0
     calls: int = 0
 
@@ -35,11 +35,11 @@ class MaxOutput(Policy, frozen=True):
     def needs(self) -> Needs:
         return delta("text", "reasoning", "tool_call") if self.chars else delta("tool_call")
 
-    def new_state(self) -> _Counts:
-        return _Counts()
+    def new_state(self) -> _OutputCounts:
+        return _OutputCounts()
 
     def judge(self, piece: Piece, context: JudgeContext) -> Verdict:
-        counts: _Counts = context.state
+        counts: _OutputCounts = context.state
         if piece.kind == "tool_call" and not piece.text:  # a call is shown before its arguments
             counts.calls += 1
             if self.tool_calls and counts.calls > self.tool_calls:

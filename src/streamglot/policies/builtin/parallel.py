@@ -18,7 +18,7 @@ from ..running.members import Member, prepare
 from ..verdicts import DEFER, FORWARD, Defer, Refuse, Replace, Rewrite, Verdict, severity
 
 
-class _State(Struct):
+class _ParallelState(Struct):
     """The ``states`` of the members, and the verdicts so far on pieces that some members have deferred."""
 
     states: list[object]
@@ -60,8 +60,8 @@ class Parallel(Policy, frozen=True):
         request = frozenset[Kind]().union(*(member.needs.request for member in members))
         return Needs(answer, members[0].needs.whole, request, None, any(member.needs.history for member in members))
 
-    def new_state(self) -> _State:
-        return _State([policy.new_state() for policy in self.policies])
+    def new_state(self) -> _ParallelState:
+        return _ParallelState([policy.new_state() for policy in self.policies])
 
     def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:
         verdicts = [self._judged(member, piece, own) for member, own in self._members(context)]

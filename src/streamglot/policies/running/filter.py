@@ -29,7 +29,7 @@ from ...events import (
 )
 from ...grammar import BlockStart
 from ...json_types import JsonObject
-from ...patterns.scanner import Found, Overflow, PatternSet, Segment
+from ...patterns.scanner import Overflow, PatternMatch, PatternSet, Segment
 from ...stages.stage import Question
 from ..needs import Need
 from ..pieces import Piece
@@ -37,11 +37,11 @@ from ..verdicts import Forward
 from .blocks import KIND_OF, Whole, piece_of_block, piece_of_whole, quotes_text, texts_of, trimmed
 from .judging import Judging
 from .matches import judge_matches, match_piece, overflow_verdict, rewritten_strings, scanner_for
-from .release import Block, Release, Unit
+from .release import Release, Unit, WatchedBlock
 from .sentences import Deltas, Segmenter, Sentences
 
 _DELTAS: Final = frozenset((TextDelta, ReasoningDelta, ToolCallDelta))
-_NOTHING: Final = Found("", "", "", "")
+_NOTHING: Final = PatternMatch("", "", "", "")
 
 
 class BlockFilter:
@@ -53,7 +53,7 @@ class BlockFilter:
         text = self._needs.get("text")
         self._drops_log_probabilities = text is not None and text.unit in ("pattern", "sentence")
         self._text_patterns = None if text is None else text.patterns
-        self._block: Block | None = None
+        self._block: WatchedBlock | None = None
         self._names: dict[str, str] = {}
         keeps = any(need.unit not in ("delta", "pattern") for need in self._needs.values())
         self.release = Release(may_retry, keeps=keeps)
@@ -110,7 +110,7 @@ class BlockFilter:
         # No text in it can be rewritten safely, so it is dropped as a whole.
         if isinstance(event, ToolCallStart) and event.native is not None and need.patterns is not None:
             event = event if self._clean(need.patterns, event.native.data, piece) else structs.replace(event, native=None)
-        block = self._block = Block(kind, event, _segmenter(need, piece), piece)
+        block = self._block = WatchedBlock(kind, event, _segmenter(need, piece), piece)
         if kind == "tool_call" and need.unit == "delta":
             self._segments(block, [_NOTHING])  # the policy can judge the call by its name, before its start is released
 
@@ -147,12 +147,12 @@ class BlockFilter:
             return
         self._segments(block, segments)
 
-    def _each_delta(self, block: Block, run: list[BareEvent], texts: list[str]) -> None:
+    def _each_delta(self, block: WatchedBlock, run: list[BareEvent], texts: list[str]) -> None:
         for event, text in zip(run, texts, strict=True):
             if not text:  # has no content to judge; a piece of a call without text means that the call begins
                 continue
             unit = Unit(
-                structs.replace(block.piece, text=text), self._judging.now(), block=block, found=Found(text, "", "", text)
+                structs.replace(block.piece, text=text), self._judging.now(), block=block, found=PatternMatch(text, "", "", text)
             )
             self._judging.judge(unit)
             if type(unit.verdict) is Forward and not self.release.waiting:  # the event itself leaves, not a copy of its text
@@ -162,7 +162,7 @@ class BlockFilter:
             if block.refused or self.release.done:
                 return
 
-    def _segments(self, block: Block, segments: list[Segment]) -> None:
+    def _segments(self, block: WatchedBlock, segments: list[Segment]) -> None:
         for segment in segments:
             if isinstance(segment, str):
                 self.release.text(block, segment)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from ...json_types import JsonValue
-from ...patterns.scanner import Found, Overflow, PatternSet, Scanner
+from ...patterns.scanner import Overflow, PatternMatch, PatternSet, Scanner
 from ..arguments import JsonScanner
 from ..pieces import Kind, Piece
 from ..verdicts import DEFER, FORWARD, Defer, Forward, Refuse, Replace, Rewrite, Verdict, severity
@@ -21,7 +21,7 @@ def scanner_for(patterns: PatternSet, kind: Kind, call_kind: str = "function") -
     return JsonScanner(patterns) if kind == "tool_call" and call_kind != "custom" else Scanner(patterns)
 
 
-def match_piece(piece: Piece, found: Found) -> Piece:
+def match_piece(piece: Piece, found: PatternMatch) -> Piece:
     """The piece that a policy sees of a match."""
     return structs.replace(piece, unit="pattern", text=found.text, pattern=found.name, label=found.label, data=None)
 
@@ -54,7 +54,7 @@ def judge_matches(judge: Judge, patterns: PatternSet, piece: Piece, note: Note) 
             return DEFER
         if not isinstance(verdict, Forward):
             note(seen, verdict)
-        if isinstance(segment, Found):
+        if isinstance(segment, PatternMatch):
             new = replacement(verdict)
             written.append(segment.raw if new is None else segment.written(new))
             changed = changed or new is not None

@@ -32,7 +32,7 @@ from ...events import (
     ToolResult,
 )
 from ...grammar import BlockStart, OpenBlocks
-from ...patterns.scanner import Found
+from ...patterns.scanner import PatternMatch
 from ..pieces import Kind, Piece
 from ..verdicts import End as EndVerdict
 from ..verdicts import Refuse, Replace, Retry, Rewrite, Verdict
@@ -55,7 +55,7 @@ ENDED: Final = "a policy ended the answer"
 _FOLLOWED: Final = frozenset((TextStart, ReasoningStart, ToolCallStart, TextEnd, ReasoningEnd, ToolCallEnd, StepEnd))
 
 
-class Block:
+class WatchedBlock:
     """A block that a policy looks at. ``opened``: its start was released. ``refused``: the rest of it is withheld."""
 
     __slots__ = ("after", "changed", "events", "held_chars", "kind", "opened", "piece", "refused", "segmenter", "start")
@@ -84,8 +84,8 @@ class Unit:
         piece: Piece,
         since: float,
         *,
-        block: Block | None = None,
-        found: Found | None = None,
+        block: WatchedBlock | None = None,
+        found: PatternMatch | None = None,
         events: list[BareEvent] | None = None,
         event: Whole | None = None,
     ) -> None:
@@ -128,14 +128,14 @@ class Release:
         """The text that was released."""
         return "".join(self._released_texts or ())
 
-    def events(self, events: Sequence[BareEvent], block: Block | None = None) -> None:
+    def events(self, events: Sequence[BareEvent], block: WatchedBlock | None = None) -> None:
         """Events as they are; inside a block that was refused, only those that are not its content."""
         if self._queue or self.done:
             self._put(self._render_events, (events, block), _chars(events))
         else:
             self._render_events(events, block)
 
-    def free(self, block: Block, deltas: list[BareEvent]) -> None:
+    def free(self, block: WatchedBlock, deltas: list[BareEvent]) -> None:
         """Deltas of the open block that leave as they are. Nothing waits."""
         if not deltas:
             return
@@ -145,13 +145,13 @@ class Release:
             self._released_texts += texts_of(deltas)
         self.out += deltas
 
-    def text(self, block: Block, text: str) -> None:
+    def text(self, block: WatchedBlock, text: str) -> None:
         self._put(self._render_text, (block, text), len(text))
 
     def unit(self, unit: Unit) -> None:
         self._put(self._render_unit, (unit,), len(unit.piece.text))
 
-    def close(self, block: Block, end: End) -> None:
+    def close(self, block: WatchedBlock, end: End) -> None:
         self._put(self._render_close, (block, end), 0)
 
     def finish(self, event: StreamEnd | StreamError) -> None:
@@ -194,7 +194,7 @@ class Release:
         self._held_chars += chars
         self.hold(0)
 
-    def _render_events(self, events: Sequence[BareEvent], block: Block | None) -> None:
+    def _render_events(self, events: Sequence[BareEvent], block: WatchedBlock | None) -> None:
         """The events are all of one type."""
         kind = type(events[0])
         if kind is TextDelta:
@@ -220,13 +220,13 @@ class Release:
         if isinstance(event, ToolCallStart):
             self._calls += event.kind != "server"
 
-    def _open(self, block: Block) -> None:
+    def _open(self, block: WatchedBlock) -> None:
         if not block.opened:
             block.opened = True
             self._follow(block.start)
             self.out.append(block.start)
 
-    def _render_text(self, block: Block, text: str) -> None:
+    def _render_text(self, block: WatchedBlock, text: str) -> None:
         if block.refused or not text:
             return
         self._open(block)
@@ -234,7 +234,7 @@ class Release:
             self._released_texts.append(text)
         self.out.append(delta_of(block.kind, text))
 
-    def _render_close(self, block: Block, end: End) -> None:
+    def _render_close(self, block: WatchedBlock, end: End) -> None:
         if block.opened:
             self._blocks.follow(end)
             self.out.append(without_echo(end) if block.changed else end)
@@ -265,7 +265,7 @@ class Release:
         elif unit.event is not None:
             self._render_whole(unit.event, verdict, unit.block)
 
-    def _render_found(self, block: Block, found: Found, verdict: Verdict) -> None:
+    def _render_found(self, block: WatchedBlock, found: PatternMatch, verdict: Verdict) -> None:
         match verdict:
             case Rewrite(text=str() as text) | Replace(text=text):
                 block.changed = True
@@ -285,7 +285,7 @@ class Release:
             case _:
                 self._render_text(block, found.raw)
 
-    def _render_block(self, block: Block, piece: Piece, events: list[BareEvent], verdict: Verdict) -> None:
+    def _render_block(self, block: WatchedBlock, piece: Piece, events: list[BareEvent], verdict: Verdict) -> None:
         self._any = True
         if isinstance(verdict, (Refuse, Replace)):
             block.refused = True
@@ -304,7 +304,7 @@ class Release:
         self._refused_ids.add(piece.call_id)
         self._refused_calls += piece.call_kind != "server"
 
-    def _render_whole(self, event: Whole, verdict: Verdict, block: Block | None) -> None:
+    def _render_whole(self, event: Whole, verdict: Verdict, block: WatchedBlock | None) -> None:
         if isinstance(event, ToolResult) and event.call_id in self._refused_ids:
             return  # the result of a call that the client has not seen
         after = whole_after(event, verdict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Protocol
 
-from ...patterns.scanner import Found, Segment
+from ...patterns.scanner import PatternMatch, Segment
 
 MAX_SENTENCE_CHARS: Final = 8192
 """A sentence that is longer is judged in parts of this length: code and tables may go on without an end."""
@@ -30,7 +30,7 @@ class Deltas:
     held = ""
 
     def feed(self, text: str) -> list[Segment]:
-        return [Found(text, "", "", text)] if text else []
+        return [PatternMatch(text, "", "", text)] if text else []
 
     def close(self) -> list[Segment]:
         return []
@@ -57,7 +57,7 @@ class Sentences:
                 end = start + MAX_SENTENCE_CHARS
             else:
                 break
-            given.append(Found(text[start:end], "", "", text[start:end]))
+            given.append(PatternMatch(text[start:end], "", "", text[start:end]))
             start = searched = end
         self.held = text[start:]
         self._searched = max(0, len(self.held) - _CLOSERS - 2)
@@ -65,4 +65,4 @@ class Sentences:
 
     def close(self) -> list[Segment]:
         text, self.held = self.held, ""
-        return [Found(text, "", "", text)] if text else []
+        return [PatternMatch(text, "", "", text)] if text else []
