@@ -14,12 +14,12 @@ LOOPBACK: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def local_address(server: ServerConfig) -> str:
-    """Returns the address under which clients on this machine reach a gateway with these settings."""
+    """The address under which clients on this machine reach a gateway with these settings."""
     return http_address(reachable_host(server.host), server.port)
 
 
 def reachable_host(host: str) -> str:
-    """Returns where clients on this machine connect to a gateway that listens on this host."""
+    """Where clients on this machine connect to a gateway that listens on this host."""
     return LOOPBACK.get(host, host)
 
 
@@ -35,7 +35,7 @@ class GatewayAddress(Struct):
 
 
 def gateway_address(url: str, key: str) -> GatewayAddress:
-    """Returns the given address, or the one of the configuration if none is given."""
+    """The given address, or the one of the configuration if none is given."""
     url = url or local_address(load().config.server)
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"the address of a gateway must begin with http:// or https://, not {excerpt(url)}")

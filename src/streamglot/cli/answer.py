@@ -58,7 +58,7 @@ class Answered(Struct):
     estimated: TokenCounts | None = None
 
     def usage_line(self, model: str) -> str:
-        """Returns tokens and cost. ``model`` is the one that was asked, for an answer that does not name its own."""
+        """Tokens and cost. ``model`` is the one that was asked, for an answer that does not name its own."""
         model = self.response.model or model
         if self.estimated is not None:
             return usage_line(self.estimated, model, self.upstream, estimated=True)
@@ -128,7 +128,7 @@ DIALECT: Final = "cli"
 
 
 def this_user() -> str:
-    """Returns the caller name for this user's turns, because several users may share a database."""
+    """The caller name for this user's turns, because several users may share a database."""
     try:
         return f"{COMMAND_LINE}{getpass.getuser()}"
     except (OSError, KeyError):  # the system has no name for this user id
@@ -151,7 +151,7 @@ def turn_recorder(loaded: LoadedConfig, *, enabled: bool) -> BackgroundRecorder:
 
 
 def display_options(given: dict[str, Any]) -> DisplayOptions:  # Any: Click passes options by their names
-    """Returns how these options show an answer."""
+    """How these options show an answer."""
     forms = [form for form in FORMS if given.get(form)]
     if len(forms) > 1:
         raise click.UsageError(f"--{forms[0]} and --{forms[1]} cannot be used together")

@@ -115,7 +115,7 @@ MAX_VALUES: Final = 50
 
 
 def models(incomplete: str) -> list[str]:
-    """Returns the models that are known without a request to any upstream."""
+    """The models that are known without a request to any upstream."""
     from ..config import load
     from ..upstream.local import ALIAS, NAME
 

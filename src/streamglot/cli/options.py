@@ -34,7 +34,7 @@ HERE = click.option("--here", is_flag=True, help="Use the last conversation of t
 
 
 def completed(offer: Offer) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Returns Click's completion callback for the words of ``offer``."""
+    """Click's completion callback for the words of ``offer``."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         words = ((word, "") if isinstance(word, str) else word for word in offer(incomplete))
@@ -101,16 +101,16 @@ class Group(click.Group):
             formatter.write_dl(self.summaries())
 
     def summaries(self) -> list[tuple[str, str]]:
-        """Returns each command with the first sentence of its help."""
+        """Each command with the first sentence of its help."""
         return [(name, summary(command)) for name, command in self.commands.items() if not command.hidden]
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # Click's signature
-        """Returns the commands in the order in which they were added: the most used first."""
+        """The commands in the order in which they were added: the most used first."""
         return list(self.commands)
 
 
 def summary(command: click.Command) -> str:
-    """Returns the first sentence of a command's help."""
+    """The first sentence of a command's help."""
     paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
     sentence, stop, _ = paragraph.partition(". ")
     return f"{sentence}." if stop else paragraph
@@ -139,7 +139,7 @@ SETTINGS_BYTES: Final = 4 * 2**20
 
 
 def read_file(path: Path, limit: int, what: str = "the file") -> bytes:
-    """Returns the bytes of a file. Raises ConfigError if it cannot be read or has more than ``limit`` bytes; the message calls it
+    """The bytes of a file. Raises ConfigError if it cannot be read or has more than ``limit`` bytes; the message calls it
     ``what``."""
     try:
         with path.open("rb") as file:
@@ -152,7 +152,7 @@ def read_file(path: Path, limit: int, what: str = "the file") -> bytes:
 
 
 def read_json(data: bytes, what: str) -> JsonValue:
-    """Returns the value of a JSON text. Error messages call the text ``what``."""
+    """The value of a JSON text. Error messages call the text ``what``."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -162,12 +162,12 @@ def read_json(data: bytes, what: str) -> JsonValue:
 
 
 def shown(path: Path) -> str:
-    """Returns the name of a file for messages and requests."""
+    """The name of a file for messages and requests."""
     return well_formed(str(path))
 
 
 def declared_tools(path: Path | None) -> list[JsonValue] | None:
-    """Returns the tool definitions in this file: a JSON list, as in chat requests."""
+    """The tool definitions in this file: a JSON list, as in chat requests."""
     if path is None:
         return None
     tools = read_json(read_file(path, SETTINGS_BYTES, "the tools file"), f"the tools file {shown(path)}")
@@ -177,7 +177,7 @@ def declared_tools(path: Path | None) -> list[JsonValue] | None:
 
 
 def this_directory() -> str:
-    """Returns the working directory; empty if it was removed."""
+    """The working directory; empty if it was removed."""
     try:
         return well_formed(os.getcwd())
     except OSError:
@@ -185,7 +185,7 @@ def this_directory() -> str:
 
 
 def directory_for_here() -> str:
-    """Returns the directory for ``--here``."""
+    """The directory for ``--here``."""
     directory = this_directory()
     if not directory:
         raise ConfigError("--here needs a working directory, but this one was removed; change to another one")

@@ -92,7 +92,7 @@ class ToolOptions(Struct, kw_only=True):
     approve: list[str] = field(default_factory=list)
 
     def client(self) -> Client:
-        """Returns a client whose models may use these tools."""
+        """A client whose models may use these tools."""
         if not self.patterns and not self.mcp:
             return Client()
         loaded = load()
@@ -104,7 +104,7 @@ class ToolOptions(Struct, kw_only=True):
 
 
 def add_server(loaded: LoadedConfig, server: str) -> str:
-    """Returns the name of a configured server, or adds a server by its address or its command and returns the new name."""
+    """The name of a configured server, or adds a server by its address or its command and returns the new name."""
     servers = loaded.config.tools.mcp
     if server in servers:
         return server
@@ -158,7 +158,7 @@ class Approval:
 
 
 def question_about(tool: Tool, arguments: Mapping[str, JsonValue]) -> str:
-    """Returns the question without control characters."""
+    """The question without control characters."""
     given = msgspec.json.encode(arguments).decode()
     shown = given if len(given) <= SHOWN_CHARS else f"{given[:SHOWN_CHARS]} … ({len(given)} characters)"
     return f"Run {neutral(tool.name)}({neutral(shown)})? [y/N] "
@@ -195,7 +195,7 @@ class Question(Struct, kw_only=True):
     effort: str = ""
 
     def request(self, messages: list[Message]) -> Request:
-        """Returns the request for these messages with these options."""
+        """The request for these messages with these options."""
         effort = next((word for word in EFFORTS if word == self.effort), None)
         if self.effort and effort is None:
             raise ConfigError(f"the effort {self.effort!r} is not known; choose one of: {', '.join(EFFORTS)}")
@@ -218,7 +218,7 @@ class Question(Struct, kw_only=True):
         return request
 
     def message(self, text: str) -> Message:
-        """Returns the message of the user: the attachments, then the text."""
+        """The message of the user: the attachments, then the text."""
         return Message("user", [*(attached(name) for name in self.attachments), *([TextPart(text)] if text else [])])
 
 
@@ -236,7 +236,7 @@ def question_text(words: list[str]) -> str:
 
 
 def attached(name: str) -> Part:
-    """Returns a file or an address as a part of the message: text as text, everything else as media."""
+    """A file or an address as a part of the message: text as text, everything else as media."""
     if name.startswith(("https://", "http://", "data:")):
         name = well_formed(name)
         return MediaPart(mimetypes.guess_type(name.split("?", 1)[0])[0] or "", url=name)
@@ -264,7 +264,7 @@ def _output(schema: str) -> OutputFormat | None:
 
 
 def question_of(given: dict[str, Any]) -> Question:  # Any: Click passes options by their names
-    """Returns the question of these options."""
+    """The question of these options."""
     return Question(
         model=given["model"],
         system=given["system"],

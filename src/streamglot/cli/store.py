@@ -151,7 +151,7 @@ class Selection(Struct, kw_only=True):
 
 
 async def summaries(view: StoreView, which: Filter) -> AsyncIterator[TurnSummary]:
-    """Yields turns, the newest first. It reads the store page by page."""
+    """Turns, the newest first. It reads the store page by page."""
     left = which.limit
     while left > 0:
         page = await view.queries.turns(structs.replace(which, limit=min(left, PAGE)))

@@ -68,8 +68,7 @@ class StreamBuffer(Protocol):
         """Ends the stream. ``head`` takes the place of the one that it was opened with."""
 
     def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:
-        """Yields all chunks with events after this number, until the end. Raises if the stream does not exist or a part is
-        lost."""
+        """All chunks with events after this number, until the end. Raises if the stream does not exist or a part is lost."""
         ...
 
     async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:

@@ -291,11 +291,11 @@ class DatabaseBuffer:
             pause = next_pause(pause)
 
     async def _has_ended(self, turn_id: str) -> bool:
-        """Returns whether a turn has ended. If it has a stream, the stream was written before."""
+        """Whether a turn has ended. If it has a stream, the stream was written before."""
         return bool(await self._database.fetch(_ENDED, id=turn_id))
 
     def _produces(self, stream_id: str, caller: str | None) -> bool:
-        """Returns whether this process produces the stream. Its row then appears, however busy the database is."""
+        """Whether this process produces the stream. Its row then appears, however busy the database is."""
         live = self._live.get(stream_id)
         return live is not None and caller in (None, live.caller)
 
@@ -325,7 +325,7 @@ class DatabaseBuffer:
         await self._database.write(forget)
 
     def report(self) -> None:
-        """Returns None: the report of the store's writer covers this buffer."""
+        """Nothing: the report of the writer of the store covers this buffer."""
 
     async def close(self) -> None:
         for stream_id in list(self._live):

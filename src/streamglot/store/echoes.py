@@ -23,9 +23,9 @@ EDIT_WINDOW: Final = 4
 
 
 def restore_echoes(request: Request, stored_messages: Sequence[Message], *, provider: str = "") -> Request:
-    """Returns the request with the state of ``stored_messages``, the session's answers with the oldest first. With a
-    ``provider``, only the state of that maker is restored: pass ``maker_of`` the upstream that is about to be called. The
-    client's messages are kept, except that unsigned reasoning is replaced by the signed original."""
+    """The request with the state of ``stored_messages``, the session's answers with the oldest first. With a ``provider``, only
+    the state of that maker is restored: pass ``maker_of`` the upstream that is about to be called. The client's messages are
+    kept, except that unsigned reasoning is replaced by the signed original."""
     if not stored_messages:
         return request
     answers = _Answers([_Answer(message, provider) for message in stored_messages if carries_echo(message)])

@@ -13,7 +13,7 @@ _HEADING: Final = re.compile(r"\s*# AGENTS\.md instructions[^\n]*\n")
 
 
 def without_scaffolding(text: str) -> str:
-    """Returns the text without the blocks that an agent put at its beginning."""
+    """The text without the blocks that an agent put at its beginning."""
     place = 0
     while True:
         heading = _HEADING.match(text, place)

@@ -67,13 +67,13 @@ class GatewayClient:
             raise ConfigError(f"the file {shown(path)} cannot be read: {error.strerror or error}") from None
 
     async def content(self, file_id: str) -> AsyncIterator[bytes]:
-        """Yields the bytes of a file in pieces."""
+        """The bytes of a file in pieces."""
         async with self._asked("GET", f"/v1/files/{file_id}/content") as answer:
             async for piece in answer.content.iter_chunked(PIECE_BYTES):
                 yield piece
 
     async def lines(self, file_id: str) -> AsyncIterator[bytes]:
-        """Yields the lines of a file without their line ends."""
+        """The lines of a file without their line ends."""
         rest = b""
         async for piece in self.content(file_id):
             *whole, rest = (rest + piece).split(b"\n")
@@ -254,7 +254,7 @@ def retry(address: GatewayAddress, id: str, *, wait: bool, output: Path | None, 
 
 
 def _endpoint_of(path: Path) -> str:
-    """Returns the ``url`` of the first line. The gateway checks the other lines."""
+    """The ``url`` of the first line. The gateway checks the other lines."""
     try:
         first = next(iter(JsonLines(path)), None)
     except OSError as error:
@@ -334,7 +334,7 @@ def _counts(found: JsonObject) -> dict[str, int]:
 
 
 def _status_of(found: JsonObject) -> int:
-    """Returns the exit status: 0 only if the batch completed and no request failed."""
+    """The exit status: 0 only if the batch completed and no request failed."""
     return FAILED if found.get("status") != "completed" or _counts(found).get("failed") else 0
 
 
@@ -389,7 +389,7 @@ async def _copy(client: GatewayClient, file_id: str, target: IO[bytes]) -> None:
 
 
 async def _failed_ids(client: GatewayClient, found: JsonObject) -> set[str]:
-    """Returns the ids of the requests in the error file: those that failed and those that were never run."""
+    """The ids of the requests in the error file: those that failed and those that were never run."""
     ids: set[str] = set()
     if found.get("error_file_id"):
         async for line in client.lines(found["error_file_id"]):

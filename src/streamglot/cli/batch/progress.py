@@ -32,7 +32,7 @@ class Counts(Struct):
     before: int = 0
 
     def line(self, seconds: float, began_at: float = 0.0) -> str:
-        """Returns the line. ``began_at`` is the fraction that was done when the clock started."""
+        """The line. ``began_at`` is the fraction that was done when the clock started."""
         words = [f"{self.done} done", f"{self.failed} failed", f"{self.retried} retried"]
         if self.before:
             words.append(f"{self.before} before")

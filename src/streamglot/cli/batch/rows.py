@@ -47,7 +47,7 @@ class Rows(Protocol):
 
     def __iter__(self) -> Iterator[Row]: ...
     def fraction(self) -> float:
-        """Returns the part of the file that was read, from 0 to 1."""
+        """The part of the file that was read, from 0 to 1."""
 
 
 def open_rows(path: Path) -> Rows:
@@ -144,7 +144,7 @@ class Tsv(Csv):
 
 
 def _text_lines(file: IO[bytes]) -> Iterator[str]:
-    """Yields the lines of a file as text, without a byte order mark; bytes that are not UTF-8 become U+FFFD."""
+    """The lines of a file as text, without a byte order mark; bytes that are not UTF-8 become U+FFFD."""
     first = True
     while line := file.readline(ROW_BYTES):
         yield line.decode("utf-8-sig" if first else "utf-8", "replace")

@@ -91,13 +91,13 @@ class Plan(Protocol):
     """How a run turns rows into requests and results into lines."""
 
     def request(self, row: Row) -> Request:
-        """Returns the request of a row. Raises an error if the row is not valid."""
+        """The request of a row. Raises an error if the row is not valid."""
 
     def identity(self, row: Row) -> bytes:
-        """Returns bytes that identify the content of a row, to detect an input that changed between two runs."""
+        """Bytes that identify the content of a row, to detect an input that changed between two runs."""
 
     def line(self, row: Row, result: BatchResult) -> JsonObject:
-        """Returns the line of the output."""
+        """The line of the output."""
 
     def read(self, line: JsonObject) -> tuple[int, bytes, bool] | None:
         """Parses a line of the output: see ``OutputFile``."""
@@ -229,7 +229,7 @@ def plan_for(rows: Rows, first: Row | None, question: Question, template: Templa
 
 
 def planned(plan: Plan, row: Row) -> Request | StreamglotError:
-    """Returns the request of a row, or the error if the row is not valid."""
+    """The request of a row, or the error if the row is not valid."""
     if row.error:
         return RequestError(row.error, code="invalid_row")
     try:
@@ -315,7 +315,7 @@ class _Run:
         return counts
 
     def _requests(self, rows: Iterator[Row]) -> Iterator[Request | StreamglotError]:
-        """Yields the requests. It runs on the client's thread and reads the file no faster than rows are answered."""
+        """The requests. It runs on the client's thread and reads the file no faster than rows are answered."""
         done, index = self._output.done, 0
         for row in rows:
             if done.has(row.number):

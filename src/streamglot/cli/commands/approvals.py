@@ -118,12 +118,12 @@ class _Gateway:
         self._key = key
 
     def open(self) -> list[JsonObject]:
-        """Returns the open approvals."""
+        """The open approvals."""
         found = self._ask("/approvals")["approvals"]
         return [one for one in found if isinstance(one, dict)]
 
     def find(self, id: str) -> JsonObject:
-        """Returns the open approval with this id, or the only one whose id begins with it."""
+        """The open approval with this id, or the only one whose id begins with it."""
         if not id:
             raise ConfigError("the id is empty; `streamglot approvals list` shows the ids of the open approvals")
         waiting = self.open()
@@ -178,7 +178,7 @@ def _object(body: bytes, url: str) -> JsonObject:
 
 
 def _message(body: bytes) -> str:
-    """Returns the message of the gateway's error."""
+    """The message of the gateway's error."""
     try:
         error = msgspec.json.decode(body)["error"]
         return str(error["message"] if isinstance(error, dict) else error)
@@ -187,7 +187,7 @@ def _message(body: bytes) -> str:
 
 
 def _user() -> str:
-    """Returns the name of the user who decides, for the record."""
+    """The name of the user who decides, for the record."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user without a name

@@ -101,8 +101,7 @@ def reply(  # Any: Click passes the options by their names
 
 
 def continued(turn: TurnDetail, question: Question, text: str) -> Request:
-    """Returns the request that follows this turn, with the same model, system message and tools unless the options change
-    them."""
+    """The request that follows this turn, with the same model, system message and tools unless the options change them."""
     assert turn.request is not None
     messages = turn.request.messages
     if question.system:
@@ -116,8 +115,8 @@ def continued(turn: TurnDetail, question: Question, text: str) -> Request:
 
 
 def with_results(messages: list[Message]) -> list[Message]:
-    """Returns the conversation with a result for each tool call, because providers refuse a call without one. The command line
-    shows calls and does not run them: the message after a single call is its result, and several calls get "not run"."""
+    """The conversation with a result for each tool call, because providers refuse a call without one. The command line shows
+    calls and does not run them: the message after a single call is its result, and several calls get "not run"."""
     whole: list[Message] = []
     calls: dict[str, ToolCallPart] = {}
     for message in messages:
@@ -143,8 +142,8 @@ def _result(call: ToolCallPart, content: list[TextPart | MediaPart]) -> ToolResu
 
 
 async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
-    """Returns the turn to continue, its session, and the answers of the session that carry state of upstreams. Unless a session
-    is named, the turn is one of this user, or of a gateway client without a key."""
+    """The turn to continue, its session, and the answers of the session that carry state of upstreams. Unless a session is named,
+    the turn is one of this user, or of a gateway client without a key."""
     # an answer does not wait for the store to be imported
     from ...store import SessionHints
     from ..store import StoreView

@@ -47,7 +47,7 @@ LABEL_CHARS: Final = 40
 
 
 def piped_messages() -> Iterator[str]:
-    """Yields the lines of a file or a pipe. Each line is a message, unless fences enclose several lines."""
+    """The lines of a file or a pipe. Each line is a message, unless fences enclose several lines."""
     fenced: list[str] | None = None
     size = 0
     while line := sys.stdin.readline(MESSAGE_CHARS + 1):
@@ -70,8 +70,8 @@ def piped_messages() -> Iterator[str]:
 
 
 def typed_messages(label: Callable[[], str], completions: Callable[[str], Sequence[str] | None]) -> Iterator[str]:
-    """Yields the messages that the user types, with history, multi-line editing and completion by Tab. ``label`` is shown in the
-    prompt. ``completions`` returns the words that may follow the beginning of a line; None if a file name may follow."""
+    """The messages that the user types, with history, multi-line editing and completion by Tab. ``label`` is shown in the prompt.
+    ``completions`` returns the words that may follow the beginning of a line; None if a file name may follow."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -120,7 +120,7 @@ def typed_messages(label: Callable[[], str], completions: Callable[[str], Sequen
 
 
 def _prompted(session: PromptSession[str], label: str) -> str:
-    """Returns the text that the user types. A signal that ends the program ends the prompt first, so that the terminal is as it was
+    """The text that the user types. A signal that ends the program ends the prompt first, so that the terminal is as it was
     before."""
     app = session.app
     ends: list[Ended] = []
@@ -163,7 +163,7 @@ def _completer(completions: Callable[[str], Sequence[str] | None]) -> Completer:
 
 
 def _history() -> Path | None:
-    """Returns the history file, readable by this user only; None if it cannot be written."""
+    """The history file, readable by this user only; None if it cannot be written."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "streamglot"
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -276,7 +276,7 @@ class Chat:
         return True
 
     def completions(self, line: str) -> Sequence[str] | None:
-        """Returns the words that may follow the beginning of a line; None if a file name may follow."""
+        """The words that may follow the beginning of a line; None if a file name may follow."""
         command = line.partition(" ")[0]
         if not line:
             return [f"/{name}" for name in COMMANDS]
@@ -355,7 +355,7 @@ class Chat:
 
 
 def help_text(columns: int) -> str:
-    """Returns the commands and the keys, wrapped between words."""
+    """The commands and the keys, wrapped between words."""
     width = min(max(columns, NARROWEST), HELP_WIDTH) - 1
     names = {f"/{name} {argument}".rstrip(): about for name, (argument, about) in COMMANDS.items()}
     indent = max(map(len, names)) + 2

@@ -171,7 +171,7 @@ def _fixture_events(wire: str, body: bytes) -> list[Event]:
 
 
 def _readable(wire: str, body: bytes, events: list[Event]) -> tuple[str, bytes]:
-    """Returns the suffix and the content of the recording. Binary frames that lines cannot express stay binary."""
+    """The suffix and the content of the recording. Binary frames that lines cannot express stay binary."""
     media_type = dialect(wire).media_type
     if media_type == BINARY:
         lines = _lines(body)
@@ -196,7 +196,7 @@ def _lines(body: bytes) -> list[JsonObject]:
 
 
 def _frame(line: JsonObject) -> bytes:
-    """Returns the frame that a reader of the recording builds from the line."""
+    """The frame that a reader of the recording builds from the line."""
     ((name, payload),) = line.items()
     body = msgspec.json.encode(payload)
     if name == "chunk":

@@ -133,7 +133,7 @@ def _revoke(name: str) -> int:
 
 
 async def state_of(view: StoreView, loaded: LoadedConfig) -> Authentication:
-    """Returns whether a gateway with this configuration and store requires keys, and whether any key is valid."""
+    """Whether a gateway with this configuration and store requires keys, and whether any key is valid."""
     keys = await view.keys.all(revoked=True)
     valid = sum(key.revoked is None for key in keys)
     had_keys = bool(keys) or view.keys.had_keys()

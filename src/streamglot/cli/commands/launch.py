@@ -206,7 +206,7 @@ def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Pop
 
 @contextmanager
 def gateway(config: Path | None) -> Iterator[str]:
-    """Yields the address of a gateway on this machine: the running one, or one that is started for this context."""
+    """The address of a gateway on this machine: the running one, or one that is started for this context."""
     running = local_address(load(config).config.server)
     if is_gateway(running):
         yield running
@@ -252,7 +252,7 @@ def is_gateway(address: str) -> bool:
 
 
 def _only_model(address: str, key: str) -> str:
-    """Returns the model to use if none was named: the local one, or the only one."""
+    """The model to use if none was named: the local one, or the only one."""
     listed = _get(address, "/v1/models", {"authorization": f"Bearer {key}"})
     if not isinstance(listed, dict) or "data" not in listed:
         raise ConfigError(f"the gateway at {address} does not list its models; name one with -m, and its key with --key")
@@ -266,7 +266,7 @@ def _only_model(address: str, key: str) -> str:
 
 
 def _get(address: str, path: str, headers: Mapping[str, str] | None = None) -> JsonValue:
-    """Returns the JSON value at this address; None if nothing answers or the answer is not JSON."""
+    """The JSON value at this address; None if nothing answers or the answer is not JSON."""
     place = urlsplit(address)
     connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=PROBE_SECONDS)
     try:

@@ -273,7 +273,7 @@ class NewMessages:
         self._times: Counter[tuple[str, bytes]] = Counter()
 
     def only_new(self, turn: TurnDetail) -> TurnDetail:
-        """Returns the turn with only the new messages of its request, and with all messages after the last answer."""
+        """The turn with only the new messages of its request, and with all messages after the last answer."""
         if turn.request is None:
             return turn
         messages = turn.request.messages

@@ -144,7 +144,7 @@ class OfferedTools:
             return ToolOutput(f"The tool {name!r} failed: {type(error).__name__}: {error}", is_error=True)
 
     def server(self) -> Server:
-        """Returns the server object of the SDK."""
+        """The server object of the SDK."""
         import mcp_types as types
         from mcp.server.lowlevel import Server
 

@@ -54,7 +54,7 @@ def models(json: bool) -> int:
 
 
 async def _rows() -> tuple[list[_Row], str]:
-    """Returns the models, then the patterns of upstreams that serve more than they list, and the default model."""
+    """The models, then the patterns of upstreams that serve more than they list, and the default model."""
     async with Client(model_lists=data_directory() / "model-lists") as client:
         routes = client.pool.routes
         named = await client.pool.models_known(WAIT_SECONDS)

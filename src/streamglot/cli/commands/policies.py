@@ -115,7 +115,7 @@ def policies_replay(file: Path | None, since: str, processes: int) -> int:
 
 
 def tables_of(file: Path | None) -> list[JsonObject]:
-    """Returns the ``[[policies]]`` of a file, or of the configuration."""
+    """The ``[[policies]]`` of a file, or of the configuration."""
     if file is None:
         file = load().path
     if file is None:
@@ -132,7 +132,7 @@ def tables_of(file: Path | None) -> list[JsonObject]:
 
 
 def _reads(recording: str, source: str) -> tuple[list[tuple[float, list[Event]]], Request | None]:
-    """Returns the reads of a recording, or of the stored answer of a turn with its request."""
+    """The reads of a recording, or of the stored answer of a turn with its request."""
     file = Path(recording)
     if file.is_file():
         box = open_reader(source)

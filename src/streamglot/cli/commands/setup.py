@@ -121,7 +121,7 @@ def _backup(place: Path) -> Path:
 
 
 def _shown(change: Change) -> str:
-    """Returns a changed setting as text. Secrets are shown as dots, so that no key appears on the terminal."""
+    """A changed setting as text. Secrets are shown as dots, so that no key appears on the terminal."""
     secret = is_secret(change.name.rpartition(".")[2])
     old, new = (neutral("••••" if secret and value else value) for value in (change.old, change.new))
     return f"{change.name}: {old} → {new}" if change.old else f"{change.name}: {new}"

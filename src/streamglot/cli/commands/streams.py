@@ -148,7 +148,7 @@ def _opened(file: Path) -> BinaryIO:
 
 
 def _read(stream: BinaryIO, box: EventReader) -> Iterator[list[Event]]:
-    """Yields the events of each read as it arrives. It stops reading after an error, because the input may have no end."""
+    """The events of each read as it arrives. It stops reading after an error, because the input may have no end."""
     while chunk := os.read(stream.fileno(), _READ_BYTES):
         events = box.feed(chunk)
         yield events
@@ -222,7 +222,7 @@ def replay(file: Path, source: str, target: str, speed: str) -> int:
 
 
 def pieces(file: Path) -> Iterator[tuple[float, bytes]]:
-    """Yields the pieces of a recording with their times. The times come from the list beside it; without a list all are 0."""
+    """The pieces of a recording with their times. The times come from the list beside it; without a list all are 0."""
     try:
         with file.open("rb") as recording:
             when = 0.0
@@ -263,7 +263,7 @@ def _paced(given: Iterable[tuple[float, bytes]], pace: float) -> Iterator[bytes]
 
 
 def _events(box: EventReader, given: Iterator[bytes]) -> Iterator[list[Event]]:
-    """Yields the events of each piece, up to an error. Input after an error is not read."""
+    """The events of each piece, up to an error. Input after an error is not read."""
     for piece in given:
         events = box.feed(piece)
         if events:

@@ -193,7 +193,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _value(tool: Tool, key: str, text: str) -> object:
-    """Returns the value for the schema: a string stays as it is, anything else is parsed as JSON if it is valid JSON."""
+    """The value for the schema: a string stays as it is, anything else is parsed as JSON if it is valid JSON."""
     schema = tool.parameters.get("properties", {}).get(key, {})
     if isinstance(schema, dict) and schema.get("type") == "string":
         return text
@@ -204,7 +204,7 @@ def _value(tool: Tool, key: str, text: str) -> object:
 
 
 def _reason(error: BaseException) -> str:
-    """Returns the innermost message of an error, because the SDK wraps errors into groups."""
+    """The innermost message of an error, because the SDK wraps errors into groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__

@@ -152,8 +152,8 @@ class MarkdownPrinter(PlainPrinter):
             self._live = None
 
     def _rendered(self, source: str) -> list[Line]:
-        """Returns the lines of some blocks, after the gap that separates them from the block before. The list is empty if there
-        is nothing to see."""
+        """The lines of some blocks, after the gap that separates them from the block before. The list is empty if there is
+        nothing to see."""
         markdown = Markdown("", hyperlinks=False, code_theme="ansi_dark")  # the user sees the address of a link too
         markdown.parsed = [token for token in _PARSER.parse(source) if not _is_invisible(token)]
         lines: list[Line] = []
@@ -201,7 +201,7 @@ def _is_blank(line: Line) -> bool:
 
 
 def _tail(source: str, lines: int) -> str:
-    """Returns the last lines of a block that is longer than the screen, with its opening fence."""
+    """The last lines of a block that is longer than the screen, with its opening fence."""
     every = source.splitlines(keepends=True)
     if len(every) <= lines or lines < 1:
         return source

@@ -146,7 +146,7 @@ _NOT_SEEN: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 
 
 def seen(line: bytes) -> bytes:
-    """Returns the same JSON with these characters escaped."""
+    """The same JSON with these characters escaped."""
     return _NOT_SEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
 
 

@@ -24,7 +24,7 @@ _PIECES: Final = re.compile(rf"\n|[ \t]+|[{_WIDE}]|[^ \t\n{_WIDE}]+")
 
 
 def columns_of(file: TextIO) -> int:
-    """Returns the width of a terminal. The variable COLUMNS counts more than the terminal, as for other programs."""
+    """The width of a terminal. The variable COLUMNS counts more than the terminal, as for other programs."""
     with suppress(ValueError):
         if (columns := int(os.environ.get("COLUMNS", ""))) > 0:
             return columns
@@ -34,7 +34,7 @@ def columns_of(file: TextIO) -> int:
 
 
 def wrapped(text: str, columns: int) -> str:
-    """Returns the whole text, wrapped."""
+    """The whole text, wrapped."""
     box = WordWrap(columns)
     return box.feed(text) + box.close()
 
@@ -98,7 +98,7 @@ class WordWrap:
 
 
 def _width(text: str, column: int = 0) -> int:
-    """Returns the columns of a text that begins at a column."""
+    """The columns of a text that begins at a column."""
     if text.isascii() and "\t" not in text:
         return len(text)
     end = column
@@ -142,7 +142,7 @@ def is_terminal(file: TextIO) -> bool:
 
 
 def readable(text: str, file: TextIO) -> str:
-    """Returns the text without control characters, and for a terminal wrapped between words."""
+    """The text without control characters, and for a terminal wrapped between words."""
     return wrapped(neutral(text), columns_of(file)) if is_terminal(file) else neutral(text)
 
 

@@ -22,7 +22,7 @@ Line = tuple[str, str]
 
 
 def tree_of(steps: Sequence[JsonObject]) -> Iterator[Line]:
-    """Yields the lines of the tree, each with its colour. A turn without steps has no lines."""
+    """The lines of the tree, each with its colour. A turn without steps has no lines."""
     numbers = list(dict.fromkeys(step["step"] for step in steps))
     if numbers:
         yield DIM, "steps"
@@ -139,7 +139,7 @@ class Transcript:
 
 
 def _verdict(fact: JsonObject) -> str:
-    """Returns a verdict of a policy as one line."""
+    """A verdict of a policy as one line."""
     what = " ".join(str(fact[name]) for name in ("direction", "kind", "tool", "pattern") if fact.get(name))
     would = "would " if fact.get("dry_run") else ""
     more = [f"{fact['count']} times"] if fact.get("count", 1) > 1 else []
@@ -150,7 +150,7 @@ def _verdict(fact: JsonObject) -> str:
 
 
 def _shown(part: Part) -> Iterator[tuple[str, str]]:
-    """Yields the pieces of a part, each with its colour."""
+    """The pieces of a part, each with its colour."""
     match part:
         case TextPart() | RefusalPart():
             yield "", part.text

@@ -32,7 +32,7 @@ def size(text: str) -> int:
 
 
 def parse_time(text: str, now: float) -> float:
-    """Returns the time of a duration before now, or of a date with or without a time of day, in local time."""
+    """The time of a duration before now, or of a date with or without a time of day, in local time."""
     if re.match(r"\d{4}-", text):
         try:
             return datetime.fromisoformat(text).timestamp()

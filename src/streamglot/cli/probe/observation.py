@@ -283,7 +283,7 @@ def _times_line(seen: Observation) -> str:
 
 
 def _shared_lines(observations: list[Observation]) -> Iterator[str]:
-    """Yields each deviation from the dialect once, with the cases in which it occurred."""
+    """Each deviation from the dialect once, with the cases in which it occurred."""
     found: dict[str, list[str]] = {}
     titles = {case.name: case.title for case in CASES}
     for observation in observations:

@@ -65,7 +65,7 @@ def _probed_frame(when: float, frame: JsonValue) -> ProbedFrame:
 
 
 def field_names(probed: list[ProbedFrame]) -> dict[str, int]:
-    """Returns the path of every field that occurs, with its count."""
+    """The path of every field that occurs, with its count."""
     counts: dict[str, int] = {}
 
     def walk(value: object, path: str) -> None:
@@ -353,7 +353,7 @@ def _response_numbers(events: list[ProbedFrame]) -> Iterator[str]:
 
 
 def _share(some: int, every: int, what: str) -> str:
-    """Returns a share in words. If it is all of them, the words do not contain the number, so equal findings can be merged."""
+    """A share in words. If it is all of them, the words do not contain the number, so equal findings can be merged."""
     return f"all {what} are" if some == every else f"{some} of {every} {what} are"
 
 

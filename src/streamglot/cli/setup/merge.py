@@ -34,7 +34,7 @@ class NotMerged(Exception):
 
 
 def unquoted(written: str) -> str:
-    """Returns a value of one line without its quotes and without the comment after it."""
+    """A value of one line without its quotes and without the comment after it."""
     found = re.match(r"""(["'])(.*?)\1""", written)
     return found[2] if found else re.sub(r"(?:^|(?<=\s))#.*", "", written).strip()
 
@@ -95,7 +95,7 @@ def _plain_values(settings: JsonObject, path: tuple[str, ...] = ()) -> Iterator[
 
 
 def _put_json(text: str, path: tuple[str, ...], value: object) -> tuple[str, Change | None]:
-    """Returns the text with this value at this path, and the change; None instead of a change if the value was there."""
+    """The text with this value at this path, and the change; None instead of a change if the value was there."""
     place = _after_space(text, 0)
     for depth, name in enumerate(path, 1):
         members, end = _members(text, place)
@@ -119,7 +119,7 @@ def _put_json(text: str, path: tuple[str, ...], value: object) -> tuple[str, Cha
 
 
 def _members(text: str, place: int) -> tuple[list[_Member], int]:
-    """Returns the members of the object that begins here and the position of its closing brace. The text must be valid JSON."""
+    """The members of the object that begins here and the position of its closing brace. The text must be valid JSON."""
     members: list[_Member] = []
     place = _after_space(text, place + 1)
     while text[place] != "}":
@@ -134,7 +134,7 @@ def _members(text: str, place: int) -> tuple[list[_Member], int]:
 
 
 def _inserted(text: str, start: int, end: int, members: list[_Member], name: str, value: object) -> str:
-    """Returns the text with a member added at the end of an object, in the layout of the members before it."""
+    """The text with a member added at the end of an object, in the layout of the members before it."""
     found = _INDENTED.search(text)
     step = found[1] if found else INDENT
     if members:
@@ -149,7 +149,7 @@ def _inserted(text: str, start: int, end: int, members: list[_Member], name: str
 
 
 def _written(name: str, value: object, gap: str, step: str) -> str:
-    """Returns a member after this white space. It takes several lines only if it begins a line."""
+    """A member after this white space. It takes several lines only if it begins a line."""
     _, newline, margin = gap.rpartition("\n")
     written = json.dumps(value, indent=step if newline else None, ensure_ascii=False).replace("\n", f"\n{margin}")
     return f"{json.dumps(name, ensure_ascii=False)}: {written}"
@@ -247,7 +247,7 @@ def _put_value(there: _Setting, ours: _Setting) -> list[Change]:
 
 
 def _item_fields(ours: _Setting) -> dict[str, str]:
-    """Returns the fields of the only item of our list as text."""
+    """The fields of the only item of our list as text."""
     pairs = (line.strip().removeprefix("- ").partition(": ") for line in ours.lines[1:])
     return {name: value for name, _, value in pairs}
 
@@ -281,7 +281,7 @@ def _put_item(there: _Setting, ours: _Setting) -> list[Change]:
 
 
 def _field(line: str, margin: str, name: str) -> str | None:
-    """Returns the value that a line gives to this field of an item; None if the line is about another field."""
+    """The value that a line gives to this field of an item; None if the line is about another field."""
     for start in (f"{margin}- {name}:", f"{margin}  {name}:"):
         if line.startswith(start):
             return line.removeprefix(start).strip()
@@ -310,7 +310,7 @@ _VARIABLE: Final = re.compile(r"\s*(export\s+)?([A-Za-z_]\w*)\s*=(.*)$")
 
 
 def merged(form: Form, old: str, new: str) -> tuple[str, list[Change]]:
-    """Returns the file with our settings and the changes. The file is returned unchanged if it has the settings already."""
+    """The file with our settings and the changes. The file is returned unchanged if it has the settings already."""
     if not old.strip():
         old = ""
     text, changes = FORMS[form](old, new)

@@ -300,7 +300,7 @@ def recipe(client: str, address: str, model: str, key: str) -> Recipe:
 
 
 def context_warning(client: str, model: str, environment: Mapping[str, str]) -> str:
-    """Returns a warning if the context of the model is smaller than the agent's first request; empty if it fits or is unknown."""
+    """A warning if the context of the model is smaller than the agent's first request; empty if it fits or is unknown."""
     needed = RECIPES[client].first_tokens if client in RECIPES else 0
     known = context_tokens(environment) if model in (NAME, ALIAS) else 0
     if not known or known >= needed:

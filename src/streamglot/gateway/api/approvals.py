@@ -30,12 +30,12 @@ def approval_routes(services: GatewayServices, access: Access, recording: Record
         return seen_by(admit(access, call))
 
     def open_to(call: RoutedCall) -> JsonObject:
-        """Returns the questions that this caller may decide."""
+        """The questions that this caller may decide."""
         key = key_of(call)
         return {"approvals": [request for request in approvals.seen() if key in (None, request.key)]}
 
     def shown_to(call: RoutedCall) -> JsonObject:
-        """Returns what a chat shows beside the stream: the questions, and the requests that wait for an upstream."""
+        """What a chat shows beside the stream: the questions, and the requests that wait for an upstream."""
         waits = waiting_requests(requests.seen_by(admit(access, call)))
         return {**open_to(call), **({"waits": waits} if waits else {})}
 
@@ -84,6 +84,6 @@ def approval_routes(services: GatewayServices, access: Access, recording: Record
 
 
 def waiting_requests(running: Iterable[RunningRequest]) -> list[JsonObject]:
-    """Returns the requests that wait before their next attempt at an upstream."""
+    """The requests that wait before their next attempt at an upstream."""
     waits = ((handler.record.request_id, handler.record.wait) for handler in running)
     return [{"request_id": id, **shown_wait(wait)} for id, wait in waits if wait is not None]

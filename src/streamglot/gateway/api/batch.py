@@ -108,7 +108,7 @@ class BatchRun:
         self._events: asyncio.Queue[bytes | None] | None = None
 
     def listen(self) -> asyncio.Queue[bytes | None]:
-        """Returns the queue of the batch's events.
+        """The queue of the batch's events.
 
         None marks the end; an empty item marks a batch that stopped before its end.
         """
@@ -302,7 +302,7 @@ def _done(batch_id: str) -> bytes:
 
 
 def _replayed(data: bytes, headers: Mapping[str, str]) -> Reply:
-    """Returns the answer to a batch that was run before, as events without deltas."""
+    """The answer to a batch that was run before, as events without deltas."""
     answer = msgspec.json.decode(data)
     events = [sse.event(msgspec.json.encode(response), b"response") for response in answer["responses"]]
     return Reply(200, b"".join((*events, _done(answer["batch_id"]))), EVENTS, headers)

@@ -54,8 +54,7 @@ class BatchAnswers:
         self._bytes = 0
 
     async def find(self, caller: str, batch_id: str, digest: str) -> bytes | None:
-        """Returns the answer to this batch if it is known, and waits for it if the batch is running. Returns None for a new
-        batch.
+        """The answer to this batch if it is known, and waits for it if the batch is running. Returns None for a new batch.
 
         Raises if the same id was used with other requests.
         """
@@ -71,12 +70,12 @@ class BatchAnswers:
         return await self._stored(caller, batch_id, digest)
 
     def is_running(self, caller: str, batch_id: str) -> bool:
-        """Returns whether the batch began while ``find`` waited for the store. ``find`` must then be called again."""
+        """Whether the batch began while ``find`` waited for the store. ``find`` must then be called again."""
         return (caller, batch_id) in self.running
 
     async def claim(self, caller: str, batch_id: str, digest: str) -> bool:
-        """Returns whether this process may run the batch. If not, another process runs it or has just answered it, and ``find``
-        must be called again. A store that fails does not prevent the batch. A store that is locked may be about to get the claim of
+        """Whether this process may run the batch. If not, another process runs it or has just answered it, and ``find`` must be
+        called again. A store that fails does not prevent the batch. A store that is locked may be about to get the claim of
         another process: raises StoreLocked if it stays locked for ``LOCKED_SECONDS``."""
         buffer = self._buffer()
         if buffer is None:
@@ -133,7 +132,7 @@ class BatchAnswers:
         return store.buffer if store is not None and store.settings.content else None
 
     async def _stored(self, caller: str, batch_id: str, digest: str) -> bytes | None:
-        """Returns the answer that another process has given or is about to give.
+        """The answer that another process has given or is about to give.
 
         Returns None if the store does not have it or fails: the batch is then run.
         """

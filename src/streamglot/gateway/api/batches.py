@@ -113,7 +113,7 @@ async def created(service: BatchService, owner: str, body: JsonObject) -> Batch:
 
 
 def _window_seconds(window: object, usual: float) -> float:
-    """Returns the completion window in seconds. ``usual`` is the configured default."""
+    """The completion window in seconds. ``usual`` is the configured default."""
     if window == USUAL_WINDOW:
         return usual
     found = _WINDOW.fullmatch(window) if isinstance(window, str) else None

@@ -84,7 +84,7 @@ def batches_of(lifecycle: Lifecycle) -> BatchService:
 
 
 def owner_of(access: Access, call: RoutedCall) -> str:
-    """Returns the owner of files and batches: the name of the key, or an id that separates callers without a key."""
+    """The owner of files and batches: the name of the key, or an id that separates callers without a key."""
     caller = admit(access, call)
     return caller.name if caller is not None else anonymous(call.headers)
 
@@ -111,7 +111,7 @@ def shown_file(file: File) -> JsonObject:
 
 
 def page(rows: list[JsonObject], limit: int) -> JsonObject:
-    """Returns one page of a list. A row beyond the limit shows that there is another page."""
+    """One page of a list. A row beyond the limit shows that there is another page."""
     shown = rows[:limit]
     return {
         "object": "list",
@@ -123,7 +123,7 @@ def page(rows: list[JsonObject], limit: int) -> JsonObject:
 
 
 async def streamed(chunks: AsyncIterator[bytes], media_type: str = "application/octet-stream") -> StreamedReply:
-    """Returns a download. It reads the first chunk, so that contents that cannot be read are an error and not a broken body."""
+    """A download. It reads the first chunk, so that contents that cannot be read are an error and not a broken body."""
     first = await anext(chunks, b"")
 
     async def body() -> AsyncIterator[bytes]:
@@ -203,7 +203,7 @@ class _Form:
 
 
 async def body_chunks(services: GatewayServices, call: RoutedCall) -> AsyncIterator[bytes]:
-    """Yields the body of a request.
+    """The body of a request.
 
     The client must send something within each ``server.body_seconds``, but may take any total time.
     """

@@ -49,7 +49,7 @@ async def forward_json(
     owner: str = "",
     limits: dict[str, str] | None = None,
 ) -> bytes:
-    """Returns the upstream's answer to this body at a path beside its chat endpoint.
+    """The upstream's answer to this body at a path beside its chat endpoint.
 
     ``calls`` is told the candidate that is tried, and returns the trace context that the request carries. ``owner`` is the
     caller; only requests of one caller may be merged. ``limits`` gets the headers in which the upstream tells its rate limits.
@@ -79,7 +79,7 @@ async def forward_json(
 async def count_tokens(
     services: GatewayServices, body: JsonObject, request: Request, request_id: str, limits: dict[str, str]
 ) -> bytes | None:
-    """Returns the upstream's own token count if it has the client's dialect; None if no upstream can count. ``limits`` as above."""
+    """The upstream's own token count if it has the client's dialect; None if no upstream can count. ``limits`` as above."""
     candidate = services.pool.routes.find(request.model, lambda: 0.0)[0]
     upstream = candidate.upstream
     if upstream.dialect != COUNTED_BY or not upstream.base_url.startswith("http"):
@@ -151,7 +151,7 @@ def forward_routes(services: GatewayServices, admission: Admission, recording: R
             return Reply(200, answer or msgspec.json.encode(counting.count_body(estimate(request))))
 
     def estimated(name: str) -> Handler:
-        """Returns a handler that estimates the tokens of a request in this dialect without calling an upstream."""
+        """A handler that estimates the tokens of a request in this dialect without calling an upstream."""
 
         async def count(call: RoutedCall, model: str = "") -> Reply:
             async with forwarded(call, model) as (_, body, _):

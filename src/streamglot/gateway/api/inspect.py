@@ -250,7 +250,7 @@ class TurnLines:
         return pieces
 
     async def _still_running(self) -> bool:
-        """Returns whether the turn is still running. Call it before reading the last bytes, so that none are missed."""
+        """Whether the turn is still running. Call it before reading the last bytes, so that none are missed."""
         self._turn = await self._view.turn(self._turn.id)
         self._followed = True
         return not self._turn.ending
@@ -259,7 +259,7 @@ class TurnLines:
         return _line({"turn": facts(self._turn, pieces, running)})
 
     def _stored_pieces(self) -> list[RecordedPiece]:
-        """Returns pieces for a turn without recorded bytes: the events of its stored answer, with the times of its blocks."""
+        """Pieces for a turn without recorded bytes: the events of its stored answer, with the times of its blocks."""
         turn = self._turn
         return pieces_of_response(turn.response, turn.timings) if turn.response is not None and turn.response.choices else []
 
@@ -296,7 +296,7 @@ async def _pasted_lines(work: WorkerThreads, source: PastedSource, client: str) 
 
 
 async def _pages(work: WorkerThreads, pager: Pager, pieces: list[RecordedPiece]) -> AsyncIterator[bytes]:
-    """Yields the pages of these pieces. Each page is computed in a thread."""
+    """The pages of these pieces. Each page is computed in a thread."""
     pages: Iterator[JsonObject] = iter(pager.feed(pieces))
 
     def step() -> bytes | None:

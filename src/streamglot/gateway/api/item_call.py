@@ -196,5 +196,5 @@ def _no_answer() -> StreamError:
 
 
 def item_request_id(request_id: str, item: BatchItem) -> str:
-    """Returns the request id of one item, as used in the log and at the upstream."""
+    """The request id of one item, as used in the log and at the upstream."""
     return f"{request_id}-{item.id}"

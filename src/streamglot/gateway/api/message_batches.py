@@ -176,7 +176,7 @@ class _Members:
 
 
 async def shown(service: BatchService, batch: Batch) -> JsonObject:
-    """Returns the batch as the API shows it. The counts other than ``processing`` stay 0 until the batch has ended."""
+    """The batch as the API shows it. The counts other than ``processing`` stay 0 until the batch has ended."""
     ended = batch.ended is not None
     totals = await service.queue.totals(batch) if ended else None
     cancelling = "cancelling" in batch.times

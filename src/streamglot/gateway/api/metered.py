@@ -158,7 +158,7 @@ class Metered:
             observer.finished(result)
 
     def _used(self, ending: str) -> TokenCounts:
-        """Returns the usage that the answer reports.
+        """The usage that the answer reports.
 
         Returns an estimate if the answer does not report it or the client did not wait for it, and zero for a refusal.
         """
@@ -179,7 +179,7 @@ def _input_tokens(answer: bytes, otherwise: int) -> int:
 
 
 def estimated_input(given: object) -> int:
-    """Returns an estimate of the tokens of these inputs. A number counts as one token, a list of numbers as tokenized text."""
+    """An estimate of the tokens of these inputs. A number counts as one token, a list of numbers as tokenized text."""
     return sum(_tokens(one) for one in (given if isinstance(given, list) else [given]))
 
 

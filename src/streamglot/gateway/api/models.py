@@ -22,8 +22,8 @@ MODEL_CREATED_SECONDS = 1_767_225_600
 
 
 def listing(models: Named, providers: Mapping[str, str], headers: Mapping[str, str], path: str, key_in_query: bool) -> JsonObject:
-    """Returns the list. Two dialects share one shape. A third is recognised by its path or header. ``providers`` has the provider
-    of each upstream."""
+    """The list. Two dialects share one shape. A third is recognised by its path or header. ``providers`` has the provider of each
+    upstream."""
     if by_address(headers, path, key_in_query):
         return {"models": [by_path(name) for name, _ in models]}
     data = [entry(name, owner, providers.get(owner, owner)) for name, owner in models]
@@ -32,7 +32,7 @@ def listing(models: Named, providers: Mapping[str, str], headers: Mapping[str, s
 
 
 def by_address(headers: Mapping[str, str], path: str, key_in_query: bool) -> bool:
-    """Returns whether the client's dialect names models in paths."""
+    """Whether the client's dialect names models in paths."""
     return path.startswith(("/v1beta", "/v1alpha")) or "x-goog-api-key" in headers or key_in_query
 
 

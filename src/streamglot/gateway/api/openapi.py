@@ -13,7 +13,7 @@ _GEMINI = ("/v1/models/{model}:generateContent", "/v1/models/{model}:streamGener
 
 
 def description(routes: Iterable[APIRoute]) -> JsonObject:
-    """Returns the endpoints of dialects and these routes."""
+    """The endpoints of dialects and these routes."""
     from ... import __version__
 
     paths: dict[str, JsonObject] = {}
@@ -64,7 +64,7 @@ def _in_query(name: str) -> JsonObject:
 
 
 def viewer(routes: Iterable[APIRoute]) -> str:
-    """Returns the page."""
+    """The page."""
     rows = "".join(
         f"<tr><td><code>{method.upper()}</code></td><td><code>{path}</code></td><td>{operation['summary']}</td></tr>"
         for path, methods in description(routes)["paths"].items()

@@ -104,7 +104,7 @@ def stopped_by_operator() -> StreamglotError:
 
 
 def overview(services: GatewayServices, recording: Recording, requests: RunningRequests, caller: Caller | None) -> JsonObject:
-    """Returns the state. ``operator`` says whether the reader sees the exchanges of all keys."""
+    """The state. ``operator`` says whether the reader sees the exchanges of all keys."""
     from ... import __version__
 
     key, now = None if caller is None else caller.name, services.clock()
@@ -141,7 +141,7 @@ def _upstreams(pool: UpstreamPool, now: float) -> list[JsonObject]:
 
 
 def _models(pool: UpstreamPool, caller: Caller | None) -> JsonObject:
-    """Returns the models.
+    """The models.
 
     ``patterns`` belong to upstreams that serve more models than they list: any matching name can be requested. A key sees those
     patterns that have a model for it.
@@ -173,7 +173,7 @@ def _facts(pool: UpstreamPool, name: str) -> JsonObject:
 
 
 async def _tools(pool: UpstreamPool, caller: Caller | None) -> list[dict[str, str]]:
-    """Returns the tools that this caller may enable. Servers that do not answer in time are left out."""
+    """The tools that this caller may enable. Servers that do not answer in time are left out."""
     patterns = ["*"] if caller is None or caller.tools is None else list(caller.tools)
     registry = pool.tools.registry
     if not registry or not patterns:

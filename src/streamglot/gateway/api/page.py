@@ -97,7 +97,7 @@ def _file_reply(call: RoutedCall, path: str) -> Reply:
 
 
 def page_file(path: str) -> PageFile:
-    """Returns a file of the page. Only names that the folder lists are opened."""
+    """A file of the page. Only names that the folder lists are opened."""
     found = _names().get(path)
     if found is None or not found.is_file():
         raise RequestError(f"the page has no file {excerpt(path)}", code="unknown_url", status=404)
@@ -119,7 +119,7 @@ def _read(file: Path, _changed: int) -> PageFile:
 
 
 def description_routes(table: Callable[[], Iterable[APIRoute]]) -> list[APIRoute]:
-    """Returns the routes that describe all routes. ``table`` returns those."""
+    """The routes that describe all routes. ``table`` returns those."""
 
     async def openapi(_: RoutedCall) -> Reply:
         return json_reply(description(table()))
@@ -131,7 +131,7 @@ def description_routes(table: Callable[[], Iterable[APIRoute]]) -> list[APIRoute
 
 
 def state_routes(services: GatewayServices, access: Access, recording: Recording, requests: RunningRequests) -> list[APIRoute]:
-    """Returns the routes for those who run the gateway."""
+    """The routes for those who run the gateway."""
 
     def admit_to_page(call: RoutedCall) -> None:
         """Admits a caller to a page about the gateway itself: everybody, or only callers with a key."""

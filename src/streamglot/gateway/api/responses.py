@@ -137,12 +137,12 @@ def _writer(turn: TurnDetail, strict: bool) -> Any:  # Any: the writer of this d
 
 
 def _instructed(turn: TurnDetail) -> bool:
-    """Returns whether the first message was given as instructions and not as part of the input."""
+    """Whether the first message was given as instructions and not as part of the input."""
     return bool(turn.client_options.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
 
 
 def _replayed(turn: TurnDetail, after: int, strict: bool, sealer: Sealer | None, abort: bool) -> Answer:
-    """Returns the response as a stream. Its event numbers are the same each time. ``abort``: an error cuts the connection."""
+    """The response as a stream. Its event numbers are the same each time. ``abort``: an error cuts the connection."""
     writer, events = _writer(turn, strict), _events(turn, sealer)
     data = writer.feed(events) + writer.close()
     count = FRAMES.count(data)
@@ -160,7 +160,7 @@ async def _cut(data: bytes) -> AsyncIterator[bytes]:
 
 
 def _restored(turn: TurnDetail, strict: bool, sealer: Sealer | None) -> JsonObject:
-    """Returns the response object as its client received it, or as much of it as is stored."""
+    """The response object as its client received it, or as much of it as is stored."""
     writer = _writer(turn, strict)
     writer.feed(_events(turn, sealer))
     response: JsonObject = writer.response
@@ -170,7 +170,7 @@ def _restored(turn: TurnDetail, strict: bool, sealer: Sealer | None) -> JsonObje
 
 
 def _events(turn: TurnDetail, sealer: Sealer | None) -> list[Event]:
-    """Returns the events of a stored turn. A turn without an end counts as cancelled."""
+    """The events of a stored turn. A turn without an end counts as cancelled."""
     if not turn.ending:
         return [StreamStart(turn.response_id)]
     response = turn.client_response or Response()
@@ -185,7 +185,7 @@ def _events(turn: TurnDetail, sealer: Sealer | None) -> list[Event]:
 
 
 def listed(items: list[JsonObject], after: str, limit: int) -> JsonObject:
-    """Returns one page of items."""
+    """One page of items."""
     ids = [item["id"] for item in items]
     if after and after not in ids:
         raise RequestError(

@@ -67,7 +67,7 @@ class Arrivals:
         self._next_chunk: asyncio.Task[Chunk | None] | None = None
 
     async def next_within(self, seconds: float) -> bool:
-        """Returns whether the next chunk arrives within this time. Raises the error that comes in its place."""
+        """Whether the next chunk arrives within this time. Raises the error that comes in its place."""
         if self._next_chunk is None:
             self._next_chunk = asyncio.ensure_future(self._next())
         await asyncio.wait({self._next_chunk}, timeout=seconds)
@@ -80,7 +80,7 @@ class Arrivals:
         return await anext(self._chunks, None)
 
     def take(self) -> Chunk | None:
-        """Returns the chunk that arrived, or None at the end."""
+        """The chunk that arrived, or None at the end."""
         assert self._next_chunk is not None
         chunk_read, self._next_chunk = self._next_chunk.result(), None
         return chunk_read
@@ -91,7 +91,7 @@ class Arrivals:
 
 
 async def resumed(buffer: StreamBuffer, server: ServerConfig, caller: str | None, stream_id: str, after: int) -> StreamedReply:
-    """Returns the stream after this event. An error before the headers becomes an HTTP status; a later one is the last event."""
+    """The stream after this event. An error before the headers becomes an HTTP status; a later one is the last event."""
     headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, caller) or b"{}")
     dialect_name, response_id = headers.pop(DIALECT, ""), headers.pop(RESPONSE_ID, "")
     headers.pop(CUT, None)
@@ -123,7 +123,7 @@ async def _bytes(
     quiet: float,
     aborts: bool,
 ) -> AsyncIterator[bytes]:
-    """Yields the bytes of a stream.
+    """The bytes of a stream.
 
     While nothing arrives, it yields keep-alive comments if the media type has comments, because clients do not count those.
     ``last_event`` writes an error after the event with this number. ``aborts``: the connection is cut after it.
@@ -151,7 +151,7 @@ async def _bytes(
 def encoded_error(
     dialect_name: str, media_type: str, response_id: str, last: int, error: StreamError, *, abort: bool = False
 ) -> bytes:
-    """Returns the end, in the stream's dialect, of a stream that another process wrote up to this event."""
+    """The end, in the stream's dialect, of a stream that another process wrote up to this event."""
     array = isinstance(EVENT_IDS[media_type], Elements)
     options: dict[str, bool | int] = {"array": True} if array else {"sequence": last} if dialect_name == RETRIEVABLE else {}
     writer = dialect(dialect_name).writer(id=response_id, abort=abort, **options)

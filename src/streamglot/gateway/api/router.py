@@ -117,7 +117,7 @@ class Router:
                 yield methods, tuple(plain(value) for value in found.groups())
 
     def _with_other_ending(self, path: str) -> str:
-        """Returns the path with or without a slash at its end, if that is a route; else an empty string."""
+        """The path with or without a slash at its end, if that is a route; else an empty string."""
         other = path.rstrip("/") if path.endswith("/") else path + "/"
         return other if path != "/" and any(self._matches(other)) else ""
 
@@ -167,12 +167,12 @@ async def _send_pieces(call: RoutedCall, answer: StreamedReply) -> None:
 
 
 def admit(access: Access, call: RoutedCall) -> Caller | None:
-    """Returns who calls; None if no keys are required. Raises if the key is missing or wrong."""
+    """Who calls; None if no keys are required. Raises if the key is missing or wrong."""
     return access.authenticator.admit(call.headers, query_of(call).get(KEY, ""))
 
 
 def seen_by(caller: Caller | None) -> str | None:
-    """Returns whose turns a client may see: those of its key, or None for all if no keys are required."""
+    """Whose turns a client may see: those of its key, or None for all if no keys are required."""
     return None if caller is None else caller.name
 
 
@@ -183,7 +183,7 @@ def store_of(recording: Recording) -> Store:
 
 
 async def body_of(services: GatewayServices, call: RoutedCall) -> bytes:
-    """Returns the whole body, within the limits of the configuration."""
+    """The whole body, within the limits of the configuration."""
     server = services.server
     return await call.body(server.max_body_bytes, services.within(server.body_seconds))
 
@@ -197,13 +197,13 @@ def json_reply(body: object, status: int = 200, headers: Mapping[str, str] | Non
 
 
 def request_id(call: Call) -> str:
-    """Returns the client's request id, or a new one. Repeated calls return the same id."""
+    """The client's request id, or a new one. Repeated calls return the same id."""
     call.headers["x-request-id"] = id = clean_id(call.headers.get("x-request-id", "")) or uuid.uuid4().hex
     return id
 
 
 async def while_there(call: Call, work: Coroutine[object, object, Result]) -> Result:
-    """Returns the result of the work. If the client disconnects first, cancels the work and its upstream request."""
+    """The result of the work. If the client disconnects first, cancels the work and its upstream request."""
     task, gone = asyncio.ensure_future(work), False
 
     def drop() -> None:
@@ -226,7 +226,7 @@ async def while_there(call: Call, work: Coroutine[object, object, Result]) -> Re
 
 
 def refusal(call: Call, error: StreamglotError) -> Reply:
-    """Returns an error in the shape of the dialect that the path belongs to."""
+    """An error in the shape of the dialect that the path belongs to."""
     headers = {"x-request-id": request_id(call)}
     after = retry_after_of(error)
     if after is not None:
@@ -245,7 +245,7 @@ def _internal_error(call: Call) -> StreamglotError:
 
 
 def query_of(call: RoutedCall) -> dict[str, str]:
-    """Returns the parameters of the query. The last one of a name counts."""
+    """The parameters of the query. The last one of a name counts."""
     return dict(parse_qsl(call.query_string.decode("latin-1"), keep_blank_values=True)) if call.query_string else {}
 
 
@@ -264,7 +264,7 @@ class Parameters:
         return plain(self._values.get(name, ""))
 
     def one_of(self, name: str, *words: str) -> str:
-        """Returns one of these words; the first if the parameter is absent."""
+        """One of these words; the first if the parameter is absent."""
         word = self[name] or words[0]
         if word not in words:
             raise RequestError(f"{name} must be {' or '.join(words)}, not {excerpt(word)}")
@@ -277,7 +277,7 @@ class Parameters:
         return int(text)
 
     def moment(self, name: str) -> float:
-        """Returns seconds since 1970, given as a number or an ISO date; 0 if the parameter is absent."""
+        """Seconds since 1970, given as a number or an ISO date; 0 if the parameter is absent."""
         text = self[name] or "0"
         try:
             seconds = float(text)

@@ -74,7 +74,7 @@ class CallerStoreView:
         return turn
 
     async def _written(self, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
-        """Returns the result of this query. A missing row may still wait in the writer, so the query is repeated after the next
+        """The result of this query. A missing row may still wait in the writer, so the query is repeated after the next
         commit."""
         found = await find()
         if found is None:
@@ -179,7 +179,7 @@ def store_routes(access: Access, recording: Recording) -> list[APIRoute]:
 
 
 def store_view_of(access: Access, recording: Recording, call: RoutedCall) -> CallerStoreView:
-    """Returns the store as this caller may see it."""
+    """The store as this caller may see it."""
     caller = admit(access, call)
     return CallerStoreView(store_of(recording), seen_by(caller))
 
@@ -226,7 +226,7 @@ def _file(pieces: AsyncIterator[bytes], name: str, form: str) -> StreamedReply:
 
 
 def _line(frame: RawFrame) -> bytes:
-    """Returns one read or write as a line of JSON: as text if it is UTF-8."""
+    """One read or write as a line of JSON: as text if it is UTF-8."""
     line: JsonObject = {"at": frame.at, "direction": frame.direction}
     try:
         line["text"] = frame.data.decode()

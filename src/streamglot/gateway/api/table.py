@@ -33,7 +33,7 @@ def table(
     requests: RunningRequests,
     lifecycle: Lifecycle,
 ) -> list[APIRoute]:
-    """Returns the routes, in the order in which they are described. Each module gets the parts that it needs."""
+    """The routes, in the order in which they are described. Each module gets the parts that it needs."""
     routes = [
         *model_routes(services, admission),
         *forward_routes(services, admission, recording),

@@ -45,7 +45,7 @@ class Recorded(msgspec.Struct):
 
 
 def facts(turn: TurnDetail, pieces: Sequence[RecordedPiece], running: bool) -> JsonObject:
-    """Returns the first line of an inspection. For a running turn it is sent again at the end."""
+    """The first line of an inspection. For a running turn it is sent again at the end."""
     timings = turn.timings
     bars = bars_of_facts(timings)
     recorded = Recorded.of(pieces)
@@ -78,7 +78,7 @@ def facts(turn: TurnDetail, pieces: Sequence[RecordedPiece], running: bool) -> J
 
 
 def requests(turn: TurnDetail, pieces: Sequence[RecordedPiece]) -> JsonObject:
-    """Returns the request as the client sent it and as each upstream got it. Rebuilds those that were not recorded."""
+    """The request as the client sent it and as each upstream got it. Rebuilds those that were not recorded."""
     given = next((piece for piece in pieces if piece.direction == CLIENT_REQUEST), None)
     client = turn.dialects["client"]
     if given is not None:
@@ -107,7 +107,7 @@ def _built(request: Request | None, name: str) -> JsonObject | None:
 
 
 def _body(request: Request | None, name: str) -> tuple[str, bytes] | None:
-    """Returns the dialect and the body of a stored request, in its own dialect or in ``SHOWN_DIALECT``."""
+    """The dialect and the body of a stored request, in its own dialect or in ``SHOWN_DIALECT``."""
     if request is None or not request.messages:
         return None
     for known in (name, SHOWN_DIALECT):
@@ -123,7 +123,8 @@ def _body(request: Request | None, name: str) -> tuple[str, bytes] | None:
 
 
 def client_curl(turn: TurnDetail, pieces: Sequence[RecordedPiece], base: str, with_key: bool) -> str:
-    """Returns the command that repeats the client's request to the gateway at this address, with the user's own key if it asks for one."""
+    """The command that repeats the client's request to the gateway at this address, with the user's own key if it asks for
+    one."""
     given = next((piece.data for piece in pieces if piece.direction == CLIENT_REQUEST), None)
     found = (turn.dialects["client"], given) if given is not None else _body(turn.request, turn.dialects["client"])
     if found is None:
@@ -136,7 +137,7 @@ def client_curl(turn: TurnDetail, pieces: Sequence[RecordedPiece], base: str, wi
 
 
 def upstream_curl(turn: TurnDetail, pieces: Sequence[RecordedPiece]) -> str:
-    """Returns the command that repeats the last request to the upstream, with the user's own key."""
+    """The command that repeats the last request to the upstream, with the user's own key."""
     sent = [piece for piece in pieces if piece.direction.startswith(ASKED)]
     if not sent:
         raise RequestError(

@@ -140,7 +140,7 @@ class SqliteEngine:
         await asyncio.get_running_loop().run_in_executor(self._threads, look)
 
     async def release_space(self) -> None:
-        """Returns unused pages of the file to the file system, in small transactions, so that others can write in between."""
+        """Unused pages of the file to the file system, in small transactions, so that others can write in between."""
 
         def do() -> None:
             driver = self._writing()
