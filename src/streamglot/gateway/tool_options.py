@@ -49,7 +49,9 @@ def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[Req
         requested, activity = options.get("tools"), options.get("activity", activity)
         param = f"{FIELD}.activity" if "activity" in options else param
         if requested is not None and not (isinstance(requested, list) and all(isinstance(pattern, str) for pattern in requested)):
-            raise RequestError(f"{FIELD}.tools must be a list of names and globs, not {excerpt(requested)}", detail={"param": FIELD})
+            raise RequestError(
+                f"{FIELD}.tools must be a list of names and globs, not {excerpt(requested)}", detail={"param": FIELD}
+            )
     if activity not in ("", *KINDS):
         raise RequestError(f"{param} must be {' or '.join(KINDS)}, not {excerpt(activity)}", detail={"param": param})
     if requested is None and HEADER in headers:
