@@ -22,7 +22,7 @@ from .probe import call_begins
 from .prose import FENCES, Prose
 from .quotations import Mode, Quotations
 from .reader import CallReader
-from .scan import END_TOKENS, MAX_SPACE_CHARS, SPECIAL_TOKENS, Unfinished, Malformed, Source, Unrelated, Wait, markers_of
+from .scan import END_TOKENS, MAX_SPACE_CHARS, SPECIAL_TOKENS, Malformed, Source, Unfinished, Unrelated, Wait, markers_of
 
 REREAD_CHARS = 2048
 """Characters after a failed opener that are searched for calls once more."""

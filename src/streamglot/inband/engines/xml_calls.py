@@ -181,7 +181,7 @@ class XmlCalls(FormatEngine):
             else:
                 raise Malformed("a call does not end" if count else "text before the parameters")
         if not parameters.ended:
-            # This comes before the end of the call: after a Cut it ends as incomplete, and nobody runs it.
+            # This comes before the end of the call: after an Unfinished it ends as incomplete, and nobody runs it.
             yield from self._refuse_cut(source, (mark not in self._call_end) + parameters.unended, inside)
         if count > 0:
             reader.arguments("}")
