@@ -79,7 +79,7 @@ check: $(READY) ## ruff, mypy --strict, import contracts
 	$(BIN)/lint-imports
 
 # Modules beside the pure half that read the machine, and that the tests of other folders cover.
-IMPURE := src/streamglot/__main__.py,src/streamglot/authentication.py,src/streamglot/config*.py,src/streamglot/directories.py,src/streamglot/loop_thread.py,src/streamglot/plugins.py,src/streamglot/signals.py,src/streamglot/versions.py
+IMPURE := src/streamglot/__main__.py,src/streamglot/config/checks.py,src/streamglot/config*.py,src/streamglot/installation.py,src/streamglot/tasks.py,src/streamglot/plugins.py,src/streamglot/tasks.py,src/streamglot/installation.py
 
 coverage: $(READY) ## branch coverage of the pure half
 	$(BIN)/coverage run -m pytest -q -p no:xdist tests/dialects tests/framing tests/inband tests/policies tests/stages tests/test_*.py

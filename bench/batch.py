@@ -26,12 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from streamglot import Client
-from streamglot.batch.catalog import Catalog
-from streamglot.batch.files import DirectoryStorage
-from streamglot.batch.importing import Importer
-from streamglot.batch.model import FILE_API, Batch, File
-from streamglot.batch.queue import BatchQueue
-from streamglot.batch.rows import new_id
+from streamglot.batch.durable.catalog import Catalog
+from streamglot.batch.durable.importer import Importer
+from streamglot.batch.durable.model import FILE_API, Batch, File, new_id
+from streamglot.batch.durable.queue import BatchQueue
+from streamglot.batch.durable.storage import DirectoryStorage
 from streamglot.batch.runner import collected
 from streamglot.cli.commands.batch import READY
 from streamglot.messages import Message, Request, TextPart

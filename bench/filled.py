@@ -16,9 +16,8 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from streamglot.store.contents import HOLE, hashed
-from streamglot.store.packing import packed
-from streamglot.store.tokenizer import scope_of
+from streamglot.store.contents import HOLE, hashed, packed
+from streamglot.store.search import scope_of
 
 SECONDS_PER_TURN = 30.0
 """A million turns are a year."""

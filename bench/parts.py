@@ -25,10 +25,9 @@ from typing import Any
 import uvloop
 
 from streamglot.config import load
+from streamglot.engine.answer import Pipeline, UpstreamStream
+from streamglot.engine.attempts import UpstreamRequest
 from streamglot.engine.exchange import Exchange
-from streamglot.engine.pipeline import Pipeline
-from streamglot.engine.upstream_request import UpstreamRequest
-from streamglot.engine.upstream_stream import UpstreamStream
 from streamglot.gateway.admission import Admission
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.handler import RequestHandler
@@ -36,9 +35,9 @@ from streamglot.gateway.http.protocol import HTTPProtocol
 from streamglot.gateway.http.server import Server
 from streamglot.gateway.observe.memory import set_collector
 from streamglot.gateway.response_writer import ResponseWriter
-from streamglot.gateway.serve import listen
-from streamglot.upstream.connection import UpstreamConnection
-from streamglot.upstream.connection_pool import ConnectionPool
+from streamglot.gateway.supervisor import listen
+from streamglot.upstream.http.connection import UpstreamConnection
+from streamglot.upstream.http.pool import ConnectionPool
 
 from .candidates import gateway_config, mock
 from .programs import BUILD, GATEWAY_CORE, LOAD_CORE, Missing, compile_tools, free_port

@@ -24,8 +24,7 @@ from streamglot.events import Choice, StreamEnd, StreamStart, TextDelta, TextEnd
 from streamglot.patterns.detectors import detectors, patterns_of
 from streamglot.patterns.scanner import PatternMatch
 from streamglot.policies import Pattern, PatternSet, load_policies, policy_stage
-from streamglot.policies.replay import RecordedTurn, replay_policies
-from streamglot.policies.trial import try_policies
+from streamglot.policies.trial import RecordedTurn, replay_policies, try_policies
 from streamglot.stages.stage import ExchangeContext, StageFactory
 
 from .pattern_oracle import least_hold

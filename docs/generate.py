@@ -18,8 +18,8 @@ from docs.reference.limits import limits_page
 from docs.reference.python_api import python_api_page
 from docs.reference.words import NOTE, cell, prose
 from streamglot import DIALECTS, Dialect, grammar
-from streamglot.config_schema import schema_text
-from streamglot.dialects.parameters import PARAMETERS
+from streamglot.config.reference import schema_text
+from streamglot.dialects.common.fields import PARAMETERS
 from streamglot.events import EVENT_TYPES
 from streamglot.inband import FORMATS
 from streamglot.inband.grammars import GRAMMARS
@@ -27,7 +27,7 @@ from streamglot.inband.profiles import PROFILES
 from streamglot.patterns.detectors import detectors
 from streamglot.policies import Policy, find_policy
 from streamglot.policies.builtin import BUILT_IN
-from streamglot.policies.describe import options_of
+from streamglot.policies.load import options_of
 from streamglot.upstream.providers import PROVIDERS
 
 COMMON_OPTIONS = options_of(Policy)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from streamglot import Event, check
-from streamglot.dialects.reader import Reader
+from streamglot.dialects.common.reader import Reader
 
 
 def feed_all(box: Any, pieces: Iterable[Any]) -> list[Any]:

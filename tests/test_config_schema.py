@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from streamglot.config import Config, ServerConfig, load
-from streamglot.config_schema import _any_value, config_schema
+from streamglot.config.reference import _any_value, config_schema
 from streamglot.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]

@@ -17,8 +17,8 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamglot.config import load
-from streamglot.config_schema import config_schema
-from streamglot.engine.record import ExchangeRecord
+from streamglot.config.reference import config_schema
+from streamglot.engine.stats import ExchangeRecord
 from streamglot.events import Usage
 from streamglot.gateway.observe.metrics import Metrics
 from streamglot.store import Report

@@ -8,7 +8,7 @@ import pytest
 
 import streamglot
 from streamglot import StreamError, StreamglotError, Unsupported, UpstreamRefused, UpstreamTruncated
-from streamglot.dialects.faults import is_error, refusal
+from streamglot.dialects.common.upstream_errors import is_error, refusal
 from streamglot.errors import excerpt
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamglot.errors import ConfigError
-from streamglot.extras import EXTRAS, missing_package, require
+from streamglot.installation import EXTRAS, missing_package, require
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 

@@ -19,10 +19,10 @@ TABLES = {
     "upstream/providers.py",
     "upstream/settings.py",
     "gateway/endpoints.py",
-    "gateway/api/forward.py",
+    "gateway/forward.py",
     "gateway/api/models.py",
-    "gateway/api/openapi.py",
-    "inspect/marks.py",
+    "gateway/api/pages.py",
+    "inspect/detection.py",
 }
 """Modules that are data tables of vendors."""
 MAX_LINES = 700

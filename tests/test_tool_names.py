@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamglot.tool_names import matches_tool
+from streamglot.text import matches_tool
 
 
 @pytest.mark.parametrize(

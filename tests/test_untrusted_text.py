@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamglot.callers import NAME_CHARS, fault_of_key_name
-from streamglot.characters import neutral, one_line
+from streamglot.text import CALLER_CHARS, fault_of_key_name, neutral, one_line
 
 
 @pytest.mark.parametrize(
@@ -13,7 +12,7 @@ from streamglot.characters import neutral, one_line
     [
         ("", "empty"),
         ("  ", "empty"),
-        ("x" * (NAME_CHARS + 1), "the maximum is"),
+        ("x" * (CALLER_CHARS + 1), "the maximum is"),
         ("a\x1bb", "invisible characters"),
         ("a\u202eb", "invisible characters"),
         (" a", "spaces around"),
@@ -27,7 +26,7 @@ def test_invalid_names_are_refused(name: str, rule: str) -> None:
     assert fault.endswith("choose another one")
 
 
-@pytest.mark.parametrize("name", ["me", "Zoë's laptop", "team/ci", "x" * NAME_CHARS])
+@pytest.mark.parametrize("name", ["me", "Zoë's laptop", "team/ci", "x" * CALLER_CHARS])
 def test_valid_names_are_accepted(name: str) -> None:
     assert fault_of_key_name(name) == ""
 

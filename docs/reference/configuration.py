@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from streamglot.config import PREFIX, Config
-from streamglot.gateway.reloading import FIXED_SECTIONS, FIXED_SERVER
+from streamglot.gateway.lifecycle import FIXED_SECTIONS, FIXED_SERVER
 
 from .words import NOTE, cell, code, sentence
 

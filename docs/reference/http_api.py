@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamglot.config import Config, LoadedConfig
-from streamglot.gateway.api.openapi import description
+from streamglot.gateway.api.pages import description
 from streamglot.gateway.app import Gateway
 
 from .words import NOTE, cell

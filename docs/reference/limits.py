@@ -19,7 +19,13 @@ from .words import NOTE, cell
 
 SOURCES = Path(streamglot.__file__).parent
 MET = {
-    "requests": ("MAX_CODINGS", "MAX_RATIO", "MODEL_CHARS", "NAME_CHARS: Characters of the longest tool name", "STREAM_ID_CHARS"),
+    "requests": (
+        "MAX_CODINGS",
+        "MAX_RATIO",
+        "MODEL_CHARS",
+        "TOOL_NAME_CHARS: Characters of the longest tool name",
+        "STREAM_ID_CHARS",
+    ),
     "batches": (
         "ID_CHARS: Characters of the longest id of a batch",
         "CUSTOM_ID_CHARS",

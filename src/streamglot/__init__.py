@@ -22,10 +22,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .dialects import DIALECTS, Dialect, dialect
-from .dialects.endpoint import UpstreamEndpoint
+from .dialects.common.reader import Reader
+from .dialects.common.writer import Writer
+from .dialects.dialect import UpstreamEndpoint
 from .dialects.openai_chat.accumulate import accumulate_delta
-from .dialects.reader import Reader
-from .dialects.writer import Writer
 from .errors import (
     ConfigError,
     GrammarError,
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from .streams import writer as writer
     from .tools import ToolError as ToolError
     from .tools import ToolOutput as ToolOutput
-    from .tools import tool as tool
+    from .tools import tool
     from .upstream import Upstream as Upstream
 
 __version__ = "0.1.0"

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, I
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from .dialects.reader import Reader
-from .dialects.writer import Writer
+from .dialects.common.reader import Reader
+from .dialects.common.writer import Writer
 from .errors import StreamglotError
 from .events import Event, StreamEnd, StreamError
 from .messages import Response

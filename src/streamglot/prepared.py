@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from .dialects import dialect
-from .dialects.options import PrepareOptions, check_options
+from .dialects.common.options import PrepareOptions, check_options
 from .errors import ConfigError, RequestError, did_you_mean, excerpt
 from .json_types import JsonObject
 from .messages import Request

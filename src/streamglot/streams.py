@@ -6,14 +6,14 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from .dialects import Dialect, dialect
-from .dialects.custom_tools import CustomCalls, as_function
-from .dialects.options import DialectWriterOptions, TranslateOptions, make, options_of
-from .dialects.reader import Reader
-from .dialects.writer import Writer
+from .dialects.common.custom_tools import CustomCalls, as_function
+from .dialects.common.options import DialectWriterOptions, TranslateOptions, make, options_of
+from .dialects.common.reader import Reader
+from .dialects.common.writer import Writer
 from .events import Event, StreamError, StreamStart, as_events
 from .inband import Format, InBand
 from .inband import inband as inband_box
-from .inband.declared import Declares, spec_of
+from .inband.parameters import Declares, spec_of
 from .iterators import AsyncByteStream, AsyncEventStream, ByteStream, EventStream
 from .json_types import JsonValue
 from .limits import DEFAULT_LIMITS, Limits

@@ -2,17 +2,31 @@
 
 A periodic task that ends silently is worse than one that fails: no timeout fires any more, no lease is renewed, no key is
 refreshed. Every background task of the gateway, the store, the upstreams and the client is started here.
+
+A thread with an event loop that runs the steps of a synchronous program.
+
+A wait that every signal ends. A signal interrupts a system call only if it arrives while the call blocks, in the same thread:
+one that comes just before it, or to another thread, would be handled only when the call returns for another reason.
+
+Cheap deadlines: the gateway's clock checks them a few times a second.
+
+A timer of the event loop for each wait would cost more than reading the request. Here a wait is one entry in a table.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import socket
+import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import Final, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager, suppress
+from types import TracebackType
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -178,3 +192,98 @@ async def within(event: asyncio.Event, seconds: float) -> bool:
             return await event.wait()
     except TimeoutError:
         return False
+
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()  # streams that still run in other threads end with a cancelled event
+        if left:
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+    def begin(self, step: Coroutine[object, object, T]) -> Future[T]:
+        """Starts a step without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(step, self.loop)
+
+    def run(self, step: Coroutine[object, object, T]) -> T:
+        future = self.begin(step)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+
+@contextmanager
+def woken_by_signals() -> Iterator[socket.socket]:
+    """A socket that gets a byte from every handled signal, and from every child that ends. A caller checks what it waits for,
+    then reads from the socket, then checks again."""
+    woken, wake = socket.socketpair()
+    with woken, wake:
+        wake.setblocking(False)
+        before = signal.signal(signal.SIGCHLD, lambda *_: None)  # a signal without a handler would write nothing
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        try:
+            yield woken
+        finally:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, before)
+
+
+class Deadlines:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.open: set[Deadline] = set()
+
+    def tick(self, now: float) -> None:
+        for deadline in [deadline for deadline in self.open if deadline.due <= now]:
+            deadline.expire()
+
+
+class Deadline:
+    """Cancels what its task waits for when the time is over, and turns that cancellation, and no other, into a TimeoutError."""
+
+    __slots__ = ("_before", "_expired", "_owner", "_task", "due", "seconds")
+
+    def __init__(self, owner: Deadlines, seconds: float) -> None:
+        self.seconds = seconds
+        self.due = 0.0
+        self._owner = owner
+        self._task: asyncio.Task[object] | None = None
+        self._before = 0
+        self._expired = False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        if self._task is not None:
+            self._before = self._task.cancelling()
+        self.due = self._owner.clock() + self.seconds
+        self._owner.open.add(self)
+
+    def expire(self) -> None:
+        self._owner.open.discard(self)
+        self._expired = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._owner.open.discard(self)
+        if self._expired and self._task is not None and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
+            raise TimeoutError from error

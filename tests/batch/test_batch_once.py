@@ -17,7 +17,7 @@ from streamglot.gateway.api import batch_answers
 from streamglot.gateway.api.batch_answers import BatchAnswers
 from streamglot.store import Store, StoreSettings
 from streamglot.store.database import StoreLocked, sqlite
-from streamglot.store.valkey_buffer import ValkeyBuffer
+from streamglot.store.streams.valkey import ValkeyBuffer
 from waiting import WAIT_SECONDS, soon
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamglot.batch.batcher import LARGEST_BATCH, Batcher
+from streamglot.batch.collector import LARGEST_BATCH, Batcher
 from streamglot.errors import ConfigError
 
 

@@ -15,8 +15,8 @@ import pytest
 from batch.mock import MockUpstream
 from gateway.running import Answer, Running, running
 from streamglot.batch import AsyncBatcher
-from streamglot.batch.merging import COMPLETIONS, EMBEDDINGS, MergeableRequest, RequestMerger, merge, mergeable, split
 from streamglot.errors import StreamglotError, UpstreamError, UpstreamProtocolError
+from streamglot.gateway.merging import COMPLETIONS, EMBEDDINGS, MergeableRequest, RequestMerger, merge, mergeable, split
 from waiting import WAIT_SECONDS, until
 
 

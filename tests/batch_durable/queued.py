@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from streamglot.batch.catalog import Catalog
-from streamglot.batch.files import DirectoryStorage
-from streamglot.batch.importing import Importer
-from streamglot.batch.model import FILE_API, Batch, File, Job, LineError, Result
-from streamglot.batch.queue import BatchQueue
-from streamglot.batch.rows import new_id
+from streamglot.batch.durable.catalog import Catalog
+from streamglot.batch.durable.importer import Importer
+from streamglot.batch.durable.model import FILE_API, Batch, File, Job, LineError, Result, new_id
+from streamglot.batch.durable.queue import BatchQueue
+from streamglot.batch.durable.storage import DirectoryStorage
 from streamglot.errors import RequestError
 from streamglot.store import Store, StoreSettings
 

@@ -17,8 +17,8 @@ from batch_durable.queued import fault_codes, line, queued, route
 from store.servers import Postgres
 from store.tables import counted
 from store.turns import asynchronous
-from streamglot.batch.checking import LineChecker, LineSplitter
-from streamglot.batch.model import FILE_API, MESSAGE_API, RANGE_ITEMS
+from streamglot.batch.durable.importer import LineChecker, LineSplitter
+from streamglot.batch.durable.model import FILE_API, MESSAGE_API, RANGE_ITEMS
 from streamglot.errors import LimitExceeded, StreamglotError
 from streamglot.store.database.sql import assignments
 from waiting import WAIT_SECONDS
@@ -275,7 +275,7 @@ async def test_a_batch_whose_file_cannot_be_read_fails(url: str, tmp_path: Path)
 
 @asynchronous
 async def test_a_file_above_the_limit_leaves_nothing_behind(tmp_path: Path) -> None:
-    from streamglot.batch.files import DirectoryStorage
+    from streamglot.batch.durable.storage import DirectoryStorage
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(5):

@@ -8,13 +8,13 @@ import json
 import pytest
 
 from store.turns import asynchronous
-from streamglot.batch.background import BackgroundTraffic
-from streamglot.batch.pace import FIRST_PAUSE, UpstreamPace
+from streamglot.batch.durable.background import BackgroundTraffic
+from streamglot.batch.durable.pace import FIRST_PAUSE, UpstreamPace
 from streamglot.batch.request_array import RequestArray
-from streamglot.engine.limiter import ConcurrencyLimit
 from streamglot.errors import RequestError
 from streamglot.gateway.http.multipart import Multipart, PartData, PartEnd, PartStart, boundary_of
 from streamglot.upstream import Upstream
+from streamglot.upstream.routing.slots import ConcurrencyLimit
 
 FORM = (
     b'ignored\r\n--edge\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'

@@ -14,9 +14,9 @@ from batch_durable.test_batch_clients import ended, lines_of, submitted
 from batch_durable.test_exchanges import asking, client_of
 from gateway.running import Running, running
 from store.servers import Postgres
-from streamglot.batch import provider as provider_module
-from streamglot.batch.lines import LARGEST_COUNT
-from streamglot.batch.provider_queue import ProviderQueue
+from streamglot.batch.durable import provider as provider_module
+from streamglot.batch.durable.model import LARGEST_COUNT
+from streamglot.batch.durable.provider import ProviderQueue
 from streamglot.store.database import StoreLocked
 from waiting import until
 

@@ -12,8 +12,8 @@ import pytest
 from batch_durable.queued import line, queued, results_of
 from store.tables import add
 from store.turns import asynchronous
-from streamglot.batch.model import RANGE_ITEMS, Batch, Totals
-from streamglot.batch.queue import LEASE_SECONDS
+from streamglot.batch.durable.model import RANGE_ITEMS, Batch, Totals
+from streamglot.batch.durable.queue import LEASE_SECONDS
 from streamglot.store.database.sql import Connection
 from streamglot.store.processes import pid_scope
 

@@ -14,15 +14,17 @@ import pytest
 
 from batch_durable.s3_server import S3Server, Tunnel, s3_server
 from store.turns import asynchronous
-from streamglot.batch import s3_storage
-from streamglot.batch.files import (
+from streamglot.batch.durable import storage as s3_storage
+from streamglot.batch.durable.storage import (
     BLOCK_BYTES,
+    PART_BYTES,
+    PIECE_BYTES,
     DirectoryStorage,
     FileMissing,
     FileStorage,
     FileStorageUnavailable,
+    S3Storage,
 )
-from streamglot.batch.s3_storage import PART_BYTES, PIECE_BYTES, S3Storage
 from streamglot.config import S3Config, load, shown
 from streamglot.errors import ConfigError, LimitExceeded, StreamglotError
 from waiting import soon

@@ -20,9 +20,9 @@ from batch_durable.test_killed_batches import checked, questions
 from store.servers import Postgres, frozen, nobody
 from store.turns import asynchronous
 from streamglot.batch import shared_limits
-from streamglot.batch.background import BackgroundTraffic
+from streamglot.batch.durable.background import BackgroundTraffic
+from streamglot.batch.durable.pace import LONGEST_PAUSE
 from streamglot.batch.limit_script import LOST_MS, PREFIX
-from streamglot.batch.pace import LONGEST_PAUSE
 from streamglot.batch.shared_limits import SharedLimits, SharedPace
 from streamglot.tasks import TaskSupervisor
 from streamglot.upstream import Upstream

@@ -13,10 +13,10 @@ import pytest
 
 from batch_durable.queued import Queued, line, queued
 from store.turns import asynchronous
-from streamglot.batch import worker as worker_module
-from streamglot.batch.background import BackgroundTraffic
-from streamglot.batch.model import OPEN, RUNNING, Answer, Batch, Item
-from streamglot.batch.worker import Worker
+from streamglot.batch.durable import worker as worker_module
+from streamglot.batch.durable.background import BackgroundTraffic
+from streamglot.batch.durable.model import OPEN, RUNNING, Answer, Batch, Item
+from streamglot.batch.durable.worker import Worker
 from streamglot.store.database import StoreUnavailable
 from streamglot.tasks import TaskSupervisor
 from waiting import soon

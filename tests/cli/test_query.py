@@ -13,7 +13,7 @@ import pytest
 from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, text_answer
 from gateway.upstream import hostile, streamed, whole
 from local.model import real_model
-from streamglot.upstream.weights import folder
+from streamglot.upstream.local.weights import folder
 from waiting import WAIT_SECONDS
 
 HOSTILE = "before\x1b]0;owned\x07\x1b[2J\x1b[31mred\x9b2Jafter\x1b[0m \u202egnp.exe\r gone"

@@ -113,7 +113,7 @@ def test_sigterm_stores_the_partial_answer(shell: Shell, number: signal.Signals,
 BEFORE_A_STEP = """\
 import os, signal, sys
 from streamglot.cli import main
-from streamglot.loop_thread import LoopThread
+from streamglot.tasks import LoopThread
 
 begin = LoopThread.begin
 

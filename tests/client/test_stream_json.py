@@ -16,8 +16,7 @@ import pytest
 from msgspec import UNSET, Meta, Struct
 
 import streamglot
-from streamglot.client.json_stream import GROWTH, JsonStream
-from streamglot.client.partial_types import partial_object
+from streamglot.client.json_stream import GROWTH, JsonStream, partial_object
 from streamglot.events import Event, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart
 from streamglot.json.incremental import MAX_DEPTH, PartialJson
 from streamglot.messages import OutputFormat

@@ -38,7 +38,7 @@ from streamglot import (
     writer,
 )
 from streamglot.dialects.agui.request import parse as parse_agui
-from streamglot.dialects.approval import ApprovalPrompt, asking
+from streamglot.dialects.common.server_tools import ApprovalPrompt, asking
 from streamglot.dialects.vercel_ui.request import parse as parse_vercel_ui
 from streamglot.messages import Message, ReasoningPart, RefusalPart, TextPart, ToolCallPart
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamglot.dialects.anthropic.writer import AnthropicWriter
+from streamglot.dialects.anthropic.write import AnthropicWriter
 from streamglot.events import (
     Event,
     StreamError,

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from streamglot import DIALECTS, Unsupported
-from streamglot.dialects.abilities import PLAIN, UNSPECIFIED, Abilities
-from streamglot.dialects.adapt import adapt, emulated_tools
+from streamglot.dialects.common.abilities import PLAIN, UNSPECIFIED, Abilities, adapt, emulated_tools
 from streamglot.events import Echo
 from streamglot.messages import (
     MediaPart,

@@ -39,9 +39,9 @@ from streamglot import (
 )
 from streamglot.dialects.agui.request import parse
 from streamglot.dialects.agui.wire import MAX_DELTA_CHARS, MAX_EVENT_BYTES, error_body
-from streamglot.dialects.approval import ApprovalPrompt, approval_in, asking
-from streamglot.dialects.echo import pack
-from streamglot.dialects.writer import Writer
+from streamglot.dialects.common.server_tools import ApprovalPrompt, approval_in, asking
+from streamglot.dialects.common.state import pack
+from streamglot.dialects.common.writer import Writer
 from streamglot.messages import (
     MediaPart,
     Message,

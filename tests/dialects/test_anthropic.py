@@ -9,7 +9,7 @@ import pytest
 
 from split_checks import every_cut
 from streamglot import collect
-from streamglot.dialects.anthropic.reader import AnthropicReader
+from streamglot.dialects.anthropic.read import AnthropicReader
 from streamglot.events import (
     Citation,
     Echo,

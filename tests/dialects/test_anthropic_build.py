@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.abilities import Abilities
-from streamglot.dialects.anthropic.reasoning import effort_for
-from streamglot.dialects.anthropic.request import DEFAULT_MAX_TOKENS
-from streamglot.dialects.anthropic.state import wire_id
+from streamglot.dialects.anthropic.request import DEFAULT_MAX_TOKENS, effort_for
+from streamglot.dialects.anthropic.wire import wire_id
+from streamglot.dialects.common.abilities import Abilities
 from streamglot.errors import Unsupported
 from streamglot.events import Citation, Echo
 from streamglot.messages import (

@@ -12,7 +12,7 @@ import pytest
 
 from dialects.anthropic_events import START, call, text, write
 from streamglot import check, collect, reader
-from streamglot.dialects.echo import pack
+from streamglot.dialects.common.state import pack
 from streamglot.events import (
     Citation,
     Echo,

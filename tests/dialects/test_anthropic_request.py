@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.abilities import Abilities
 from streamglot.dialects.anthropic.request import parse
-from streamglot.dialects.anthropic.state import LATE_TEXT, packed, packed_beside, wire_id
-from streamglot.dialects.echo import pack
+from streamglot.dialects.anthropic.wire import LATE_TEXT, packed, packed_beside, wire_id
+from streamglot.dialects.common.abilities import Abilities
+from streamglot.dialects.common.state import pack
 from streamglot.errors import RequestError
 from streamglot.events import Echo
 from streamglot.messages import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.anthropic.response import build
-from streamglot.dialects.anthropic.state import packed_beside, wire_id
-from streamglot.dialects.echo import pack
+from streamglot.dialects.anthropic.wire import packed_beside, wire_id
+from streamglot.dialects.anthropic.write import build
+from streamglot.dialects.common.state import pack
 from streamglot.events import Citation, Echo, Extra, StreamError
 from streamglot.messages import (
     MediaPart,

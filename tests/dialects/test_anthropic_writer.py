@@ -9,9 +9,17 @@ import pytest
 
 from dialects.anthropic_events import BROKEN, START, call, text, write
 from streamglot import writer
-from streamglot.dialects.anthropic.state import LATE_TEXT, own_id, packed, packed_beside, wire_id
-from streamglot.dialects.anthropic.wire import arguments_object, error_body, write_usage
-from streamglot.dialects.echo import pack
+from streamglot.dialects.anthropic.wire import (
+    LATE_TEXT,
+    arguments_object,
+    error_body,
+    packed,
+    packed_beside,
+    read_id,
+    wire_id,
+    write_usage,
+)
+from streamglot.dialects.common.state import pack
 from streamglot.events import (
     Choice,
     Citation,
@@ -173,9 +181,9 @@ def test_ids_fit_the_pattern_and_come_back() -> None:
     for call_id in ("functions.look:0", "call|ä", "", "a b"):
         assert shells(*call("{}", call_id=call_id))[0]["id"] == wire_id(call_id)
         assert wire_id(call_id).replace("_", "").replace("-", "").isalnum()
-        assert own_id(wire_id(call_id)) == call_id
+        assert read_id(wire_id(call_id)) == call_id
     assert wire_id("call_a-1") == "call_a-1"
-    assert own_id("toolu_sg1_A") == "toolu_sg1_A"
+    assert read_id("toolu_sg1_A") == "toolu_sg1_A"
 
 
 def test_own_fields_of_a_call_are_written() -> None:

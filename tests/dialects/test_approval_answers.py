@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamglot.dialects import DIALECTS, dialect
-from streamglot.dialects.approval import ApprovalAnswer
+from streamglot.dialects.common.server_tools import ApprovalAnswer
 
 CAN_ASK = ("agui", "openai_responses", "vercel_ui")
 

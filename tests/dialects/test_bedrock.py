@@ -33,9 +33,9 @@ from streamglot import (
     Usage,
 )
 from streamglot.dialects import dialect
-from streamglot.dialects.bedrock_converse.reader import BedrockConverseReader
+from streamglot.dialects.bedrock_converse.read import BedrockConverseReader
 from streamglot.dialects.bedrock_converse.wire import error_body
-from streamglot.dialects.echo import pack
+from streamglot.dialects.common.state import pack
 from streamglot.framing.aws_eventstream import frame
 from streamglot.messages import (
     MediaPart,

@@ -32,7 +32,7 @@ from streamglot import (
     Usage,
 )
 from streamglot.dialects import dialect
-from streamglot.dialects.bedrock_invoke.reader import BedrockInvokeReader
+from streamglot.dialects.bedrock_invoke.read import BedrockInvokeReader
 from streamglot.dialects.bedrock_invoke.request import family_for
 from streamglot.framing.aws_eventstream import frame
 from streamglot.messages import Message, OutputFormat, Reasoning, Request, TextPart, ToolCallPart, ToolSpec

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamglot.dialects.blocks import Blocks
+from streamglot.dialects.common.blocks import Blocks
 from streamglot.errors import LimitExceeded, UpstreamProtocolError
 from streamglot.events import (
     BareEvent,

@@ -32,8 +32,8 @@ from streamglot import (
     Usage,
 )
 from streamglot.dialects import dialect
-from streamglot.dialects.cohere.reader import CohereReader
-from streamglot.dialects.echo import pack
+from streamglot.dialects.cohere.read import CohereReader
+from streamglot.dialects.common.state import pack
 from streamglot.messages import (
     MediaPart,
     Message,

@@ -32,7 +32,7 @@ def test_an_invalid_request_is_refused() -> None:
 
 
 def test_model_listings_for_editors() -> None:
-    from streamglot.dialects.ollama import catalog
+    from streamglot.dialects.ollama import wire as catalog
 
     models = [("a", "x"), ("b:latest", "y")]
     assert [entry["name"] for entry in catalog.tags(models)["models"]] == ["a", "b:latest"]

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.counts import UsageFields, two_way
+from streamglot.dialects.common.tables import UsageFields, two_way
 from streamglot.events import StopReason, Usage
 from streamglot.messages import TokenCounts
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from split_checks import feed_all
 from streamglot import Event, PerChoice, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart, ToolCallDelta, ToolCallEnd
-from streamglot.dialects.custom_tools import CustomCalls, as_function, with_functions_only
+from streamglot.dialects.common.custom_tools import CustomCalls, as_function, with_functions_only
 from streamglot.events import BareEvent, Choice, Echo, KeepAlive, ToolCallStart
 from streamglot.messages import Message, Request, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 

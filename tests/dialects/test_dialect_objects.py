@@ -12,10 +12,9 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from streamglot.dialects import DIALECTS, Dialect, dialect
-from streamglot.dialects.endpoint import encoded, path_segment
-from streamglot.dialects.interface import FindAnswers, Lazy, lazy
-from streamglot.dialects.reader import Reader
-from streamglot.dialects.writer import Writer
+from streamglot.dialects.common.reader import Reader
+from streamglot.dialects.common.writer import Writer
+from streamglot.dialects.dialect import FindAnswers, Lazy, encoded, lazy, path_segment
 from streamglot.errors import ConfigError, RequestError
 from streamglot.events import StreamError
 from streamglot.json_types import JsonObject

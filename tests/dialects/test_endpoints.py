@@ -8,7 +8,7 @@ import pytest
 
 from streamglot import ConfigError
 from streamglot.dialects import DIALECTS, dialect
-from streamglot.dialects.endpoint import UpstreamEndpoint
+from streamglot.dialects.dialect import UpstreamEndpoint
 from streamglot.events import StreamError
 from streamglot.messages import Request
 

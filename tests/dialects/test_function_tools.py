@@ -76,7 +76,7 @@ def test_the_free_text_of_a_custom_call_stays_text(name: str) -> None:
     call = ToolCallPart("a", "f", '{"n": 1.50}', "custom")
     assert call_arguments(call) == {"input": '{"n": 1.50}'}
     body = dialect(name).build_response(Response(choices=[ResponseChoice(0, [call], "tool_calls")]))
-    assert r'{"input":"{\"n\": 1.50}"}' in streamglot.dialects.writer.encode(body).decode()
+    assert r'{"input":"{\"n\": 1.50}"}' in streamglot.dialects.common.writer.encode(body).decode()
 
 
 def test_each_thought_of_one_read_is_signed_on_its_own_part() -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from split_checks import every_cut
 from streamglot import Limits, collect, reader
-from streamglot.dialects.gemini.offsets import Offsets
-from streamglot.dialects.gemini.partial_args import PartialArgs, parse_path
-from streamglot.dialects.gemini.reader import GeminiReader, _raw_part
+from streamglot.dialects.gemini.parts import Offsets
+from streamglot.dialects.gemini.read import GeminiReader, PartialArgs, _raw_part, parse_path
 from streamglot.errors import LimitExceeded, UpstreamProtocolError
 from streamglot.events import (
     Choice,

@@ -9,10 +9,10 @@ from msgspec import structs
 
 from streamglot import RequestError, Unsupported
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.gemini.reader import GeminiReader
+from streamglot.dialects.gemini.parts import read_signature, sign
+from streamglot.dialects.gemini.read import GeminiReader
 from streamglot.dialects.gemini.request import parse
-from streamglot.dialects.gemini.schema import json_schema
-from streamglot.dialects.gemini.signature import read_signature, sign
+from streamglot.dialects.gemini.wire import json_schema
 from streamglot.events import Echo
 from streamglot.messages import (
     MediaPart,

@@ -9,10 +9,11 @@ import pytest
 
 from response_server import serve_response
 from streamglot import collect, reader, writer
-from streamglot.dialects.gemini import GEMINI, response
-from streamglot.dialects.gemini.signature import read_signature, sign
+from streamglot.dialects.gemini import GEMINI
+from streamglot.dialects.gemini import write as response
+from streamglot.dialects.gemini.parts import read_signature, sign
 from streamglot.dialects.gemini.wire import error_body, write_usage
-from streamglot.dialects.gemini.writer import GeminiWriter
+from streamglot.dialects.gemini.write import GeminiWriter
 from streamglot.events import (
     Choice,
     Citation,

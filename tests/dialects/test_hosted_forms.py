@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from streamglot.dialects import dialect
-from streamglot.dialects.hosted_tools import CitedSource, HostedCall, sources_of
-from streamglot.dialects.own_tools import is_own_id, own_id
+from streamglot.dialects.common.server_tools import CitedSource, HostedCall, is_own_id, own_id, sources_of
 from streamglot.events import Extra, StreamEnd, StreamStart
 from streamglot.grammar import check
 from streamglot.messages import MediaPart

@@ -7,10 +7,10 @@ import pytest
 
 import streamglot
 from streamglot import DIALECTS, StreamError, Usage
-from streamglot.dialects.counts import MAX_DEPTH, MAX_TOKENS, count, plausible
-from streamglot.dialects.faults import MESSAGE_CHARS, refusal
-from streamglot.dialects.lenient import MAX_DEPTH as DEEPEST
-from streamglot.dialects.lenient import clean, fit
+from streamglot.dialects.common.lenient import MAX_DEPTH as DEEPEST
+from streamglot.dialects.common.lenient import clean, fit
+from streamglot.dialects.common.tables import MAX_DEPTH, MAX_TOKENS, count, plausible
+from streamglot.dialects.common.upstream_errors import MESSAGE_CHARS, refusal
 
 ODD = (
     *(b"-5", b"-1e308", b"1e308", b"1e400", b"NaN", b"-Infinity", b"-0", b"1.5", b"true", b"null", b"[]", b"{}"),

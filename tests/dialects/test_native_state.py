@@ -11,7 +11,7 @@ from conformance.state import CLIENTS, UPSTREAMS, Trip, fault, take, trips
 from recordings import recordings
 from streamglot import collect, reader, writer
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.echo import belongs_to, is_native, maker, pack, same_state
+from streamglot.dialects.common.state import belongs_to, is_native, maker, pack, same_state
 from streamglot.events import Echo, Event, Extra, ReasoningDelta, ReasoningEnd, ReasoningStart, StreamEnd, StreamStart
 from streamglot.messages import Message, Part, ReasoningPart, Request, TextPart, ToolCallPart
 from streamglot.store import restore_echoes

@@ -38,9 +38,9 @@ from streamglot import (
     check,
     collect,
 )
-from streamglot.dialects.ollama.reader import OllamaReader
+from streamglot.dialects.ollama.read import OllamaReader
 from streamglot.dialects.ollama.wire import error_body, read_time, write_time
-from streamglot.dialects.ollama.writer import OllamaWriter
+from streamglot.dialects.ollama.write import OllamaWriter
 
 HEAD = {"model": "m", "created_at": "2026-02-03T04:05:06.789Z"}
 START = StreamStart("", "m", 1770091506)

@@ -21,8 +21,8 @@ from streamglot import (
 )
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.ollama.request import parse
-from streamglot.dialects.ollama.response import build as build_response
 from streamglot.dialects.ollama.wire import arguments_line
+from streamglot.dialects.ollama.write import build as build_response
 from streamglot.messages import (
     MediaPart,
     Message,

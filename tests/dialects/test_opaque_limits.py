@@ -12,8 +12,8 @@ import pytest
 import streamglot
 from split_checks import every_cut
 from streamglot import Echo, Event, Extra, Limits, Media, StreamError, ToolResult, collect
-from streamglot.dialects.openai_chat.details import ENTRY_CHARS, ReasoningDetails
-from streamglot.dialects.tally import Tally, json_size
+from streamglot.dialects.common.blocks import Tally, json_size
+from streamglot.dialects.openai_chat.wire import ENTRY_CHARS, ReasoningDetails
 from streamglot.errors import LimitExceeded
 from streamglot.framing.aws_eventstream import frame
 from streamglot.messages import ReasoningPart, TextPart

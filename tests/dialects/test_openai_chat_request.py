@@ -9,8 +9,8 @@ import pytest
 
 from streamglot import RequestError, Unsupported, collect
 from streamglot.dialects import dialect
-from streamglot.dialects.abilities import Abilities
-from streamglot.dialects.echo import pack
+from streamglot.dialects.common.abilities import Abilities
+from streamglot.dialects.common.state import pack
 from streamglot.events import Citation, Echo, Extra, StreamError
 from streamglot.messages import (
     MediaPart,

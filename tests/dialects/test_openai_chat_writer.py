@@ -9,7 +9,7 @@ import pytest
 
 from streamglot import Event, accumulate_delta, collect, dialect, reader, writer
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.echo import pack, unpack
+from streamglot.dialects.common.state import pack, unpack
 from streamglot.events import (
     BareEvent,
     Choice,

@@ -42,12 +42,11 @@ from streamglot import (
     dialect,
 )
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.openai_completions.prompt import PromptTemplate
-from streamglot.dialects.openai_completions.reader import CompletionsReader
-from streamglot.dialects.openai_completions.request import parse
-from streamglot.dialects.openai_completions.response import build as build_response
+from streamglot.dialects.openai_completions.read import CompletionsReader
+from streamglot.dialects.openai_completions.request import PromptTemplate, parse
 from streamglot.dialects.openai_completions.wire import error_body
-from streamglot.dialects.openai_completions.writer import CompletionsWriter
+from streamglot.dialects.openai_completions.write import CompletionsWriter
+from streamglot.dialects.openai_completions.write import build as build_response
 from streamglot.messages import (
     MediaPart,
     Message,

@@ -31,7 +31,7 @@ from streamglot import (
     ToolResult,
     Usage,
 )
-from streamglot.dialects.openai_responses.reader import ResponsesReader
+from streamglot.dialects.openai_responses.read import ResponsesReader
 from streamglot.events import Media
 
 NAME = "openai_responses"

@@ -8,7 +8,7 @@ import pytest
 
 from streamglot import Echo, RequestError, Unsupported
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.echo import pack
+from streamglot.dialects.common.state import pack
 from streamglot.dialects.openai_responses.request import parse
 from streamglot.messages import (
     Built,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from streamglot import DIALECTS, Event, StreamEnd, StreamStart, ToolCallDelta, ToolCallEnd, ToolCallStart, collect
-from streamglot.dialects.abilities import Abilities
+from streamglot.dialects.common.abilities import Abilities
 from streamglot.dialects.openai_responses.stored import input_items, repeated_fields
 from streamglot.dialects.openai_responses.tools import flat_name
-from streamglot.dialects.openai_responses.writer import ResponsesWriter
+from streamglot.dialects.openai_responses.write import ResponsesWriter
 from streamglot.events import Echo
 from streamglot.framing.sse import Sse
 from streamglot.messages import Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart

@@ -33,11 +33,11 @@ from streamglot import (
     ToolResult,
     Usage,
 )
-from streamglot.dialects.approval import ApprovalPrompt, asking
-from streamglot.dialects.echo import pack
-from streamglot.dialects.openai_responses.reader import ResponsesReader
+from streamglot.dialects.common.server_tools import ApprovalPrompt, asking
+from streamglot.dialects.common.state import pack
+from streamglot.dialects.openai_responses.read import ResponsesReader
 from streamglot.dialects.openai_responses.response import build
-from streamglot.dialects.openai_responses.writer import ResponsesWriter
+from streamglot.dialects.openai_responses.write import ResponsesWriter
 from streamglot.events import Media
 
 NAME = "openai_responses"

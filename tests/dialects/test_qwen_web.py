@@ -42,7 +42,7 @@ from streamglot import (
     translate,
 )
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.qwen_web.reader import QwenWebReader
+from streamglot.dialects.qwen_web.read import QwenWebReader
 from streamglot.dialects.qwen_web.request import build_chat
 from streamglot.messages import (
     MediaPart,

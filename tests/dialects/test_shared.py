@@ -11,10 +11,9 @@ import pytest
 import streamglot
 from streamglot import ConfigError, UpstreamProtocolError
 from streamglot.dialects import DIALECTS, Dialect, dialect
-from streamglot.dialects.fields import named_part
-from streamglot.dialects.lenient import clean, fit, loads
-from streamglot.dialects.parameters import PARAMETERS
-from streamglot.dialects.reader import Reader
+from streamglot.dialects.common.fields import PARAMETERS, named_part
+from streamglot.dialects.common.lenient import clean, fit, loads
+from streamglot.dialects.common.reader import Reader
 from streamglot.events import StreamError
 from streamglot.messages import Message, NativePart, ReasoningPart, Request, Response
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamglot import DIALECTS
-from streamglot.dialects.thinking_budget import fit_budget
+from streamglot.dialects.common.fields import fit_budget
 from streamglot.messages import Reasoning, Request
 
 ON = Reasoning(enabled=True)

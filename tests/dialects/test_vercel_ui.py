@@ -36,11 +36,11 @@ from streamglot import (
     dialect,
     writer,
 )
-from streamglot.dialects.approval import ApprovalPrompt, asking
-from streamglot.dialects.echo import pack
+from streamglot.dialects.common.server_tools import ApprovalPrompt, asking
+from streamglot.dialects.common.state import pack
+from streamglot.dialects.common.writer import Writer
 from streamglot.dialects.vercel_ui.request import parse
 from streamglot.dialects.vercel_ui.wire import error_body
-from streamglot.dialects.writer import Writer
 from streamglot.messages import (
     MediaPart,
     Message,

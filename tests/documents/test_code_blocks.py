@@ -33,7 +33,7 @@ from gateway.running import running
 from streamglot.cli.app import app
 from streamglot.cli.setup.recipes import recipe
 from streamglot.config import Config
-from streamglot.config_checks import check_config
+from streamglot.config.checks import check_config
 from streamglot.events import encode
 
 ROOT = Path(__file__).parents[2]

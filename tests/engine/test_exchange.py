@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from streamglot.engine.answer import EventSource
 from streamglot.engine.ask import Passthrough
 from streamglot.engine.conversation import ConversationState
 from streamglot.engine.exchange import Ending, Exchange
 from streamglot.engine.observer import ExchangeResult, Observer
-from streamglot.engine.record import ExchangeRecord
-from streamglot.engine.tokens import estimate
-from streamglot.engine.upstream_stream import EventSource
+from streamglot.engine.stats import ExchangeRecord, estimate
 from streamglot.errors import RequestError, StreamglotError
 from streamglot.events import Event, StepEnd, StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart, Usage
 from streamglot.messages import Message, Request, TextPart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamglot.engine.kept import ASKED, MAX_ANSWERS, KeptConversations, restore_stored
+from streamglot.engine.kept_conversations import ASKED, MAX_ANSWERS, KeptConversations, restore_stored
 from streamglot.events import Echo
 from streamglot.messages import Message, Request, TextPart
 from streamglot.store.conversation import hash_conversation, normal

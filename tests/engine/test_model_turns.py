@@ -10,17 +10,15 @@ import pytest
 
 from split_checks import every_cut
 from streamglot import check, collect
-from streamglot.engine.answer import ErrorContext, UpstreamAnswer
+from streamglot.engine.answer import ErrorContext, EventSource, Pipeline, UpstreamAnswer
 from streamglot.engine.ask import AskForTurn, Captured, Passthrough, ResponseCache, cached, captured, received, resumed
 from streamglot.engine.conversation import ConversationState
-from streamglot.engine.pipeline import Pipeline
-from streamglot.engine.record import ExchangeRecord
-from streamglot.engine.upstream_stream import EventSource
+from streamglot.engine.stats import ExchangeRecord
 from streamglot.errors import ConfigError, UpstreamRefused, UpstreamTruncated
 from streamglot.events import Event, StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart
 from streamglot.messages import Message, Request, Response, ResponseChoice, TextPart
 from streamglot.upstream import Upstream
-from streamglot.upstream.routes import Candidate, Route, Routes, Target
+from streamglot.upstream.routing.routes import Candidate, Route, Routes, Target
 
 pytestmark = pytest.mark.anyio
 

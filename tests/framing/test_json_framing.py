@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from split_checks import every_cut
 from streamglot.framing import Frame, JsonArray, JsonDepth, NdJson
-from streamglot.framing.ndjson import line
-from streamglot.framing.utf8 import Surrogates, Utf8, whole_characters
+from streamglot.framing.lines import Surrogates, Utf8, line, whole_characters
 from streamglot.limits import Limits
 
 values = st.recursive(

@@ -17,7 +17,7 @@ from streamglot.config import Config, LoadedConfig, load
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.handler import RequestHandler
 from streamglot.gateway.http.server import Server
-from streamglot.gateway.serve import listen, worker
+from streamglot.gateway.supervisor import listen, worker
 from waiting import WAIT_SECONDS, until
 
 

@@ -19,13 +19,12 @@ from gateway.stored_turns import text_script
 from gateway.upstream import HostileUpstream
 from gateway.worker_client import Line, at_once
 from streamglot import ConfigError
-from streamglot.authentication import authentication
 from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig, load
+from streamglot.config.checks import authentication
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.auth.authenticator import Authenticator, digest_of
-from streamglot.gateway.auth.stored_keys import StoredCallers
+from streamglot.gateway.auth.authenticator import Authenticator, StoredCallers, digest_of
 from streamglot.store import Store
-from streamglot.store.key_marker import KeyMarker
+from streamglot.store.keys import KeyMarker
 from waiting import soon, until
 
 CHAT = "/v1/chat/completions"

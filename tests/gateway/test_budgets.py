@@ -23,7 +23,7 @@ from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, whole
 from gateway.worker_client import Line, at_once
 from store.turns import answer, ask, take, user
 from streamglot.config import KeyConfig
-from streamglot.gateway.auth import stored_keys
+from streamglot.gateway.auth import authenticator as stored_keys
 from streamglot.gateway.auth.authenticator import Caller
 from streamglot.gateway.auth.budgets import OUTPUT_TOKENS
 from streamglot.messages import TokenCounts

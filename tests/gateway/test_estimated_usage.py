@@ -16,7 +16,7 @@ from gateway.raw import RawClient
 from gateway.running import Running, running
 from gateway.stored_turns import USAGE, chunk, keeping, kept, text_script
 from gateway.upstream import Hang, HostileUpstream, Step, Until, sse, streamed, unfinished, whole
-from streamglot.engine.tokens import estimate, estimated_usage
+from streamglot.engine.stats import estimate, estimated_usage
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.messages import (
     MediaPart,

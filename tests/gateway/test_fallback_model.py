@@ -12,7 +12,7 @@ from gateway.running import running
 from gateway.scenarios import PLAIN
 from gateway.upstream import HostileUpstream, streamed
 from streamglot import ConfigError
-from streamglot.upstream.routes import Route, Routes, Target
+from streamglot.upstream.routing.routes import Route, Routes, Target
 from streamglot.upstream.settings import Upstream
 
 FINE = streamed(PLAIN)

@@ -14,8 +14,8 @@ from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT_AND_CALL, text_chunk
 from gateway.upstream import Cut, Hang, HostileUpstream, Reset, Script, sse, streamed, unfinished, whole
 from streamglot import ConfigError
-from streamglot.upstream import connection
-from streamglot.upstream.routes import Route, Routes, Target
+from streamglot.upstream.http import connection
+from streamglot.upstream.routing.routes import Route, Routes, Target
 from streamglot.upstream.settings import Upstream
 from waiting import WAIT_SECONDS, until
 

@@ -22,7 +22,7 @@ from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.http.protocol import HTTPProtocol
 from streamglot.gateway.observe.log import Log
-from streamglot.gateway.serve import listen
+from streamglot.gateway.supervisor import listen
 from waiting import WAIT_SECONDS, until
 
 CHAT = "/v1/chat/completions"

@@ -20,7 +20,7 @@ from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, SCENARIOS, TEXT_AND_CALL, answer, text_chunk
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, hostile, sse, streamed, unfinished, whole
-from streamglot.gateway.api.openapi import description
+from streamglot.gateway.api.pages import description
 
 CHAT = "/v1/chat/completions"
 
@@ -68,7 +68,8 @@ def test_the_page_is_served(gateway: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/web/../config.py", "/web/%2e%2e/config.py", "/web//etc/passwd", "/web/nothing.js", "/web/vendor/README.md"]
+    "path",
+    ["/web/../config/__init__.py", "/web/%2e%2e/config.py", "/web//etc/passwd", "/web/nothing.js", "/web/vendor/README.md"],
 )
 def test_the_page_has_its_own_files_only(gateway: Running, path: str) -> None:
     assert gateway.ask(path).status == 404

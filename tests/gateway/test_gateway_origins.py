@@ -7,7 +7,7 @@ import pytest
 from gateway.dialect_clients import body_of
 from gateway.running import Running, running
 from streamglot.gateway.auth.authenticator import digest_of
-from streamglot.gateway.http.cors import CORS
+from streamglot.gateway.http.origins import CORS
 
 CHAT = "/v1/chat/completions"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from streamglot.upstream.connection import UpstreamConnection
-from streamglot.upstream.response import UpstreamResponse
+from streamglot.upstream.http import UpstreamResponse
+from streamglot.upstream.http.connection import UpstreamConnection
 from waiting import WAIT_SECONDS
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"

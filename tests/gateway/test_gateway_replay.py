@@ -17,7 +17,7 @@ from streamglot.config import Config, LoadedConfig, ServerConfig, StoreConfig
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth import ratelimit
 from streamglot.gateway.auth.ratelimit import TokenBucket
-from streamglot.upstream.replay import recordings
+from streamglot.upstream.recorded import recordings
 from streamglot.upstream.settings import Upstream
 
 CHAT = "/v1/chat/completions"

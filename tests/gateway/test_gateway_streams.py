@@ -51,7 +51,7 @@ def test_keep_alives_before_the_first_event_are_not_held(gateway: Running, upstr
 def test_an_answer_that_begins_with_many_other_events_is_sent_as_it_comes(
     gateway: Running, upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamglot.engine.upstream_stream.PRELUDE_EVENTS", 10)
+    monkeypatch.setattr("streamglot.engine.answer.PRELUDE_EVENTS", 10)
     go_on = threading.Event()
     numbers = [{"id": "x", "model": "m", "choices": [{"delta": {"executed_tools": {"number": number}}}]} for number in range(20)]
     upstream.scripts["talkative"] = streamed(sse(*numbers), Until(go_on), sse(text_chunk("Hello"), END, DONE))

@@ -6,7 +6,7 @@ import itertools
 import random
 from fnmatch import fnmatchcase
 
-from streamglot.gateway.auth.globs import overlap
+from streamglot.text import overlap
 
 NAMES = ["".join(letters) for length in range(7) for letters in itertools.product("ab", repeat=length)]
 

@@ -15,16 +15,16 @@ from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, un
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import UPSTREAM_NAMES, Hang, HostileUpstream, Script, Seen, head, sse, streamed, whole
+from streamglot.engine.attempts import check_headers, retry_after_of
 from streamglot.engine.content_log import ContentLog
-from streamglot.engine.record import ID_CHARS, ExchangeRecord, clean_id
-from streamglot.engine.upstream_request import check_headers, retry_after_of
+from streamglot.engine.stats import ID_CHARS, ExchangeRecord, clean_id
 from streamglot.errors import RequestError, StreamglotError, UpstreamRefused
 from streamglot.events import StreamError
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.gateway.observe import log as logs
 from streamglot.gateway.observe.log import Log
 from streamglot.upstream.rate_limits import LONGEST_RETRY, retry_seconds
-from streamglot.upstream.routes import MODEL_CHARS, Route, Routes, Target
+from streamglot.upstream.routing.routes import MODEL_CHARS, Route, Routes, Target
 from streamglot.upstream.settings import Upstream
 from waiting import until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamglot.engine.record import ExchangeRecord
+from streamglot.engine.stats import ExchangeRecord
 from streamglot.gateway.observe import metrics
 from streamglot.gateway.observe.metrics import SECONDS, Metrics
 from streamglot.gateway.observe.metrics_files import DEAD, LIVE_SUFFIX, MetricsFiles

@@ -14,7 +14,7 @@ from cli.conftest import shell
 from cli.shell import Shell
 from gateway.running import running
 from gateway.upstream import HostileUpstream, Until, head, hostile, whole
-from streamglot.upstream.model_lists import names_in
+from streamglot.upstream.models import names_in
 from waiting import until
 
 __all__ = ["shell"]

@@ -16,7 +16,7 @@ from gateway.running import Answer, Running, running
 from gateway.scenarios import anthropic, block, gemini, stopped
 from gateway.upstream import HostileUpstream, sse, streamed
 from streamglot.config import ServerConfig
-from streamglot.dialects.echo import pack
+from streamglot.dialects.common.state import pack
 from streamglot.errors import ConfigError
 from streamglot.events import Echo
 from streamglot.framing.sse import Sse

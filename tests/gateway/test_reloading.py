@@ -10,7 +10,7 @@ from gateway.running import running
 from streamglot.config import load
 from streamglot.errors import ConfigError
 from streamglot.gateway.auth.authenticator import digest_of
-from streamglot.gateway.serve import _Supervisor, listen
+from streamglot.gateway.supervisor import _Supervisor, listen
 
 KEYS = f'keys = [{{ name = "a", hash = "{digest_of("sesame")}" }}]\n'
 OUTSIDE = f'[server]\ndiscover = false\nhost = "0.0.0.0"\n{KEYS}'

@@ -217,7 +217,7 @@ def test_a_response_that_just_ended_here_is_found(gateway: Running) -> None:
 
 def test_a_response_that_just_ended_in_another_worker_is_found(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another worker sent the end to the client and has not written it yet."""
-    monkeypatch.setattr("streamglot.store.responses.OTHER_PROCESS_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr("streamglot.store.sessions.OTHER_PROCESS_SECONDS", WAIT_SECONDS)
     request = dialect(RESPONSES).parse_request(BODY)
 
     async def elsewhere(store: Store) -> TheirResponse:

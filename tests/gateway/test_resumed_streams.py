@@ -17,7 +17,7 @@ from gateway.running import Running
 from gateway.stored_turns import keeping, kept, text_script
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Until, whole
 from store.turns import ask, begin, user
-from streamglot.gateway.event_ids import EVENT_IDS, Elements, Frames, NdjsonLines
+from streamglot.gateway.resumable import EVENT_IDS, Elements, Frames, NdjsonLines
 from waiting import WAIT_SECONDS, until
 
 WORDS = tuple(f"word {number} – „ü“\n" for number in range(30))

@@ -19,8 +19,7 @@ from streamglot.gateway.api.router import PARAMETER, APIRoute, Router
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.gateway.http.asgi import ASGICall
-from streamglot.gateway.http.call import RoutedCall
-from streamglot.gateway.http.reply import Reply, StreamedReply
+from streamglot.gateway.http.call import Reply, RoutedCall, StreamedReply
 from waiting import WAIT_SECONDS
 
 ROOT = "/below"

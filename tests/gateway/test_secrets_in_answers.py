@@ -14,7 +14,7 @@ from gateway.running import running
 from gateway.scenarios import DONE, END, called, calls, chunk, text_chunk
 from gateway.stored_turns import keeping, kept
 from gateway.upstream import HostileUpstream, Pause, Step, sse, streamed, whole
-from streamglot.engine.recorder import _without
+from streamglot.engine.turn_recorder import _without
 from streamglot.events import Citation, Echo, Extra
 from streamglot.messages import NativePart, Response, ResponseChoice, TextPart, TokenCounts, ToolCallPart
 from streamglot.upstream import Upstream

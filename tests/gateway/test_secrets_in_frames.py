@@ -15,8 +15,7 @@ from gateway.stored_turns import kept
 from gateway.upstream import HostileUpstream, streamed
 from recordings import framed
 from streamglot.framing import AwsEventStream
-from streamglot.upstream.frame_mask import MEDIA_TYPE, FrameMask, mask_for
-from streamglot.upstream.secrets import SecretMask
+from streamglot.upstream.secrets import MEDIA_TYPE, FrameMask, SecretMask, mask_for
 
 KEY = "ABSKzq9f8e7d6c5b4a0123456789"
 TEXT = f"my key is {KEY}, yes"

@@ -24,8 +24,8 @@ from gateway.worker_client import Line, at_once
 from gateway.worker_lines import Lines
 from store.turns import asynchronous
 from streamglot.errors import RequestError
+from streamglot.gateway.approvals import SharedApprovals
 from streamglot.gateway.observe.live import Live
-from streamglot.gateway.shared_approvals import SharedApprovals
 from streamglot.policies.approvals import ApprovalRequest, Approvals, Decision
 from streamglot.store import Store, StoreSettings
 from waiting import soon

@@ -20,7 +20,7 @@ from gateway.scenarios import DONE, END, text_chunk
 from gateway.test_gateway_serve import CHAT, COMMAND, Process, children_of, refuses, serving, settings
 from gateway.upstream import HostileUpstream, Until, sse, streamed
 from streamglot.config import Config, LoadedConfig
-from streamglot.gateway.serve import _Supervisor, listen
+from streamglot.gateway.supervisor import _Supervisor, listen
 from waiting import WAIT_SECONDS, until
 
 CLIENTS = 30
@@ -136,7 +136,7 @@ def test_the_last_of_several_hang_up_signals_decides(monkeypatch: pytest.MonkeyP
             os.kill(os.getpid(), signal.SIGHUP)
         return found
 
-    monkeypatch.setattr("streamglot.gateway.reloading.load", load)
+    monkeypatch.setattr("streamglot.gateway.lifecycle.load", load)
     with listen("127.0.0.1", 0) as listener:
         supervisor = _Supervisor(LoadedConfig(Config()), listener)
         before = signal.signal(signal.SIGHUP, supervisor._pass_on)
@@ -150,8 +150,8 @@ def test_the_last_of_several_hang_up_signals_decides(monkeypatch: pytest.MonkeyP
 
 WAITING = """\
 import os, signal, threading
-from streamglot.gateway.serve import ended_child
-from streamglot.signals import woken_by_signals
+from streamglot.gateway.supervisor import ended_child
+from streamglot.tasks import woken_by_signals
 
 ended, lives = os.pipe()
 child = os.fork()

@@ -16,7 +16,7 @@ from gateway.running import Running, running
 from store.turns import answer, ask, user
 from streamglot.config import Config, LoadedConfig
 from streamglot.events import StreamError
-from streamglot.gateway.api.openapi import description
+from streamglot.gateway.api.pages import description
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.store import SessionHints, Started, Store, StoreUnavailable

@@ -19,8 +19,7 @@ from store.turns import answer, ask, user
 from streamglot import ConfigError, RequestError
 from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.auth.authenticator import Authenticator, digest_of
-from streamglot.gateway.auth.stored_keys import StoredCallers, refusal
+from streamglot.gateway.auth.authenticator import Authenticator, StoredCallers, digest_of, refusal
 from streamglot.store import BudgetExceeded, Spent, Store, StoredKey, StoreUnavailable
 from waiting import until
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from streamglot.gateway.stream_recorder import LARGE_BYTES, PIECES, StreamRecorder
+from streamglot.gateway.resumable import LARGE_BYTES, PIECES, StreamRecorder
 from streamglot.store import Chunk
 
 SSE = {"content-type": "text/event-stream"}

@@ -30,17 +30,16 @@ from gateway.upstream import HostileUpstream, sse, streamed, unfinished, whole
 from streamglot.errors import StreamglotError
 from streamglot.events import StreamEnd, StreamStart, Usage
 from streamglot.gateway.observe import semconv
-from streamglot.gateway.observe.instruments import MODELS, OTHER_MODELS
 from streamglot.gateway.observe.metrics import Spread, trace_id_of
-from streamglot.gateway.observe.semconv import LATEST, NEXT_VERSION, OPT_IN, RELEASED, names_for
+from streamglot.gateway.observe.semconv import LATEST, MODELS, NEXT_VERSION, OPT_IN, OTHER_MODELS, RELEASED, names_for
 from streamglot.gateway.observe.tracing import Tracing
 from streamglot.messages import OutputFormat, Request
-from streamglot.tools.mcp_server import McpTool
+from streamglot.tools.mcp.source import McpTool
 from streamglot.tools.questions import RunTool, TurnCall
 from streamglot.tools.tool import TRACE_CONTEXT, Tool, ToolError, ToolOutput
 from streamglot.upstream import Upstream
 from streamglot.upstream.providers import PROVIDERS, convention_name, operation_name
-from streamglot.upstream.routes import Candidate
+from streamglot.upstream.routing.routes import Candidate
 
 CHAT = "/v1/chat/completions"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

@@ -19,7 +19,7 @@ from gateway.upstream import Hang, HostileUpstream, Pause, Step, Until
 from gateway.worker_client import at_once
 from gateway.worker_lines import Lines
 from store.servers import Postgres
-from streamglot.gateway.event_ids import EVENT_IDS, EventIds
+from streamglot.gateway.resumable import EVENT_IDS, EventIds
 from waiting import soon
 
 ARRAY = "gemini array"

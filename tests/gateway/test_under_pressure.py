@@ -79,7 +79,7 @@ def test_a_turn_ends_whatever_fails_at_its_end(large: HostileUpstream, url: str,
 
     with keeping(large, url) as gateway:
         with monkeypatch.context() as patch:
-            patch.setattr("streamglot.gateway.stream_recorder.StreamRecorder.end", fail)
+            patch.setattr("streamglot.gateway.resumable.StreamRecorder.end", fail)
             patch.setattr("streamglot.engine.exchange.Exchange._estimate_usage", fail)
             body = {"model": "work/small", "input": "q", "conversation": "c", "stream": True}
             assert gateway.ask(RESPONSES, body, {"x-request-id": "failing"}).status == 200

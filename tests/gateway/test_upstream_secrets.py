@@ -29,9 +29,8 @@ from streamglot.errors import ConfigError
 from streamglot.messages import Message, Request, Response, TextPart
 from streamglot.store import Database, Filter, Queries, export_jsonl, export_markdown
 from streamglot.upstream import Upstream
-from streamglot.upstream.escaped_secrets import MAX_ESCAPED_CHARS
 from streamglot.upstream.providers import PROVIDERS
-from streamglot.upstream.secrets import HIDDEN, MAX_CHARS, SecretMask, hide, hide_in, secrets_in_url, shown_url
+from streamglot.upstream.secrets import HIDDEN, MAX_CHARS, MAX_ESCAPED_CHARS, SecretMask, hide, hide_in, secrets_in_url, shown_url
 from waiting import WAIT_SECONDS
 
 KEY = "zq-9f8e7d6c5b4a-0123456789"

@@ -20,8 +20,8 @@ from gateway.stored_turns import keeping, kept, text_script
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.events import StreamError
-from streamglot.gateway.api.resume import encoded_error
-from streamglot.gateway.event_ids import EVENT_IDS
+from streamglot.gateway.api.streams import encoded_error
+from streamglot.gateway.resumable import EVENT_IDS
 from streamglot.store import DatabaseBuffer, Store
 from waiting import WAIT_SECONDS, soon, until
 
@@ -150,7 +150,7 @@ def test_a_reloaded_page_has_no_stream_to_resume_if_its_answer_was_not_kept(
 
 def test_a_stop_of_a_stream_that_is_not_kept_whole(upstream: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs in another process, which takes its time to end it."""
-    monkeypatch.setattr("streamglot.gateway.api.resume.ENDED_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr("streamglot.gateway.api.streams.ENDED_SECONDS", WAIT_SECONDS)
     with keeping(upstream, url) as gateway:
 
         async def elsewhere(store: Store) -> Any:

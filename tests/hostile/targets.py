@@ -20,7 +20,7 @@ from gateway.running import Running
 from hostile.responses import Response, parse_responses
 from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.serve import listen
+from streamglot.gateway.supervisor import listen
 from waiting import WAIT_SECONDS, until
 
 HOST = b"host: localhost\r\n"

@@ -12,7 +12,7 @@ from hostile.targets import TARGETS, Attacker, Target, on_another_server, status
 from streamglot import ConfigError
 from streamglot.config import load
 from streamglot.gateway.auth.authenticator import digest_of
-from streamglot.gateway.http.hosts import AllowedHosts
+from streamglot.gateway.http.origins import AllowedHosts
 
 KEYS = [{"name": "a", "hash": digest_of("sesame")}]
 OWN = ["localhost", "localhost:8484", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:8484", "127.1.2.3", "[::1]:8484", "app.localhost:1"]

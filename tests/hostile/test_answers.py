@@ -18,7 +18,7 @@ from hostile.responses import Response
 from hostile.targets import DIRECT, HOST, Attacker, on_another_server
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.access import Access
-from streamglot.gateway.http.reply import retry_after
+from streamglot.gateway.http.call import retry_after
 from streamglot.gateway.observe.recording import Recording
 
 ORIGIN = b"origin: http://localhost:3000\r\n"

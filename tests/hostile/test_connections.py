@@ -24,7 +24,7 @@ from streamglot.gateway.handler import RequestHandler
 from streamglot.gateway.http.http_call import HTTPCall
 from streamglot.gateway.http.protocol import DISCARD_BYTES, PIPELINED, PIPELINED_BYTES, HTTPProtocol
 from streamglot.gateway.http.server import SWEEP_SECONDS, Server
-from streamglot.gateway.serve import listen
+from streamglot.gateway.supervisor import listen
 from waiting import WAIT_SECONDS, until
 
 GET = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"

@@ -10,7 +10,7 @@ from gateway.upstream import HostileUpstream, whole
 from streamglot import UpstreamProtocolError
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.common.function_tools import arguments_object
-from streamglot.dialects.hosted_tools import sources_of
+from streamglot.dialects.common.server_tools import sources_of
 from streamglot.json.from_types import ArgumentsError
 from streamglot.json.incremental import PartialJson
 from streamglot.policies.builtin.external_judge import verdict_of

@@ -17,7 +17,7 @@ from gateway.running import Running, running
 from gateway.scenarios import DONE, END, text_chunk
 from gateway.upstream import Until, hostile, sse, streamed
 from streamglot.config import Config, LoadedConfig
-from streamglot.engine.pool import LATE_SECONDS, TICK_SECONDS, UpstreamPool
+from streamglot.engine.upstreams import LATE_SECONDS, TICK_SECONDS, UpstreamPool
 from streamglot.gateway import response_writer
 from streamglot.gateway.http.protocol import HTTPProtocol
 from waiting import WAIT_SECONDS, until

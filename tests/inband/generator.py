@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from streamglot.inband.declared import json_type
-from streamglot.inband.engines.engine import WrittenCall
+from streamglot.inband.engines import WrittenCall
 from streamglot.inband.grammars import GRAMMARS
+from streamglot.inband.parameters import json_type
 
 _TOKEN = re.compile(r"""\s*(?:(?P<text>'[^']*'|"[^"]*")|(?P<word>\w+)|(?P<mark>[=;{}\[\]()|~/]))""")
 QUOTES = {"gemma4": '<|"|>', "functiongemma": "<escape>"}

@@ -6,7 +6,7 @@ import json
 import re
 
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import WrittenCall
+from streamglot.inband.engines import WrittenCall
 
 PROSE = {
     "harmony": ("<|channel|>commentary<|message|>{}<|end|>", "<|start|>assistant<|channel|>final<|message|>{}<|return|>"),

@@ -9,7 +9,7 @@ import pytest
 
 from inband.readings import WEATHER, arguments, outcome, read_all_ways
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import WrittenCall
+from streamglot.inband.engines import WrittenCall
 
 CALL = "<|tool_call>call:{}<tool_call|>"
 Q = '<|"|>'

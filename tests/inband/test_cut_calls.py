@@ -11,8 +11,8 @@ from inband.notations import CALLS
 from inband.readings import put_together, run
 from streamglot.events import BareEvent, StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart
 from streamglot.inband import FORMATS, inband
+from streamglot.inband.engines import FormatEngine, WrittenCall
 from streamglot.inband.engines.channels import TokenElements
-from streamglot.inband.engines.engine import FormatEngine, WrittenCall
 from streamglot.inband.engines.tag_calls import NestedTags, ToolTags
 from streamglot.inband.engines.xml_calls import XmlCalls
 

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from inband.readings import READ, WEATHER, arguments, put_together, read, read_all_ways
 from streamglot.inband import FORMATS, find_format, format_for_model, parse_text
-from streamglot.inband.engines.engine import WrittenCall
+from streamglot.inband.engines import WrittenCall
 
 NAMES = """
 hermes longcat ernie45 granite4 reka_edge granite granite_20b_fc jamba hunyuan_a13b apriel nemotron_nano_v2 phi4_mini

@@ -15,7 +15,7 @@ from inband.generator import PARSED, Choose, Writer
 from inband.notations import PROSE
 from inband.readings import arguments, cut, read
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import WrittenCall
+from streamglot.inband.engines import WrittenCall
 from streamglot.inband.scan import SPECIAL_TOKENS
 
 WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines)

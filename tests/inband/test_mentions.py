@@ -10,8 +10,8 @@ from inband.notations import CALLS, markup
 from inband.readings import PYTHON, WEATHER, read, read_all_ways
 from streamglot.events import StreamStart, TextDelta, ToolCallStart
 from streamglot.inband import FORMATS, inband
-from streamglot.inband.engines.engine import WrittenCall
-from streamglot.inband.mentions import MAX_QUOTED_MARKERS
+from streamglot.inband.engines import WrittenCall
+from streamglot.inband.prose import MAX_QUOTED_MARKERS
 from streamglot.inband.scan import MAX_TRAIL_CHARS, SPECIAL_TOKENS
 
 TOOLS = (WEATHER, PYTHON)

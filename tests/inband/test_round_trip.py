@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from inband.notations import CALLS, PROSE, ambiguous, markup, markup_in
 from inband.readings import arguments, cut, read
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import WrittenCall
+from streamglot.inband.engines import WrittenCall
 
 WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines)
 EVERY_MARKUP = sorted({word for name in FORMATS for word in markup(name)})

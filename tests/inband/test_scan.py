@@ -10,8 +10,7 @@ import pytest
 
 from streamglot.events import TextDelta, ToolCallEnd, ToolCallStart
 from streamglot.inband import inband
-from streamglot.inband.json_scan import decoded_string, value
-from streamglot.inband.json_strings import PYTHON, Notation
+from streamglot.inband.literals import PYTHON, Notation, decoded_string, value
 from streamglot.inband.scan import Malformed, Markers, Source, Unfinished
 
 BRACES = Notation(quotes=('<|"|>', '"'), bare_keys=True, bare_strings=True)

@@ -8,7 +8,7 @@ import pytest
 
 from inband.readings import READ, arguments, outcome, read_all_ways
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import WrittenCall
+from streamglot.inband.engines import WrittenCall
 
 T = "]<]minimax[>["
 PLAN = {

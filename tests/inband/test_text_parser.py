@@ -24,7 +24,7 @@ from streamglot.events import (
 )
 from streamglot.grammar import check
 from streamglot.inband import FORMATS, Buffering, InBand, inband, parse_text
-from streamglot.inband.engines.engine import FormatEngine, WrittenCall
+from streamglot.inband.engines import FormatEngine, WrittenCall
 from streamglot.inband.scan import Malformed, Markers, Source
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'

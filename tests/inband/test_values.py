@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from streamglot.errors import ConfigError
-from streamglot.inband.declared import Declared, json_type, schema_types
+from streamglot.inband.parameters import Declared, ValueWriter, json_type, parsed, schema_types, typed
 from streamglot.inband.scan import Malformed
-from streamglot.inband.values import ValueWriter, parsed, typed
 from streamglot.messages import ToolSpec
 
 LONG = "x" * 5000

@@ -10,7 +10,7 @@ from inband.readings import WEATHER, read_all_ways
 from streamglot import collect, reader, writer
 from streamglot.events import BareEvent, TextDelta, TextStart
 from streamglot.inband import FORMATS, parse_text
-from streamglot.inband.engines.engine import WrittenCall
+from streamglot.inband.engines import WrittenCall
 from streamglot.messages import Response, TextPart
 
 GAPS = ("", " ", "\n", "\n\n", " \n ")

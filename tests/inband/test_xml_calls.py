@@ -10,8 +10,8 @@ import pytest
 from inband.readings import READ, WEATHER, arguments, outcome, read, read_all_ways
 from streamglot.events import StreamEnd, TextDelta, ToolCallDelta, ToolCallEnd
 from streamglot.inband import FORMATS, inband
-from streamglot.inband.engines.engine import WrittenCall
-from streamglot.inband.engines.xml_values import WAIT_CHARS
+from streamglot.inband.engines import WrittenCall
+from streamglot.inband.engines.xml_calls import WAIT_CHARS
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 CODER = "<tool_call>\n{}\n</tool_call>"

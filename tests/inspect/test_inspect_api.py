@@ -20,7 +20,7 @@ from inspected import Inspected, joined, of_answer, unzipped
 from recordings import recordings
 from store.tables import add
 from streamglot.dialects import DIALECTS
-from streamglot.engine.recorder import TurnRecorder
+from streamglot.engine.turn_recorder import TurnRecorder
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.store import Database, Queries
 from waiting import WAIT_SECONDS

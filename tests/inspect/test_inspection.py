@@ -32,15 +32,14 @@ from streamglot.events import (
     encode,
 )
 from streamglot.inband import FORMATS, Format, parse_text
-from streamglot.inspect.bars import bars_of_facts, bars_of_marks
-from streamglot.inspect.client_reader import ClientReader
+from streamglot.inspect.detection import reader_of
+from streamglot.inspect.export import MAX_STRING_CHARS, curl, pytest_archive, shortened, shown_body
 from streamglot.inspect.frames import MAX_ROW_CHARS, AwsCutter, cutter_for, readable
 from streamglot.inspect.inspection import FOLDED, LOST, OWN, Inspection
 from streamglot.inspect.paging import FIRST_ROWS
-from streamglot.inspect.pytest_file import pytest_archive
-from streamglot.inspect.reading import reader_of
 from streamglot.inspect.recording import RecordedPiece, begins_in_thinking, notation_of, read_source, recording_lines
-from streamglot.inspect.requests import MAX_STRING_CHARS, curl, shortened, shown_body
+from streamglot.inspect.waterfall import bars_of_facts, bars_of_marks
+from streamglot.inspect.web_readers import ClientReader
 
 EVERY = recordings()
 WRITERS = [one.name for one in DIALECTS.values() if one.has_writer]

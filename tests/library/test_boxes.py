@@ -27,7 +27,7 @@ from streamglot import (
     writer,
 )
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.custom_tools import CustomCalls
+from streamglot.dialects.common.custom_tools import CustomCalls
 from streamglot.policies import PolicyBox, load_policies
 from streamglot.stages import SentenceBuffer, UniqueCallIds
 

@@ -16,8 +16,9 @@ import pytest
 
 import streamglot
 from streamglot import Dialect, Message, Request, ToolResultPart, errors, events, messages, names
-from streamglot.dialects import DIALECTS, options
-from streamglot.dialects.options import options_of
+from streamglot.dialects import DIALECTS
+from streamglot.dialects.common import options
+from streamglot.dialects.common.options import options_of
 from streamglot.inband import FORMATS
 from streamglot.upstream.providers import PROVIDERS
 

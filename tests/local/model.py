@@ -13,7 +13,7 @@ import pytest
 
 from streamglot import ConfigError, Upstream
 from streamglot.upstream.local import LIBRARY, LocalServer, missing
-from streamglot.upstream.weights import chosen, pull
+from streamglot.upstream.local.weights import chosen, pull
 from waiting import WAIT_SECONDS
 
 os.environ.setdefault("STREAMGLOT_LOCAL_THREADS", "1")

@@ -14,7 +14,7 @@ from local.model import needed
 from local.serving import WAIT_SECONDS, awaited, serving
 from local.test_supervisor import children, named
 from streamglot.upstream.local import LocalServer
-from streamglot.upstream.weights import chosen
+from streamglot.upstream.local.weights import chosen
 
 
 def test_requests_without_a_model_use_the_local_model(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_model_is_loaded_on_demand_beside_other_upstreams(tmp_path: Path) ->
     other = {"STREAMGLOT_UPSTREAMS__OTHER__BASE_URL": "http://127.0.0.1:9/v1"}
     with serving(tmp_path, **other) as gateway:
         supervisor = awaited(
-            lambda: named(children(gateway.process.pid), "streamglot.upstream.supervisor"), "nothing was started"
+            lambda: named(children(gateway.process.pid), "streamglot.upstream.local.supervisor"), "nothing was started"
         )[0]
         assert children(supervisor) == []
         _, body = awaited(lambda: (answer := gateway.ask(model="local"))[0] == 200 and answer, "it never answered")

@@ -18,8 +18,8 @@ from local.model import needed
 from local.serving import awaited, serving
 from ports import free_port
 from streamglot.upstream.local import LocalServer
-from streamglot.upstream.supervisor import _exit_reason
-from streamglot.upstream.weights import chosen
+from streamglot.upstream.local.supervisor import _exit_reason
+from streamglot.upstream.local.weights import chosen
 
 QUESTION = {"model": "local", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -112,7 +112,7 @@ def test_the_gateway_gets_its_model_back(tmp_path: Path, workers: str) -> None:
     needed()
     with serving(tmp_path, "--workers", workers, STREAMGLOT_LOCAL="on") as gateway:
         mine = gateway.process.pid
-        [supervisor] = named(children(mine), "streamglot.upstream.supervisor")
+        [supervisor] = named(children(mine), "streamglot.upstream.local.supervisor")
         awaited(lambda: gateway.ask()[0] == 200, "it never answered")
         [model] = children(supervisor)
         os.kill(model, signal.SIGKILL)

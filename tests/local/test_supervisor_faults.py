@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamglot.upstream import supervisor as keepers
-from streamglot.upstream.llama import LaunchParameters
-from streamglot.upstream.supervisor import Supervisor
+from streamglot.upstream.local import LaunchParameters
+from streamglot.upstream.local import supervisor as keepers
+from streamglot.upstream.local.supervisor import Supervisor
 
 
 def test_the_supervisor_survives_its_own_faults(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from uv import find_uv_bin
 
 from local.model import needed
 from streamglot import ConfigError
-from streamglot.upstream import weights
+from streamglot.upstream.local import weights
 from waiting import WAIT_SECONDS
 
 GGUF = b"GGUF" + bytes(range(256)) * 40

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from batch_durable.queued import line, queued
 from store.turns import asynchronous
-from streamglot.batch.importing import CHUNK_BYTES
+from streamglot.batch.durable.importer import CHUNK_BYTES
 
 LINE_BYTES = 200_000
 LINES = 240

@@ -16,7 +16,7 @@ from gateway.scenarios import DONE, END, chunk, lines, message, text_chunk
 from gateway.upstream import HostileUpstream, Until, sse, streamed, unfinished
 from inband.notations import CALLS, PROSE
 from streamglot.inband import FORMATS
-from streamglot.inband.engines.engine import WrittenCall
+from streamglot.inband.engines import WrittenCall
 
 CLIENTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "agui", "vercel_ui")
 FEW = ("openai_chat", "openai_responses", "anthropic")

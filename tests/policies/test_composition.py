@@ -50,9 +50,7 @@ from streamglot.policies import (
     sentence,
 )
 from streamglot.policies.builtin import BUILT_IN
-from streamglot.policies.builtin.dry_run import DryRun
-from streamglot.policies.builtin.in_order import InOrder
-from streamglot.policies.builtin.parallel import Parallel
+from streamglot.policies.builtin.compose import DryRun, InOrder, Parallel
 from streamglot.policies.policy import Engine
 from streamglot.policies.running.stage import PolicyStage
 from streamglot.stages.stage import ExchangeContext

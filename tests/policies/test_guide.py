@@ -19,8 +19,8 @@ from streamglot.patterns.expressions import MAX_PROGRAM
 from streamglot.patterns.scanner import HOLD_CHARS, RESCAN_CHARS
 from streamglot.policies import Callbacks, load_policies, prepare
 from streamglot.policies.builtin.external_judge import Judged, verdict_of
+from streamglot.policies.running.facts import MAX_RECORDED_CHARS, MAX_RECORDS
 from streamglot.policies.running.judging import MAX_PENDING
-from streamglot.policies.running.records import MAX_RECORDED_CHARS, MAX_RECORDS
 from streamglot.policies.verdicts import Rewrite
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -43,9 +43,9 @@ from streamglot.policies import (
     retry,
     rewrite,
 )
-from streamglot.policies.builtin.dry_run import DryRun
+from streamglot.policies.builtin.compose import DryRun
 from streamglot.policies.needs import IN_REQUESTS
-from streamglot.policies.running.records import header_value
+from streamglot.policies.running.facts import header_value
 from streamglot.stages.stage import ExchangeContext
 
 ECHO = Echo("p", {"signature": "s"})

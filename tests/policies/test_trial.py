@@ -12,9 +12,17 @@ from streamglot.errors import ConfigError
 from streamglot.events import Choice, Event, StreamEnd, StreamError, StreamStart, TextDelta, ToolResult
 from streamglot.messages import Message, Request, TextPart
 from streamglot.policies import Callbacks, Policy, load_policies, refuse
-from streamglot.policies.describe import description
-from streamglot.policies.replay import RecordedTurn, Replay, ReplayReport, replay_policies
-from streamglot.policies.trial import Hold, side_by_side, summary, try_policies
+from streamglot.policies.load import description
+from streamglot.policies.trial import (
+    Hold,
+    RecordedTurn,
+    Replay,
+    ReplayReport,
+    replay_policies,
+    side_by_side,
+    summary,
+    try_policies,
+)
 
 TABLES: list[dict[str, Any]] = [
     {"use": "redact", "detectors": ["email"]},

@@ -19,11 +19,11 @@ from store.tables import add
 from store.turns import ask, asynchronous, begin, user
 from streamglot.errors import StreamglotError
 from streamglot.store import DatabaseBuffer, Finished, Store, StoreSettings, StreamBuffer, ValkeyBuffer
-from streamglot.store import database_buffer as buffers
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.processes import is_alive
-from streamglot.store.turn import mint_id
-from streamglot.store.valkey_buffer import KEYS, PREFIX
+from streamglot.store.streams import database as buffers
+from streamglot.store.streams.valkey import KEYS, PREFIX
+from streamglot.store.turns import mint_id
 from streamglot.store.valkey_retry import connect_retry
 from waiting import WAIT_SECONDS, soon
 

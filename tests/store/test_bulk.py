@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from store.tables import counted
 from store.turns import asynchronous
-from streamglot.batch.model import Result
-from streamglot.store.commit import INSERTS
+from streamglot.batch.durable.model import Result
 from streamglot.store.database import Database, schema
 from streamglot.store.database.postgres import ROWS_PER_STATEMENT
 from streamglot.store.database.sql import Insert
-from streamglot.store.turn import EndingRow, TurnRow
+from streamglot.store.turns import EndingRow, TurnRow
+from streamglot.store.writer import INSERTS
 
 TEXTS = ["", " ", "NULL", "null", "{}", '{"a","b"}', "a,b", "it's", 'say "x"', "back\\slash", "line\nbreak\ttab", "%s $1 :name ?"]
 TEXTS += ["ünïcödé", "日本語", "🙂👩‍👩‍👧‍👦", "\u202e right to left", "\x01\x7f", "\ufffd", "x" * 1_000_000]

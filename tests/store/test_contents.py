@@ -28,9 +28,8 @@ from streamglot.messages import (
     ToolSpec,
 )
 from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, prune_turns
-from streamglot.store.contents import HOLE, MAX_PIECES, PIECE_CHARS, cut, cut_request, filled, hashed, piece_row
-from streamglot.store.packing import unpacked
-from streamglot.store.prune import delete_session
+from streamglot.store.contents import HOLE, MAX_PIECES, PIECE_CHARS, cut, cut_request, filled, hashed, piece_row, unpacked
+from streamglot.store.retention import delete_session
 
 LONG = 'a "long" text, with \\ and \n and \x1a and ü and 斑马: ' * 20
 TOOLS = [ToolSpec(f"tool_{number}", "what it does " * 20, {"type": "object", "properties": {}}) for number in range(40)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from store.turns import answer, ask, asynchronous, call, take, thought
-from streamglot.characters import neutral
 from streamglot.events import StreamError
 from streamglot.messages import Message, TextPart, ToolCallPart
 from streamglot.store import Filter, Store, StoreSettings, export_markdown
+from streamglot.text import neutral
 
 
 @asynchronous

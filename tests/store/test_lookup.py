@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from store.turns import answer, ask, asynchronous, start, take, user
 from streamglot.store import Finished, SessionHints, Store, StoreSettings
-from streamglot.store.lookup import Lookup
+from streamglot.store.queries import Lookup
 
 
 @asynchronous

@@ -30,9 +30,18 @@ from streamglot.messages import (
 )
 from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings
 from streamglot.store.rows import SHORT_BYTES, TurnEntry
-from streamglot.store.shorten import PART_CHARS, bare_response, encoded_size, short_part, short_request, short_response
-from streamglot.store.turn import BARE_BYTES, answer_weight, weight
-from streamglot.store.turn_rows import ID_CHARS
+from streamglot.store.turns import (
+    BARE_BYTES,
+    ID_CHARS,
+    PART_CHARS,
+    answer_weight,
+    bare_response,
+    encoded_size,
+    short_part,
+    short_request,
+    short_response,
+    weight,
+)
 from waiting import soon
 
 LONG = "words without end " * 20_000

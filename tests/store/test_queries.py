@@ -22,8 +22,8 @@ from streamglot.store import (
     summary_line,
 )
 from streamglot.store.export import read_line
-from streamglot.store.prune import prune_turns, size
 from streamglot.store.queries import cursor_of
+from streamglot.store.retention import prune_turns, size
 
 
 async def count(store: Store, table: str) -> int:

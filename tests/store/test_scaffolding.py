@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from store.turns import ask, user
-from streamglot.store.scaffolding import without_scaffolding
-from streamglot.store.turn import title_of
+from streamglot.store.turns import title_of, without_scaffolding
 
 
 @pytest.mark.parametrize(

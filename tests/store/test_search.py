@@ -8,8 +8,7 @@ from store.turns import answer, ask, asynchronous, take, user
 from streamglot.errors import RequestError
 from streamglot.store import Filter, Store, StoreSettings
 from streamglot.store.rows import TEXT_CHARS, words
-from streamglot.store.search import MAX_TERMS, terms
-from streamglot.store.tokenizer import MAX_WORD_CHARS, wording
+from streamglot.store.search import MAX_TERMS, MAX_WORD_CHARS, terms, wording
 
 TEXTS = {
     "both": "cats or dogs are fun",

@@ -7,8 +7,8 @@ import pytest
 from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.errors import RequestError
 from streamglot.store import Filter, Store, StoreSettings
-from streamglot.store.prune import delete_session
-from streamglot.store.titles import TITLE_CHARS, rename_session
+from streamglot.store.queries import TITLE_CHARS, rename_session
+from streamglot.store.retention import delete_session
 
 
 @asynchronous

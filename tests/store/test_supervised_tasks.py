@@ -13,7 +13,7 @@ from store.turns import answer, ask, asynchronous, begin, user
 from streamglot.store import DatabaseBuffer, Finished, Store, StoreSettings
 from streamglot.store import store as stores
 from streamglot.store.rows import Entry
-from streamglot.store.turn import mint_id
+from streamglot.store.turns import mint_id
 from streamglot.tasks import TaskSupervisor
 from waiting import soon
 

@@ -12,9 +12,9 @@ from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.messages import TokenCounts
 from streamglot.store import Filter, Finished, Store, StoreSettings, prune_turns
 from streamglot.store.keys import DAY, MINUTE
-from streamglot.store.prune import delete_session
+from streamglot.store.retention import delete_session
 from streamglot.store.rows import TurnEntry, rows_of
-from streamglot.store.turn import TURN, first_id, mint_id
+from streamglot.store.turns import TURN, first_id, mint_id
 
 pytestmark = pytest.mark.usefixtures("patient_lookups", "patient_writers", "no_periodic_steps")
 

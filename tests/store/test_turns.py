@@ -14,10 +14,10 @@ from streamglot.errors import ConfigError
 from streamglot.events import Echo, StreamError
 from streamglot.messages import Message, Request, TextPart, ToolSpec
 from streamglot.store import Filter, Finished, Session, SessionHints, Started, Store, StoreSettings
-from streamglot.store.paths import data_directory, default_url, place_of
+from streamglot.store.database.paths import data_directory, default_url, place_of
 from streamglot.store.recent import MAX_TURNS
 from streamglot.store.sessions import named
-from streamglot.store.turn import ID_RANDOM_BYTES, IDS_PER_DRAW, mint_id
+from streamglot.store.turns import ID_RANDOM_BYTES, IDS_PER_DRAW, mint_id
 
 pytestmark = pytest.mark.usefixtures("patient_lookups")
 

@@ -10,7 +10,9 @@ from valkey.asyncio import Valkey
 
 from store.servers import frozen, nobody, started_valkey
 from store.turns import asynchronous
-from streamglot.store import Store, StoreSettings, ValkeyBuffer, valkey_buffer, valkey_queue
+from streamglot.store import Store, StoreSettings, ValkeyBuffer
+from streamglot.store.streams import valkey as valkey_buffer
+from streamglot.store.streams import valkey as valkey_queue
 from waiting import WAIT_SECONDS, soon
 
 KEPT = b"x" * 100

@@ -9,7 +9,8 @@ import pytest
 
 from store.tables import add
 from store.turns import asynchronous
-from streamglot.store import Store, StoreSettings, buffer
+from streamglot.store import Store, StoreSettings
+from streamglot.store import streams as buffer
 from streamglot.store.database import Database, StoreUnavailable, Watch
 from streamglot.store.database.sql import Connection
 from waiting import soon

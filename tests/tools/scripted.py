@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from streamglot.config import Config
+from streamglot.engine.answer import EventSource
 from streamglot.engine.ask import Passthrough
 from streamglot.engine.conversation import ConversationState
 from streamglot.engine.exchange import Exchange
 from streamglot.engine.observer import Observer
-from streamglot.engine.record import ExchangeRecord
-from streamglot.engine.stage_list import build_stages
-from streamglot.engine.upstream_stream import EventSource
+from streamglot.engine.stage_runner import build_stages
+from streamglot.engine.stats import ExchangeRecord
 from streamglot.errors import StreamglotError
 from streamglot.events import (
     Event,
@@ -32,7 +32,7 @@ from streamglot.messages import Message, Request, TextPart, ToolResultPart, Tool
 from streamglot.policies import Approvals, Policy
 from streamglot.stages.stage import ExchangeContext
 from streamglot.tools import ToolRegistry, ToolsConfig
-from streamglot.tools.execution import ToolExecutor
+from streamglot.tools.executor import ToolExecutor
 from streamglot.tools.settings import ToolLimits
 from streamglot.upstream import Upstream
 

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.running import Running, running
 from streamglot.errors import RequestError
-from streamglot.gateway.tool_options import take_tool_options, tools_for
+from streamglot.gateway.admission import take_tool_options, tools_for
 from tools.chat_model import ChatModel
 from waiting import WAIT_SECONDS, until
 

@@ -16,8 +16,8 @@ from cli.shell import Shell
 from gateway.running import running
 from streamglot.errors import ConfigError
 from streamglot.tools import ToolError
-from streamglot.tools.mcp_oauth import TokenFile, login, provider
-from streamglot.tools.mcp_server import McpSource
+from streamglot.tools.mcp.oauth import TokenFile, login, provider
+from streamglot.tools.mcp.source import McpSource
 from streamglot.tools.settings import McpOAuth, McpServer
 from tools.chat_model import ChatModel
 from tools.mcp_process import START_SECONDS, mcp_server

@@ -12,8 +12,8 @@ import pytest
 
 from streamglot.errors import ConfigError
 from streamglot.tools import ToolError, ToolRegistry, ToolsConfig
-from streamglot.tools.execution import ToolExecutor
-from streamglot.tools.mcp_server import McpSource
+from streamglot.tools.executor import ToolExecutor
+from streamglot.tools.mcp.source import McpSource
 from streamglot.tools.settings import McpServer, ToolLimits
 from streamglot.tools.tool import TRACE_CONTEXT
 from tools.mcp_process import START_SECONDS, mcp_server

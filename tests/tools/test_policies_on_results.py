@@ -34,12 +34,11 @@ from streamglot.policies import (
     retry,
     rewrite,
 )
-from streamglot.policies.builtin.dry_run import DryRun
-from streamglot.policies.builtin.parallel import Parallel
+from streamglot.policies.builtin.compose import DryRun, Parallel
 from streamglot.stages.stage import ExchangeContext
 from streamglot.store import Database, Queries, TurnDetail
+from streamglot.tools.loop import STEP
 from streamglot.tools.settings import ToolLimits
-from streamglot.tools.steps import STEP
 from streamglot.tools.tool import ToolOutput
 from tools.chat_model import ChatModel
 from tools.scripted import Model, call, calls, events_of, exchange_of, executor_of, hanging_tool, text

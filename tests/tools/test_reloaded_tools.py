@@ -9,7 +9,7 @@ import pytest
 
 from gateway.running import running
 from streamglot.config import Config, LoadedConfig
-from streamglot.engine.pool import OLD_TOOLS_SECONDS, UpstreamPool
+from streamglot.engine.upstreams import OLD_TOOLS_SECONDS, UpstreamPool
 from streamglot.tools import Tool, ToolRegistry, ToolsConfig, tool
 from streamglot.tools.settings import ToolLimits
 from waiting import soon

@@ -14,10 +14,10 @@ from cli.shell import Shell
 from gateway.process import serving
 from store.turns import answer, ask, asynchronous, user
 from streamglot.cli.output.transcript import tree_of
-from streamglot.engine.recorder import TurnRecorder
+from streamglot.engine.turn_recorder import TurnRecorder
 from streamglot.store import Database, Queries, Session, Started, Store, StoreSettings, TurnDetail, prune_turns
 from streamglot.store.rows import StepEntry
-from streamglot.store.turn import Finished
+from streamglot.store.turns import Finished
 from streamglot.tools.settings import ToolLimits
 from tools.chat_model import ChatModel
 from tools.scripted import Model, call, calls, events_of, exchange_of, executor_of, text

@@ -39,8 +39,8 @@ from streamglot.messages import (
 )
 from streamglot.stages import collect, messages_of
 from streamglot.stages.stage import ExchangeContext
+from streamglot.tools.loop import STEP
 from streamglot.tools.settings import ToolLimits
-from streamglot.tools.steps import STEP
 from tools.scripted import Model, call, calls, events_of, exchange_of, executor_of, hanging_tool, text, wait_for
 
 pytestmark = pytest.mark.anyio

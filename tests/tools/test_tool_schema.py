@@ -15,7 +15,7 @@ from streamglot.errors import ConfigError
 from streamglot.json.from_types import ArgumentsError, check_value, docstring_of
 from streamglot.json.schema import Schema
 from streamglot.patterns import expressions
-from streamglot.tool_names import model_name
+from streamglot.text import model_name
 from streamglot.tools.tool import FunctionTool, Tool, arguments_of, as_tool, output_of
 
 pytestmark = pytest.mark.anyio

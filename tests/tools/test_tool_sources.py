@@ -17,11 +17,10 @@ from streamglot.config import load
 from streamglot.errors import ConfigError
 from streamglot.tools import Tool, ToolError, ToolRegistry, ToolsConfig
 from streamglot.tools.built_in import _allows, built_in_tools, calculate, current_time
-from streamglot.tools.mcp_server import McpSource
-from streamglot.tools.registry import by_model_name
+from streamglot.tools.mcp.source import McpSource
+from streamglot.tools.processes import run_process
+from streamglot.tools.registry import ExecutableTool, by_model_name, python_tools
 from streamglot.tools.settings import BuiltIn, Executable, McpServer
-from streamglot.tools.sources import ExecutableTool, python_tools
-from streamglot.tools.subprocesses import run_process
 
 pytestmark = pytest.mark.anyio
 

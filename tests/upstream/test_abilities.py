@@ -10,7 +10,7 @@ from docs.generate import ABILITIES
 from streamglot import ConfigError, Message, Request, Upstream
 from streamglot.config import load
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.abilities import UNSPECIFIED, Abilities
+from streamglot.dialects.common.abilities import UNSPECIFIED, Abilities
 from streamglot.messages import TextPart, ToolSpec
 from streamglot.upstream.providers import PROVIDERS, abilities_of
 

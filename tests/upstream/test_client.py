@@ -13,8 +13,8 @@ import pytest
 
 from streamglot.errors import ConfigError, StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
 from streamglot.upstream import Timeouts, Upstream, UpstreamResponse
-from streamglot.upstream import connection as connections
-from streamglot.upstream.connection_pool import ConnectionPool, parse_url
+from streamglot.upstream.http import connection as connections
+from streamglot.upstream.http.pool import ConnectionPool, parse_url
 from waiting import WAIT_SECONDS, soon
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"

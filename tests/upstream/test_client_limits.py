@@ -12,10 +12,10 @@ import pytest
 
 from streamglot.errors import StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
 from streamglot.upstream import Upstream, UpstreamResponse
-from streamglot.upstream import connection as connections
-from streamglot.upstream.connection import HEAD_BYTES
-from streamglot.upstream.connection_pool import ConnectionPool
-from streamglot.upstream.response import read_whole
+from streamglot.upstream.http import connection as connections
+from streamglot.upstream.http import read_whole
+from streamglot.upstream.http.connection import HEAD_BYTES
+from streamglot.upstream.http.pool import ConnectionPool
 from waiting import WAIT_SECONDS, soon
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -250,7 +250,7 @@ def test_the_sweep_of_idle_connections_survives_one_that_cannot_be_closed(monkey
 
 
 def test_writes_after_a_failed_one_are_sent() -> None:
-    from streamglot.upstream.writes import Writes
+    from streamglot.upstream.http.connection import Writes
 
     sent: list[bytes] = []
 

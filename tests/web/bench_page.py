@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.running import running
 from gateway.upstream import Pause, hostile, streamed
-from streamglot.gateway.api.page import FOLDER, MEDIA_TYPES
+from streamglot.gateway.api.pages import FOLDER, MEDIA_TYPES
 from web.chat_actions import ask, over, use_model
 from web.chromium import Watched, chromium, launched
 from web.scripts import TEXT, chunk, ending

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Route, expect
 
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, Until
-from streamglot.gateway.api.page import FOLDER, MEDIA_TYPES
+from streamglot.gateway.api.pages import FOLDER, MEDIA_TYPES
 from web.chat_actions import answers, ask, over, use_model
 from web.chromium import PHONE, Watched, violations
 from web.scripts import OVERLOADED, answer, calling, text_script

@@ -5,8 +5,7 @@ many items concurrently. ``queue.py`` and ``worker.py`` are durable batches on t
 they are used.
 """
 
-from .async_batcher import AsyncBatcher
-from .batcher import Batcher
+from .collector import AsyncBatcher, Batcher
 from .request_batch import AsyncRequestBatch, HybridBatcher, RequestBatch, SizeBasedBatcher, TimeBasedBatcher
 from .runner import RetryPolicy
 from .streaming import stream_with_batching

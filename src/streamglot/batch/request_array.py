@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ..errors import RequestError
-from ..framing.utf8 import Utf8
+from ..framing.lines import Utf8
 from ..json.tokenizer import JsonDepth
 
 OPENING_CHARS: Final = 1024

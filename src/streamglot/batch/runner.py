@@ -12,9 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from ..engine.attempts import retry_after_of
 from ..engine.exchange import Exchange
-from ..engine.pool import UpstreamPool
-from ..engine.upstream_request import retry_after_of
+from ..engine.upstreams import UpstreamPool
 from ..errors import ConfigError, StreamglotError
 from ..events import StreamError
 from ..messages import Response

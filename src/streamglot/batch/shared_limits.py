@@ -15,8 +15,8 @@ from typing import Any, Final
 from ..errors import ConfigError
 from ..tasks import WriteLine, within
 from ..upstream.rate_limits import Limit
+from .durable.pace import LONGEST_PAUSE, UpstreamPace
 from .limit_script import AHEAD_MS, PREFIX, SCRIPT
-from .pace import LONGEST_PAUSE, UpstreamPace
 
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0

@@ -21,7 +21,7 @@ from ..events import (
     ToolCallStart,
 )
 from ..json_types import JsonValue
-from .requests import chat_payload
+from .items import chat_payload
 from .runner import CONCURRENT, run_all
 
 Item = TypeVar("Item")

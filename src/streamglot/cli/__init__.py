@@ -27,10 +27,10 @@ def main() -> None:
 def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int:
     """Handles an installation without the packages of the command line: prints the version, or says what to install."""
     from .. import __version__
-    from ..extras import missing_package
+    from ..installation import missing_package
 
     if arguments == ["--version"]:
-        from ..versions import version_lines
+        from ..installation import version_lines
 
         print("\n".join(version_lines(__version__)))
         return 0

@@ -10,15 +10,15 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
-from ..callers import COMMAND_LINE
 from ..client import Client, Stream
 from ..config import DISABLED, LoadedConfig
-from ..engine.background_recorder import BackgroundRecorder
-from ..engine.record import UpstreamWait
+from ..engine.stats import UpstreamWait
+from ..engine.turn_recorder import BackgroundRecorder
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd
 from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
+from ..text import COMMAND_LINE
 from ..upstream.local import NAME as LOCAL
 from ..upstream.prices import price
 from .exit_status import INTERRUPTED, Ended

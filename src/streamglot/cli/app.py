@@ -66,7 +66,7 @@ class _Program(Group):
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         from .. import __version__
-        from ..versions import version_lines
+        from ..installation import version_lines
 
         print("\n".join(version_lines(__version__)))
         context.exit()

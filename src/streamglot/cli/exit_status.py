@@ -21,7 +21,7 @@ import click
 from click.exceptions import Exit
 
 from ..errors import ConfigError, StreamglotError
-from ..extras import missing_package
+from ..installation import missing_package
 from .output.standard_streams import discard, flush_failure, is_broken_pipe
 from .output.terminal import neutral, print_error
 

@@ -46,7 +46,7 @@ def completed(offer: Offer) -> Callable[[click.Context, click.Parameter, str], l
 WIDTH: Final = 80
 """The width of help texts in columns: that of the smallest common terminal."""
 CONFIG_VARIABLE: Final = "STREAMGLOT_CONFIG"
-"""The variable that names the configuration file. (``config.py`` reads it; importing that would slow down every command.)"""
+"""The variable that names the configuration file. (``config/__init__.py`` reads it; importing that would slow down every command.)"""
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
 

@@ -21,7 +21,7 @@ from ..dialects import dialect
 from ..errors import ConfigError, RequestError
 from ..json_types import JsonValue
 from ..messages import EFFORTS, MediaPart, Message, OutputFormat, Part, Reasoning, Request, TextPart
-from ..tool_names import matches_tool
+from ..text import matches_tool
 from ..tools import Tool
 from ..tools.settings import McpServer
 from . import completion

@@ -16,9 +16,8 @@ from msgspec import Struct, structs
 from ..config import DISABLED, LoadedConfig, load
 from ..errors import ConfigError, RequestError
 from ..store import ENDINGS, Database, Filter, Queries, StoredKeys, StoreUnavailable, TurnSummary, default_url
-from ..store.lookup import Lookup
 from ..store.processes import Process
-from ..store.queries import RUNNING, cursor_of
+from ..store.queries import RUNNING, Lookup, cursor_of
 from . import completion
 from .options import CALLER, completed, text, together
 from .output.units import parse_time

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from ..batch.requests import CHAT_DIALECT, chat_body, chat_payload
+from ..batch.items import CHAT_DIALECT, chat_body, chat_payload
 from ..batch.runner import Completion, Outcome, RetryPolicy, collected, numbered, run_all, with_retries
 from ..dialects import dialect
 from ..engine.exchange import Exchange
-from ..engine.pool import UpstreamPool
+from ..engine.upstreams import UpstreamPool
 from ..errors import ConfigError, RequestError, StreamglotError, excerpt
 from ..events import StreamError
 from ..json_types import JsonObject, JsonValue
@@ -21,7 +21,7 @@ from ..upstream.prices import price
 from .stream import Run
 
 if TYPE_CHECKING:
-    from ..engine.recorder import TurnRecorder
+    from ..engine.turn_recorder import TurnRecorder
 
 Given: TypeAlias = str | Request | Message | list[Message | JsonObject] | JsonObject | StreamglotError
 """One request, or the error of a request that could not be built. Either way it gets a result."""

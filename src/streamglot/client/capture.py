@@ -13,16 +13,15 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from ..dialects import dialect
-from ..engine.pipeline import with_tools_as_text
-from ..engine.pool import REPLAY, UpstreamPool
+from ..engine.answer import with_tools_as_text
+from ..engine.upstreams import REPLAY, UpstreamPool
 from ..errors import ConfigError, UpstreamError
 from ..messages import Request
 from ..tasks import patient_timeout
 from ..upstream import Upstream, UpstreamResponse
-from ..upstream.connection_pool import ConnectionPool as Connections
-from ..upstream.frame_mask import mask_for
+from ..upstream.http.pool import ConnectionPool as Connections
 from ..upstream.providers import abilities_of, maker_of
-from ..upstream.secrets import hide, shown_url
+from ..upstream.secrets import hide, mask_for, shown_url
 
 MAX_BYTES = 256 * 2**20
 """Bytes of one recording, which is held in memory until it is written."""

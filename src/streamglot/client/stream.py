@@ -10,8 +10,8 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from ..engine.answer import ENDS
 from ..engine.exchange import Exchange
-from ..engine.pool import UpstreamPool
-from ..engine.record import ExchangeRecord
+from ..engine.stats import ExchangeRecord
+from ..engine.upstreams import UpstreamPool
 from ..errors import ConfigError, StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..grammar import OpenBlocks

@@ -24,15 +24,13 @@ from ..events import Event, StreamEnd
 from ..json_types import JsonObject
 from ..messages import Request, Response
 from ..stages import Collect, replay
-from ..tools.own_calls import with_own_calls
+from ..tools.history import with_own_calls
 from ..upstream import Upstream
 from ..upstream.providers import abilities_of, maker_of
-from ..upstream.routes import Candidate, Routes
-from .answer import ErrorContext, UpstreamAnswer
+from ..upstream.routing.routes import Candidate, Routes
+from .answer import ErrorContext, EventSource, Pipeline, UpstreamAnswer, UpstreamStream, refused, with_tools_as_text
 from .conversation import ConversationState
-from .pipeline import Pipeline, with_tools_as_text
-from .record import ExchangeRecord
-from .upstream_stream import EventSource, UpstreamStream, refused
+from .stats import ExchangeRecord
 
 APPROVALS: Final = "approvals"
 """The upstream's name in the record of a turn that a person's decision resumed, because no upstream was called."""

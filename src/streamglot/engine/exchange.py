@@ -25,15 +25,13 @@ from ..json_types import JsonObject, JsonValue
 from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
 from ..stages.stage import ExchangeContext, ExchangeEnded, Question, Reply, StageFactory
-from .answer import ENDS
+from .answer import ENDS, EventSource
 from .ask import AskForTurn, Passthrough
 from .conversation import ConversationState
-from .kept import KeptAnswer
+from .kept_conversations import KeptAnswer
 from .observer import ExchangeResult, Observer
-from .record import ExchangeRecord
 from .stage_runner import StageRunner
-from .tokens import estimate, estimated_usage
-from .upstream_stream import EventSource
+from .stats import ExchangeRecord, estimate, estimated_usage
 
 COLLECT_AT_ONCE: Final = 10
 """Events. Reads with more than this are collected at once, because buffering them would save little."""

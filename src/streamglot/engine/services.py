@@ -9,8 +9,8 @@ from ..messages import Request, Response
 from ..stages.stage import ExchangeContext
 from ..upstream.prices import price
 from .exchange import Exchange, Upstreams
-from .record import ExchangeRecord
-from .trace import EngineTracer
+from .observer import EngineTracer
+from .stats import ExchangeRecord
 
 if TYPE_CHECKING:
     from ..policies import Approvals

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from ..dialects import DIALECTS
-from ..dialects.echo import OURS
+from ..dialects.common.state import OURS
 from ..errors import FOREIGN_ERRORS, StreamglotError
 from ..events import (
     BareEvent,

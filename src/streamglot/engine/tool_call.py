@@ -15,17 +15,17 @@ from ..errors import PolicyRefused, RequestError, StreamglotError, Unsupported, 
 from ..json_types import JsonObject
 from ..messages import Request, Response, ResponseChoice, TokenCounts, ToolCallPart
 from ..stages.stage import ExchangeContext, StageFactory
-from ..tool_names import model_name
+from ..text import model_name
 from ..tools import Tool, ToolOutput
 from ..tools.questions import DIRECT, DirectCall
+from .answer import EventSource
 from .ask import KnownAnswer, Passthrough
 from .conversation import ConversationState
 from .exchange import Exchange
-from .pool import UpstreamPool
-from .record import ExchangeRecord
 from .services import Services
-from .stage_list import tool_loop
-from .upstream_stream import EventSource
+from .stage_runner import tool_loop
+from .stats import ExchangeRecord
+from .upstreams import UpstreamPool
 
 APPROVED: Final = "approved_calls"
 """The subject in an exchange's state of the ids of calls that a person has approved."""

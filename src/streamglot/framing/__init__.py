@@ -4,7 +4,7 @@ from ..json.tokenizer import JsonDepth
 from .aws_eventstream import AwsEventStream
 from .frame import Frame, Framing
 from .json_array import JsonArray
-from .ndjson import NdJson
+from .lines import NdJson
 from .sse import Sse
 
 __all__ = ["AwsEventStream", "Frame", "Framing", "JsonArray", "JsonDepth", "NdJson", "Sse"]

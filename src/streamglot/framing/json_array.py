@@ -6,7 +6,7 @@ from ..errors import LimitExceeded
 from ..json.tokenizer import JsonDepth
 from ..limits import DEFAULT_LIMITS, Limits
 from .frame import Frame
-from .utf8 import Utf8
+from .lines import Utf8
 
 
 class JsonArray:

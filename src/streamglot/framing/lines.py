@@ -1,9 +1,19 @@
-"""Bytes to lines, which end at LF, CR or CRLF and nowhere else (not at U+2028, not at U+0085)."""
+"""Bytes to lines, which end at LF, CR or CRLF and nowhere else (not at U+2028, not at U+0085).
+
+One JSON value per line.
+
+Joins text that was split inside a character.
+"""
 
 from __future__ import annotations
 
+import codecs
+import re
+from collections.abc import Iterable
+
 from ..errors import LimitExceeded
-from ..limits import Limits
+from ..limits import DEFAULT_LIMITS, Limits
+from .frame import Frame
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -75,3 +85,68 @@ class Lines:
             return b""
         self._started = bool(start)
         return start.removeprefix(_BOM)
+
+
+class NdJson:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._lines = Lines(limits)
+
+    @property
+    def error(self) -> LimitExceeded | None:
+        return self._lines.error
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        return self._frames(self._lines.feed(chunk))
+
+    def close(self) -> list[Frame]:
+        return self._frames(self._lines.close())
+
+    def _frames(self, lines: Iterable[bytes]) -> list[Frame]:
+        return [Frame(line) for line in lines if line.strip()]
+
+
+def line(data: bytes) -> bytes:
+    """One line. There are no keep-alive lines: clients fail on an empty one."""
+    return data + b"\n"
+
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+class Utf8:
+    """Bytes to text: a code point that was split by a network read is held until the rest arrives; invalid bytes become
+    U+FFFD."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+
+    def feed(self, chunk: bytes) -> str:
+        return self._decoder.decode(chunk)
+
+    def close(self) -> str:
+        return self._decoder.decode(b"", True)
+
+
+class Surrogates:
+    r"""Joins ``\ud83d\ude00`` pairs that were split between two JSON strings: the first half waits for the second."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, text: str) -> str:
+        text = self._half + text
+        self._half = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return whole_characters(text)
+
+    def close(self) -> str:
+        half, self._half = self._half, ""
+        return whole_characters(half)
+
+
+def whole_characters(text: str) -> str:
+    """Surrogate pairs joined, lone surrogates replaced by U+FFFD: text that every encoder accepts."""
+    if not _LONE.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -19,9 +19,8 @@ from .auth.access import Access
 from .endpoints import Endpoint, compatible, endpoint_for
 from .handler import RequestHandler
 from .http.asgi import ASGICall, Receive, Scope, Send, refuse_websocket, run_lifespan
-from .http.call import Call, RoutedCall
+from .http.call import Call, Reply, RoutedCall
 from .http.http_call import HTTPCall
-from .http.reply import Reply
 from .lifecycle import Lifecycle
 from .observe.live import Live
 from .observe.log import Log

@@ -12,10 +12,9 @@ import asyncio
 import msgspec
 
 from ..engine.answer import ENDS
+from ..engine.attempts import retry_after_of
 from ..engine.exchange import Ending, Exchange
-from ..engine.record import ExchangeRecord, clean_id
-from ..engine.tokens import estimated_usage
-from ..engine.upstream_request import retry_after_of
+from ..engine.stats import ExchangeRecord, clean_id, estimated_usage
 from ..errors import FOREIGN_ERRORS, StreamglotError, ToolCallParseError
 from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ..json_types import JsonObject

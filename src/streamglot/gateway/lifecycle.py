@@ -1,4 +1,7 @@
-"""The life of a gateway: start, reload, the clock, drain."""
+"""The life of a gateway: start, reload, the clock, drain.
+
+Reads the configuration of a running gateway again. Some settings can only change at a start.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ..config import DISABLED, LoadedConfig
+from ..config import DISABLED, LoadedConfig, load
 from ..engine.ask import ResponseCache
 from ..errors import FOREIGN_ERRORS, ConfigError
 from .admission import Admission
@@ -16,13 +19,39 @@ from .auth import ratelimit
 from .auth.access import Access
 from .observe.memory import Memory, set_allocator
 from .observe.recording import Recording
-from .reloading import load_again
 from .requests import RunningRequests
 from .services import GatewayServices
 
 if TYPE_CHECKING:
-    from ..batch.service import BatchService
+    from ..batch.durable.service import BatchService
     from ..store import Store
+
+FIXED_SERVER: Final = ("port", "workers", "shutdown_seconds", "max_connections", "discover")
+"""Settings of the server that are used at the start."""
+FIXED_SECTIONS: Final = ("store", "valkey", "batches")
+"""Sections that are used at the start: all workers must have the same database, and queues are opened once."""
+
+
+def load_again(running: LoadedConfig, environment: Mapping[str, str]) -> tuple[LoadedConfig, list[str]]:
+    """The new configuration, and the settings in it that need a restart. Those settings keep their current values.
+
+    Refuses another ``server.host``: who may use the gateway without a key depends on where it listens.
+    """
+    loaded = load(running.path, environment, running.overrides)
+    before, after = running.config, loaded.config
+    if after.server.host != before.server.host:
+        raise ConfigError(
+            f"server.host is {after.server.host!r}, and the gateway listens on {before.server.host!r}; restart it to change that"
+        )
+    changed = [f"server.{name}" for name in FIXED_SERVER if getattr(after.server, name) != getattr(before.server, name)]
+    for name in FIXED_SERVER:
+        setattr(after.server, name, getattr(before.server, name))
+    for section in FIXED_SECTIONS:
+        old, new = getattr(before, section), getattr(after, section)
+        changed += [f"{section}.{name}" for name in old.__struct_fields__ if getattr(old, name) != getattr(new, name)]
+        setattr(after, section, old)
+    return loaded, changed
+
 
 TICK_SECONDS = 0.25
 """Seconds between two checks for silent and overdue streams: fine enough for timeouts of a few seconds."""
@@ -123,7 +152,7 @@ class Lifecycle:
             await self._load_stored_keys(store)
             await store.close()
             if self.loaded.config.batches.enabled:
-                from .batching import bucket_of
+                from .batch_runner import bucket_of
 
                 bucket_of(self.loaded.config.batches, self._environment, self._services.log)
 
@@ -138,8 +167,7 @@ class Lifecycle:
         return store
 
     async def _open_batches(self, store: Store) -> BatchService:
-        from .batch_runner import BatchRunner
-        from .batching import open_batches
+        from .batch_runner import BatchRunner, open_batches
 
         runner = partial(BatchRunner, self._services, self._access, self._admission, self._recording)
         return await open_batches(self._services, self._access, store, self._environment, runner, self._requests.answers_live)

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from ..authentication import LOOPBACK
 from ..config import Config
+from ..config.checks import LOOPBACK
 from ..engine.observer import ExchangeResult
-from ..engine.record import ExchangeRecord
-from ..engine.recorder import CLIENT_REQUEST, TurnRecorder
+from ..engine.stats import ExchangeRecord
+from ..engine.turn_recorder import CLIENT_REQUEST, TurnRecorder
 from ..errors import RequestError, excerpt
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request
@@ -34,8 +34,8 @@ from ..store import (
 from ..tasks import WriteLine
 from .auth.authenticator import anonymous
 from .endpoints import Endpoint
+from .resumable import StreamRecorder
 from .retention import RetentionOptions
-from .stream_recorder import StreamRecorder
 
 _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """Fields of a client's body that are removed before the request goes to an upstream, and recorded with the turn."""

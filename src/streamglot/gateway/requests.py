@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..engine.record import ExchangeRecord
+from ..engine.stats import ExchangeRecord
 from ..errors import StreamglotError
 from .auth.authenticator import Caller
 from .observe.live import Live

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..dialects import dialect
-from ..dialects.writer import Writer
+from ..dialects.common.writer import Writer
 from ..events import KeepAlive, StreamError
 from ..json_types import JsonObject
 from ..stages.stage import ExchangeContext
 from .admission import Admitted
 from .auth.access import limits_told
 from .http.call import HALF_CLOSED_SECONDS, Call, ClientDisconnected, DetachedCall
-from .http.reply import retry_after as retry_after_value
+from .http.call import retry_after as retry_after_value
+from .resumable import DIALECT, RESPONSE_ID, StreamRecorder
 from .services import GatewayServices
-from .stream_recorder import DIALECT, RESPONSE_ID, StreamRecorder
 
 if TYPE_CHECKING:
     from .recording import ServedTurnRecorder
@@ -227,7 +227,7 @@ class ResponseWriter:
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
         if self.context is not None and self.context.annotations.get("policies"):
-            from ..policies.running.records import header_value  # already loaded by the policies
+            from ..policies.running.facts import header_value  # already loaded by the policies
 
             headers["x-streamglot-policy"] = header_value(self.context)
         if record.cache:

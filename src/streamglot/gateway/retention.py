@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ..dialects.fields import Fields
+from ..dialects.common.fields import Fields
 from ..errors import Unsupported
 from ..json_types import JsonObject
 from .endpoints import Endpoint

@@ -21,11 +21,11 @@ import msgspec
 from msgspec import structs
 
 from ..dialects import dialect
-from ..dialects.echo import OURS, UNREADABLE
+from ..dialects.common.state import OURS, UNREADABLE
 from ..engine.summaries import THOUGHT
 from ..errors import ConfigError
 from ..events import Choice, Echo, Event, ReasoningEnd, TextEnd, ToolCallEnd, ToolCallStart, ToolResult
-from ..extras import require
+from ..installation import require
 from ..json_types import JSON_ERRORS
 from ..messages import Message, Part, ReasoningPart, Request, Response
 

@@ -6,13 +6,12 @@ import time
 import traceback
 from collections.abc import Mapping
 
-from ..batch.merging import RequestMerger
 from ..config import LoadedConfig
 from ..engine.ask import ResponseCache
-from ..engine.pool import UpstreamPool
+from ..engine.upstreams import UpstreamPool
 from ..tasks import TaskSupervisor, WriteLine
 from ..upstream.secrets import hide, hide_in
-from .merging_post import MergingPost
+from .merging import MergingPost, RequestMerger
 
 
 class GatewayServices:

@@ -13,10 +13,9 @@ from ..events import BareEvent, StreamEnd, StreamStart, TextDelta, TextEnd, Text
 from ..names import FormatName
 from .box import InBand, Tools
 from .emitter import DEFAULT_BUFFERING, Buffering
-from .format import Format
+from .format import Format, Think
 from .profiles import FORMATS, PROFILES, OwnMarkers, find_format, format_for_model, with_markers
 from .prompt import as_prompt
-from .think import Think
 
 __all__ = [
     "DEFAULT_BUFFERING",

@@ -47,10 +47,10 @@ from ..events import (
 )
 from ..json_types import JsonValue
 from ..messages import ToolSpec
-from ..stages.per_choice import PerChoice
-from .declared import Declared
+from ..stages.choices import PerChoice
 from .emitter import DEFAULT_BUFFERING, Buffering, Emitter
 from .format import Format
+from .parameters import Declared
 from .scan import Malformed, Markers, markers_of
 from .text_parser import TextParser
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from ..events import BareEvent, KeepAlive, ReasoningDelta, ReasoningEnd, StepEnd, StreamEnd, TextDelta, TextEnd, Usage
-from .mentions import QUOTES, is_mention
+from .prose import QUOTES, is_mention
 from .scan import END_TOKENS, Markers
 
 MAX_TOKENS = 16

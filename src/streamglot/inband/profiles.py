@@ -16,8 +16,7 @@ from ..errors import ConfigError, did_you_mean, excerpt
 from ..names import FormatName
 from ..plugins import Plugins
 from .engines.json_calls import JsonCalls
-from .format import Format
-from .think import COMMON, Think
+from .format import COMMON, Format, Think
 
 
 def _rows() -> dict[str, Format]:

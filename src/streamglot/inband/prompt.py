@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ..json_types import JsonObject
 from ..messages import Message, Part, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart, ToolSpec
-from .engines.engine import WrittenCall, dumped
+from .engines import WrittenCall, dumped
 from .format import Format
 from .profiles import find_format
 

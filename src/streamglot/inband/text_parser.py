@@ -4,6 +4,8 @@ Prose is emitted as it arrives. Inside a code fence nothing is a marker. A word 
 structure; elsewhere the text mentions it, and it is text. A call that turns out not to be one becomes text again,
 and so does its closing tag; the text after its opener is read once more, unless it was long: every character is read a bounded
 number of times.
+
+Finds out whether a call begins, without emitting it.
 """
 
 from __future__ import annotations
@@ -13,16 +15,46 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Literal
 
-from .declared import Declared
+from .call_reader import CallReader
 from .emitter import Emitter
-from .engines.engine import FormatEngine
+from .engines import FormatEngine
 from .format import Format
-from .mentions import closers_of, is_glued, is_half_call, is_inserted, is_mention, is_phrase, is_token
-from .probe import call_begins
-from .prose import FENCES, Prose
-from .quotations import Mode, Quotations
-from .reader import CallReader
+from .parameters import Declared
+from .prose import (
+    FENCES,
+    Mode,
+    Prose,
+    Quotations,
+    closers_of,
+    is_glued,
+    is_half_call,
+    is_inserted,
+    is_mention,
+    is_phrase,
+    is_token,
+)
 from .scan import END_TOKENS, MAX_SPACE_CHARS, SPECIAL_TOKENS, Malformed, Source, Unfinished, Unrelated, Wait, markers_of
+
+
+class _Certain(Exception):
+    """A probe has found that a call begins here."""
+
+
+class _Probe(Emitter):
+    def start_call(self, name: str, call_id: str) -> None:  # noqa: ARG002  # only the start matters
+        raise _Certain
+
+
+def call_begins(engine: FormatEngine, source: Source, declared: Declared, opener: str) -> Generator[None, None, bool]:
+    """Whether the engine finds a call after this opener. The source keeps a record of what was read."""
+    try:
+        yield from engine.read(CallReader(source, _Probe(), declared), opener)
+    except _Certain:
+        return True
+    except Malformed:
+        return False
+    return False
+
 
 REREAD_CHARS = 2048
 """Characters after a failed opener that are searched for calls once more."""

@@ -10,12 +10,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from ..characters import neutral
 from ..dialects import DIALECTS
 from ..errors import StreamglotError
 from ..framing.aws_eventstream import read_headers
 from ..json.tokenizer import JsonDepth
-from .marks import EVENTS
+from ..text import neutral
+from .detection import EVENTS
 
 MAX_ROW_CHARS: Final = 8_192
 """Characters of one frame or event that are shown. Inline images are longer, and people do not read them."""

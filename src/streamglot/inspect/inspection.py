@@ -19,16 +19,15 @@ from collections.abc import Callable
 from typing import Final
 
 from ..dialects import DIALECTS, dialect
-from ..dialects.writer import Rules, Writer
+from ..dialects.common.writer import Rules, Writer
 from ..errors import RequestError, StreamglotError
 from ..events import Choice, Event, StreamError, StreamStart, ToolCallStart, decode, encode
 from ..inband import FORMATS
 from ..json_types import JsonObject
-from .bars import Bars
-from .detection import EventReader
+from .detection import EventReader, InBandReader, reader_of
 from .frames import Cutter, cutter_for, readable, shown
-from .reading import InBandReader, reader_of
 from .rows import Attempt, Gap, Rows
+from .waterfall import Bars
 
 UP: Final = "up"
 ASKED: Final = "ask"

@@ -16,12 +16,10 @@ from ..inband import FORMATS, Format, format_for_model, parse_text
 from ..json_types import JsonObject
 from ..messages import Response
 from ..stages.replay import replay
-from .detection import recognise
+from .detection import CLIENT_MARKS, reader_of, recognise
+from .detection import EVENTS as EVENT_LINES
 from .frames import cutter_for
 from .inspection import ASKED, CLIENT_REQUEST, DOWN, EVENTS, UP
-from .marks import CLIENT_MARKS
-from .marks import EVENTS as EVENT_LINES
-from .reading import reader_of
 from .rows import Attempt
 
 DETECT_BYTES: Final = 2**18

@@ -7,17 +7,15 @@ a verdict on each piece (``forward``, ``rewrite``, ``replace``, ``refuse``, ``as
 the stage that the engine runs; ``apply_policies`` runs policies over events without I/O. docs/policies.md is the guide."""
 
 from ..patterns.scanner import Pattern, PatternSet
+from .apply import PolicyBox, apply_policies, apply_to_request, run_policies
 from .approvals import ApprovalRequest, Approvals, ApprovalSharing, Decision
 from .callbacks import Callbacks
-from .conditions import When
-from .drive import PolicyBox, apply_policies, apply_to_request, run_policies
 from .load import find_policy, load_policies, load_policy
 from .needs import Need, Needs, answer, block, delta, hold_back, pattern, request, sentence
-from .options import Options
 from .pieces import Piece
-from .policy import Engine, JudgeContext, Policy
+from .policy import Engine, JudgeContext, Options, Policy, When
+from .running.judging import Approval, ConcurrentQuestions, Judgement
 from .running.members import prepare
-from .running.questions import Approval, ConcurrentQuestions, Judgement
 from .running.stage import PolicyStage, policy_stage
 from .verdicts import (
     DEFER,

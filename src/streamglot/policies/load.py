@@ -1,9 +1,14 @@
-"""Loads policies from the ``[[policies]]`` tables of a configuration: all of them, or none."""
+"""Loads policies from the ``[[policies]]`` tables of a configuration: all of them, or none.
+
+Describes a policy from its class: what it does, its options, their types and defaults. For the command line and the docs.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from importlib import import_module
@@ -14,7 +19,7 @@ import msgspec
 from msgspec import structs
 
 from ..errors import FOREIGN_ERRORS, ConfigError, excerpt
-from ..json_types import JsonObject, JsonValue
+from ..json_types import JsonObject, JsonValue, as_mutable
 from ..plugins import import_fault, load_entry_point, offered
 from .builtin import BUILT_IN
 from .policy import Policy
@@ -124,3 +129,40 @@ def _is_immutable(value: object) -> bool:
     if isinstance(value, msgspec.Struct):
         return value.__struct_config__.frozen
     return isinstance(value, _IMMUTABLE) or type(value).__module__ == "re"
+
+
+_COMMON = frozenset(field.name for field in msgspec.structs.fields(Policy))
+
+
+def description(use: str) -> Iterator[str]:
+    """Lines of text about a policy."""
+    kind = find_policy(use)
+    yield f"{use} (version {kind.version})"
+    yield f"  {kind.title}"
+    yield ""
+    for line in inspect.cleandoc(kind.__doc__ or "").splitlines():
+        yield f"  {line}".rstrip()
+    yield ""
+    for name, type_name, default in options_of(kind):
+        yield f"  {name}: {type_name}" + (f" = {default}" if default else "  (required)")
+
+
+def options_of(kind: type[Policy]) -> list[tuple[str, str, str]]:
+    """Name, type and default of each option: its own first, then those that every policy has. A required one has no default."""
+    fields = msgspec.structs.fields(kind)
+    ordered = sorted(fields, key=lambda field: field.name in _COMMON)
+    return [(field.name, type_name(field.type), _default(field)) for field in ordered]
+
+
+def type_name(annotation: object) -> str:
+    """A type in the words of a configuration."""
+    text = annotation.__name__ if isinstance(annotation, type) else re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", str(annotation))
+    text = re.sub(r"Literal\[([^]]*)\]", lambda found: found[1].replace("'", '"').replace(", ", " or "), text)
+    return text.replace("Sequence", "list").replace("Mapping", "table").replace(" | None", "")
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return ""
+    default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    return "none" if default is None else msgspec.json.encode(as_mutable(default)).decode()

@@ -7,23 +7,83 @@ A policy is its configuration: a frozen struct whose fields are its options. One
     decide(piece, context, engine)   awaited for a piece that was deferred: may ask a model, a service, a person
 
 A policy in ten lines is in docs/policies.md.
+
+When a policy applies: globs on the model, the key, the endpoint and the tool, and the direction.
+
+The base class of objects that are read from configuration. They are deeply frozen, so that one object can serve all
+streams.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..events import StreamEnd, StreamError
 from ..messages import Request, Response
 from ..stages.stage import ExchangeContext
-from .conditions import When
+from ..text import matches_tool
 from .needs import Needs
-from .options import Options
-from .pieces import Piece
+from .pieces import Direction, Piece
 from .verdicts import DEFER, FORWARD, Defer, Verdict
+
+
+class Options(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lists, sets and dictionaries among the values become immutable, so declare fields as ``Sequence`` and ``Mapping``."""
+
+    def __post_init__(self) -> None:
+        for field in structs.fields(self):
+            value = getattr(self, field.name)
+            frozen = deep_frozen(value)
+            if frozen is not value:
+                structs.force_setattr(self, field.name, frozen)
+
+
+def deep_frozen(value: object) -> object:
+    """The value with lists as tuples, sets as frozen sets and dictionaries as read-only views; itself if it is immutable."""
+    match value:
+        case dict():
+            return MappingProxyType({key: deep_frozen(inner) for key, inner in value.items()})
+        case list():
+            return tuple(deep_frozen(inner) for inner in value)
+        case tuple() if any(deep_frozen(inner) is not inner for inner in value):
+            return tuple(deep_frozen(inner) for inner in value)
+        case set():
+            return frozenset(value)
+        case _:
+            return value
+
+
+class When(Options, frozen=True, kw_only=True):
+    """All conditions that are given must hold. ``endpoints`` are the dialects of clients. With ``tools`` the policy sees only
+    the calls, results and definitions of these tools."""
+
+    models: Sequence[str] = ()
+    keys: Sequence[str] = ()
+    endpoints: Sequence[str] = ()
+    tools: Sequence[str] = ()
+    directions: Sequence[Direction] = ()
+
+    def allows_exchange(self, context: ExchangeContext) -> bool:
+        given = ((self.models, context.model), (self.keys, context.key), (self.endpoints, context.endpoint))
+        return all(not globs or any_matches(globs, value) for globs, value in given)
+
+    def allows_direction(self, direction: Direction) -> bool:
+        return not self.directions or direction in self.directions
+
+    def allows_piece(self, piece: Piece) -> bool:
+        return not self.tools or (
+            piece.kind in ("tool_call", "tool_result", "tool_definition") and matches_tool(piece.name, self.tools)
+        )
+
+
+def any_matches(globs: Sequence[str], value: str) -> bool:
+    """Whether one of the globs matches the value. Upper and lower case differ."""
+    return any(fnmatchcase(value, glob) for glob in globs)
 
 
 class Engine(Protocol):

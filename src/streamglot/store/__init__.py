@@ -34,42 +34,40 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .approvals import ClosedApproval, FoundApproval, OpenedApproval, StoredApprovals
-    from .buffer import Chunk, StreamBuffer
     from .conversation import Conversation, hash_conversation
     from .database import Database, StoreUnavailable
-    from .database_buffer import DatabaseBuffer
-    from .echoes import restore_echoes
+    from .database.paths import data_directory, default_url
     from .export import detail_line, export_jsonl, export_markdown, markdown, summary_line
     from .keys import BudgetExceeded, Spent, StoredKey, StoredKeys
-    from .paths import data_directory, default_url
-    from .prune import Pruned, prune_turns
+    from .provider_state import restore_echoes
     from .queries import Queries
-    from .query_results import Filter, RawFrame, SessionSummary, TurnDetail, TurnSummary
-    from .responses import Responses
-    from .sessions import SessionHints, chat_session, session_hints
+    from .retention import Pruned, prune_turns
+    from .search import Filter, RawFrame, SessionSummary, TurnDetail, TurnSummary
+    from .sessions import Responses, SessionHints, chat_session, session_hints
     from .store import Store, StoreSettings
-    from .turn import ENDINGS, Finished, Session, Started, Turn, is_probe
-    from .valkey_buffer import ValkeyBuffer
+    from .streams import Chunk, StreamBuffer
+    from .streams.database import DatabaseBuffer
+    from .streams.valkey import ValkeyBuffer
+    from .turns import ENDINGS, Finished, Session, Started, Turn, is_probe
     from .writer import Report
 
 _NAMES = {
     "approvals": "ClosedApproval FoundApproval OpenedApproval StoredApprovals",
-    "buffer": "Chunk StreamBuffer",
+    "streams": "Chunk StreamBuffer",
     "conversation": "Conversation hash_conversation",
     "database": "Database StoreUnavailable",
-    "database_buffer": "DatabaseBuffer",
-    "echoes": "restore_echoes",
+    "streams.database": "DatabaseBuffer",
+    "provider_state": "restore_echoes",
     "export": "detail_line export_jsonl export_markdown markdown summary_line",
     "keys": "BudgetExceeded Spent StoredKey StoredKeys",
-    "paths": "data_directory default_url",
-    "prune": "Pruned prune_turns",
+    "database.paths": "data_directory default_url",
+    "retention": "Pruned prune_turns",
     "queries": "Queries",
-    "query_results": "Filter RawFrame SessionSummary TurnDetail TurnSummary",
-    "responses": "Responses",
-    "sessions": "SessionHints chat_session session_hints",
+    "search": "Filter RawFrame SessionSummary TurnDetail TurnSummary",
+    "sessions": "Responses SessionHints chat_session session_hints",
     "store": "Store StoreSettings",
-    "turn": "ENDINGS Finished Session Started Turn is_probe",
-    "valkey_buffer": "ValkeyBuffer",
+    "turns": "ENDINGS Finished Session Started Turn is_probe",
+    "streams.valkey": "ValkeyBuffer",
     "writer": "Report",
 }
 """The names of each module."""

@@ -4,6 +4,10 @@ An agent repeats its tools and instructions with every request, and clients send
 its reasoning, or with a mark for the provider's cache. A message is therefore stored without its long texts, and a request without
 its tools and other large fields. Each of these pieces is a row of ``contents`` under its hash; the row of the message or request has
 a ``HOLE`` in the place of each, and ``pieces`` names them in order.
+
+Compresses what is written often and read seldom. Pure.
+
+Reads the pieces of messages and requests, and puts them back.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -22,7 +27,23 @@ from msgspec.structs import replace
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from .conversation import HASH_BYTES
-from .packing import packed
+from .database import Database
+from .database.sql import Connection, DatabaseRow
+
+PACKED: Final = b"\x01"
+"""The first byte of compressed data. Neither JSON nor MessagePack arrays begin with it."""
+
+
+def packed(data: bytes) -> bytes:
+    """Compresses with a small window and small tables, which need no setup time; similar data is close together. There is no
+    checksum because the database detects damage."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, -13, 6)
+    return PACKED + packer.compress(data) + packer.flush()
+
+
+def unpacked(body: bytes) -> bytes:
+    return zlib.decompress(body[1:], -zlib.MAX_WBITS) if body.startswith(PACKED) else body
+
 
 Hashes: TypeAlias = dict[int, tuple[object, bytes]]
 """The hashes of objects by their identity. It holds the objects, so that no other gets the identity of one."""
@@ -113,3 +134,29 @@ def filled(body: str, pieces: list[str]) -> str | None:
     if len(kept) != len(pieces) + 1:
         return None
     return "".join([text for pair in zip(kept, pieces, strict=False) for text in pair] + kept[-1:])
+
+
+BODIES_PER_QUERY: Final = 500
+"""Bodies whose pieces one query reads. SQLite takes some thousand parameters."""
+_PIECES: Final = (
+    "SELECT pieces.owner, contents.body FROM pieces JOIN contents ON contents.hash = pieces.content "
+    "WHERE pieces.owner IN :owners ORDER BY pieces.owner, pieces.number"
+)
+
+
+async def whole_bodies(source: Database | Connection, bodies: Mapping[bytes, str]) -> dict[bytes, str]:
+    """The whole bodies of rows by their hash, read from the database or inside a transaction. Those are left out that were pruned
+    meanwhile."""
+    owners, rows = [mark for mark, body in bodies.items() if HOLE in body], []
+    for first in range(0, len(owners), BODIES_PER_QUERY):
+        rows += await source.fetch(_PIECES, owners=owners[first : first + BODIES_PER_QUERY])
+    return _with_pieces(bodies, rows)
+
+
+def _with_pieces(bodies: Mapping[bytes, str], rows: Iterable[DatabaseRow]) -> dict[bytes, str]:
+    """The whole bodies by their hash, from the rows of their pieces. Those are left out that were pruned meanwhile."""
+    pieces: dict[bytes, list[str]] = {}
+    for row in rows:
+        pieces.setdefault(row.owner, []).append(unpacked(row.body).decode())
+    found = {mark: filled(body, pieces.get(mark, [])) for mark, body in bodies.items()}
+    return {mark: body for mark, body in found.items() if body is not None}

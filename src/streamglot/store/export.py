@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 from msgspec import field
 
-from ..characters import neutral, one_line
 from ..messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
+from ..text import neutral, one_line
 from .queries import Queries, cursor_of
-from .query_results import Filter, RawFrame, TurnDetail, TurnSummary
+from .search import Filter, RawFrame, TurnDetail, TurnSummary
 
 PAGE: Final = 200
 _TICKS: Final = re.compile("`+")

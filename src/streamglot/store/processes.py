@@ -18,11 +18,11 @@ import msgspec
 
 from ..events import StreamError
 from ..messages import Message
+from .contents import whole_bodies
 from .database import Database, StoreLocked, Watch
 from .database.sql import Connection, DatabaseRow, Insert, insert_row
 from .rows import words
-from .tokenizer import scope_of
-from .whole_bodies import whole_bodies
+from .search import scope_of
 
 SEEN_SECONDS: Final = 10.0
 """Seconds between two heartbeats of a process. Each also looks for dead processes."""

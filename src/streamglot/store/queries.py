@@ -1,25 +1,127 @@
-"""Finds, lists and shows turns and sessions. A caller sees its own; ``caller=None`` is the operator, who sees all."""
+"""Finds, lists and shows turns and sessions. A caller sees its own; ``caller=None`` is the operator, who sees all.
+
+Finds turns and sessions from little: the beginning of an id, a directory, or "the last one".
+
+Titles that people gave to sessions, in place of the beginning of the first message.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from ..dialects import DIALECTS, dialect
 from ..errors import RequestError, excerpt
 from ..events import StreamError
 from ..json_types import JsonObject, JsonValue
 from ..messages import Message, Request, Response, TokenCounts
+from .contents import whole_bodies
+from .conversation import HASH_BYTES
 from .database import Database
-from .database.sql import DatabaseRow, SqlRow
-from .query_results import Filter, RawFrame, RawFrames, SessionSummary, TurnDetail, TurnSummary
-from .search import Indexing, Search
-from .titles import given_titles
-from .turn import BROKEN, TURN, first_id
-from .whole_bodies import whole_bodies
+from .database.sql import Connection, DatabaseRow, SqlRow, insert_row, prefix_pattern
+from .search import Filter, Indexing, RawFrame, RawFrames, Search, SessionSummary, TurnDetail, TurnSummary
+from .turns import BROKEN, TURN, first_id
+
+_EMPTY_ANSWER: Final = hashlib.blake2b(msgspec.json.encode(Message("assistant", [])), digest_size=HASH_BYTES).digest()
+"""The hash of an empty answer."""
+_IN_DIRECTORY: Final = "SELECT id FROM sessions WHERE directory = :directory AND updated > 0 ORDER BY updated DESC, id DESC"
+_ANSWERED: Final = """
+    SELECT turns.id, turns.session_id, turns.caller FROM turns
+    JOIN sessions ON sessions.id = turns.session_id JOIN answers ON answers.turn_id = turns.id
+    WHERE NOT turns.probe AND answers.choice = 0 AND answers.message <> :empty {more}
+    ORDER BY turns.started DESC, turns.id DESC LIMIT 1
+"""
+
+
+class Answered(Struct):
+    """A turn with an answer, which a conversation can continue."""
+
+    turn_id: str
+    session_id: str
+    caller: str
+
+
+class Lookup:
+    """Lookups of the operator, who sees all callers."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def turns_like(self, beginning: str, limit: int = 2) -> list[str]:
+        return await self._like("turns", beginning, limit)
+
+    async def sessions_like(self, beginning: str, limit: int = 2) -> list[str]:
+        return await self._like("sessions", beginning, limit)
+
+    async def _like(self, table: str, beginning: str, limit: int) -> list[str]:
+        question = f"SELECT id FROM {table} WHERE id LIKE :pattern ESCAPE '/' ORDER BY id LIMIT {int(limit)}"
+        return [row.id for row in await self._database.fetch(question, pattern=prefix_pattern(beginning))]
+
+    async def sessions_in(self, directory: str, limit: int) -> list[str]:
+        """The sessions of a directory, the one with the newest turn first."""
+        rows = await self._database.fetch(f"{_IN_DIRECTORY} LIMIT {int(limit)}", directory=directory)
+        return [row.id for row in rows]
+
+    async def last_answered(
+        self, *, session_id: str = "", directory: str | None = None, callers: Collection[str] = (), beginning: str = ""
+    ) -> Answered | None:
+        """The newest turn whose answer was stored: of a session, of a directory, of these ``callers``, or of callers whose names
+        begin with ``beginning``."""
+        conditions, values = list[str](), SqlRow(empty=_EMPTY_ANSWER)
+        if session_id:
+            conditions.append("turns.session_id = :session_id")
+            values["session_id"] = session_id
+        if directory is not None:
+            conditions.append("sessions.directory = :directory")
+            values["directory"] = directory
+        if callers:
+            alike = "OR turns.caller LIKE :pattern ESCAPE '/'" if beginning else ""
+            conditions.append(f"(turns.caller IN :callers {alike})")
+            values |= {"callers": list(callers), "pattern": prefix_pattern(beginning)}
+        rows = await self._database.fetch(_ANSWERED.format(more="".join(f" AND {one}" for one in conditions)), **values)
+        return Answered(rows[0].id, rows[0].session_id, rows[0].caller) if rows else None
+
+    async def count_turns(self) -> int:
+        return int((await self._database.fetch("SELECT count(*) AS turns FROM turns"))[0].turns)
+
+
+OWN: Final = ""
+TITLE: Final = "title"
+"""The key of a given title among the session's states, beside those of its providers. No provider has an empty name."""
+TITLE_CHARS: Final = 200
+"""Characters of the longest title: it must fit on one line of a list."""
+
+
+_GIVEN: Final = "SELECT session_id, value FROM states WHERE session_id IN :sessions AND provider = :provider AND name = :name"
+"""The titles that were given to these sessions, as JSON."""
+_REMOVE: Final = "DELETE FROM states WHERE session_id = :session_id AND provider = :provider AND name = :name"
+_ADD: Final = insert_row("states", ("session_id", "provider", "name", "value", "at"))
+
+
+async def given_titles(database: Database, sessions: list[str]) -> dict[str, str]:
+    """The titles that were given to these sessions."""
+    rows = await database.fetch(_GIVEN, sessions=sessions, provider=OWN, name=TITLE) if sessions else []
+    return {row.session_id: msgspec.json.decode(row.value, type=str) for row in rows}
+
+
+async def rename_session(database: Database, session_id: str, title: str) -> None:
+    """Sets the title of the session. An empty title removes it."""
+    title = " ".join(title.split())[:TITLE_CHARS]
+    place = {"session_id": session_id, "provider": OWN, "name": TITLE}
+
+    async def rename(connection: Connection) -> None:
+        await connection.execute(_REMOVE, **place)
+        if title:
+            await connection.execute(_ADD, **place, value=msgspec.json.encode(title).decode(), at=time.time())
+
+    await database.write(rename)
+
 
 MAX_ROWS: Final = 1_000
 """Rows per page."""

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from ..messages import Message
 from .conversation import ANSWER_BYTES, Conversation, alike
-from .echoes import carries_echo
+from .provider_state import carries_echo
 
 EDITED_DEPTH: Final = 0.5
 """The depth of a match with the newest answer after an edit: worse than an exact match, better than an older answer."""

@@ -14,14 +14,28 @@ from msgspec.structs import replace
 
 from ..json_types import JsonObject
 from ..messages import Message, Part, Request, TextPart
-from .contents import Cut, Hashes, cut, cut_request, hashed, piece_row
+from .contents import Cut, Hashes, cut, cut_request, hashed, packed, piece_row
 from .database.sql import SqlRow
-from .echoes import carries_echo
-from .packing import packed
-from .shorten import bare_response, short_request, short_response
-from .tokenizer import scope_of, wording
-from .turn import BARE_BYTES, EndingRow, Finished, Turn, TurnRow, answer_weight, weight
-from .turn_rows import MAX_TOKENS, UNFIT_ERRORS, as_json, clean, ending_row, turn_row
+from .provider_state import carries_echo
+from .search import scope_of, wording
+from .turns import (
+    BARE_BYTES,
+    MAX_TOKENS,
+    UNFIT_ERRORS,
+    EndingRow,
+    Finished,
+    Turn,
+    TurnRow,
+    answer_weight,
+    as_json,
+    bare_response,
+    clean,
+    ending_row,
+    short_request,
+    short_response,
+    turn_row,
+    weight,
+)
 
 TEXT_CHARS: Final = 65_536
 """Characters of a turn that the search index contains."""

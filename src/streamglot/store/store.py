@@ -17,23 +17,36 @@ from ..json_types import JsonValue
 from ..messages import Message, Request
 from ..tasks import TaskSupervisor, WriteLine, within
 from .approvals import StoredApprovals
-from .buffer import StreamBuffer
-from .commit import Commit
 from .conversation import normal
 from .database import Database, StoreUnavailable, is_transient
-from .database_buffer import DatabaseBuffer
+from .database.paths import default_url
 from .keys import StoredKeys
-from .paths import default_url
 from .processes import FIRST_SECONDS, SEEN_SECONDS, Process
 from .queries import Queries
 from .recent import Recent, Seen
-from .responses import OTHER_PROCESS_SECONDS, POLL_SECONDS, Responses, settled
 from .rows import FrameEntry, StepEntry, TurnEntry
-from .sessions import SessionHints, Sessions
-from .shorten import bare_response, encoded_size
-from .turn import BARE_BYTES, TURN, EndingRow, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
-from .turn_rows import UNFIT_ERRORS, ending_row, turn_row
-from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, Report, Writer
+from .sessions import OTHER_PROCESS_SECONDS, POLL_SECONDS, Responses, SessionHints, Sessions, settled
+from .streams import StreamBuffer
+from .streams.database import DatabaseBuffer
+from .turns import (
+    BARE_BYTES,
+    TURN,
+    UNFIT_ERRORS,
+    EndingRow,
+    Finished,
+    Session,
+    Started,
+    Turn,
+    answer_weight,
+    bare_response,
+    encoded_size,
+    ending_row,
+    given_id,
+    mint_id,
+    turn_row,
+    weight,
+)
+from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, Commit, Report, Writer
 
 PROBE_SECONDS: Final = 2.0
 """Seconds between two checks of the database when no query uses it, so that a fault is reported within this time."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
+from .processes import run_process
 from .settings import BuiltIn
-from .subprocesses import run_process
 from .tool import FunctionTool, Tool, ToolError
 
 FILE_BYTES: Final = 2**20

@@ -13,7 +13,7 @@ from ..json.from_types import ArgumentsError
 from ..json_types import JsonObject
 from ..messages import MediaPart, NativePart, TextPart, ToolResultPart
 from ..stages.stage import Question
-from .mixed_turns import MixedTurns
+from .history import MixedTurns
 from .settings import ToolLimits
 from .tool import TRACE_CONTEXT, Tool, ToolError, ToolOutput
 

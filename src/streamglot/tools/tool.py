@@ -19,7 +19,7 @@ from ..json.from_types import ArgumentsError, arguments_type, check_value, conve
 from ..json.schema import Schema
 from ..json_types import JSON_ERRORS, JsonObject, JsonValue
 from ..messages import MediaPart, TextPart, ToolSpec
-from ..tool_names import model_name
+from ..text import model_name
 
 NO_OUTPUT: Final = "The tool ran and returned no output."
 TRACE_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("trace_context", default=MappingProxyType({}))

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 
 from ..tasks import patient_timeout
-from .model_lists import names_in
+from .models import names_in
 from .providers import KNOWN_PROVIDERS, Provider
 from .settings import Upstream
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
-from ..dialects.abilities import UNSPECIFIED, Abilities
+from ..dialects.common.abilities import UNSPECIFIED, Abilities
 from ..json_types import JsonObject
 from ..plugins import Plugins
 from .settings import Upstream

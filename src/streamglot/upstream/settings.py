@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from ..dialects.abilities import UNSPECIFIED, Abilities
+from ..dialects.common.abilities import UNSPECIFIED, Abilities
 from ..errors import BadCall
 from ..inband import OwnMarkers
 from ..json_types import JsonObject

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError
-from ...extras import require
+from ...installation import require
 from ...json_types import JsonObject
 from ..options import shown
 

@@ -16,11 +16,11 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from ...batch.requests import CHAT_DIALECT, chat_body
+from ...batch.items import CHAT_DIALECT, chat_body
 from ...batch.runner import RetryPolicy
 from ...client.batch import BatchResult
 from ...dialects import dialect
-from ...engine.recorder import TurnRecorder
+from ...engine.turn_recorder import TurnRecorder
 from ...errors import ConfigError, RequestError, StreamglotError, excerpt
 from ...json_types import JsonObject, JsonValue
 from ...messages import Request, Response

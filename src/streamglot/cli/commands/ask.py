@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ...callers import ANONYMOUS
 from ...errors import ConfigError, RequestError
 from ...messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
+from ...text import ANONYMOUS
 from .. import completion
 from ..answer import JSON_OPTIONS, OUTPUT, answer, display_options, this_user, turn_recorder
 from ..exit_status import stoppable

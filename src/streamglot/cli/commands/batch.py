@@ -12,7 +12,7 @@ import click
 
 from ...config import DISABLED, load
 from ...errors import ConfigError
-from ...extras import require
+from ...installation import require
 from ...json_types import JsonObject
 from ..address import gateway_address
 from ..batch import jobs
@@ -205,7 +205,7 @@ def batch_worker(config: Path | None, concurrency: int | None) -> int:
     require("prometheus_client")
     # the gateway is slow to import, and its packages are optional
     from ...gateway.app import Gateway
-    from ...gateway.serve import raise_file_limit
+    from ...gateway.supervisor import raise_file_limit
 
     overrides: JsonObject = {"batches.enabled": True, "batches.worker": True, "batches.concurrency": concurrency}
     loaded = load(config, overrides=overrides)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from ...client import Client
-from ...engine.background_recorder import BackgroundRecorder
+from ...engine.turn_recorder import BackgroundRecorder
 from ...errors import ConfigError, StreamglotError
 from ...messages import Message, Request
 from .. import completion

@@ -13,9 +13,9 @@ import click
 
 from ...config import FILE_NAME, Config, load
 from ...config import shown as shown_settings
-from ...config_schema import schema_text
+from ...config.reference import schema_text
 from ...engine.content_log import ContentLog
-from ...engine.pool import UpstreamPool
+from ...engine.upstreams import UpstreamPool
 from ...errors import ConfigError
 from ..options import (
     CONFIG_FILE,

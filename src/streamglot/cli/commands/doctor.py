@@ -17,15 +17,15 @@ import msgspec
 from msgspec import Struct
 
 from ... import __version__
-from ...authentication import Authentication, authentication
 from ...config import DISABLED, LoadedConfig, load
+from ...config.checks import Authentication, authentication
 from ...dialects import DIALECTS
 from ...errors import ConfigError, StreamglotError
-from ...extras import EXTRAS
 from ...inband import FORMATS
-from ...upstream import Upstream, weights
+from ...installation import EXTRAS
+from ...upstream import Upstream
 from ...upstream.discovery import Found, discover
-from ...upstream.local import LIBRARY, PINNED
+from ...upstream.local import LIBRARY, PINNED, weights
 from ...upstream.providers import KNOWN_PROVIDERS
 from ..options import (
     JSON,
@@ -168,8 +168,8 @@ async def _store(loaded: LoadedConfig) -> list[Finding]:
     nothing = authentication(loaded.config.server, stored=0, revoked=0, had_keys=False)
     if url == DISABLED:
         return [Finding("note", "store", f'nothing is stored: store.url is "{DISABLED}"'), _keys(nothing)]
-    from ...store.key_marker import KeyMarker
-    from ...store.paths import default_url, place_of
+    from ...store.database.paths import default_url, place_of
+    from ...store.keys import KeyMarker
 
     try:
         place = place_of(url or default_url(os.environ))
@@ -178,7 +178,7 @@ async def _store(loaded: LoadedConfig) -> list[Finding]:
             state = authentication(loaded.config.server, stored=0, revoked=0, had_keys=had_keys)
             return [Finding("note", "store", f"{place.file} does not exist yet: the first turn creates it"), _keys(state)]
         from ...store.database import schema
-        from ...store.prune import size
+        from ...store.retention import size
         from ..store import opened
         from .keys import state_of
 

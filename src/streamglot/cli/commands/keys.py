@@ -8,11 +8,11 @@ from typing import Any
 import click
 import msgspec
 
-from ...authentication import Authentication, authentication
-from ...callers import MAX_LIMIT
 from ...config import LoadedConfig, load
+from ...config.checks import Authentication, authentication
 from ...errors import RequestError
 from ...store import Spent, StoredKey
+from ...text import MAX_LIMIT
 from .. import completion
 from ..options import (
     JSON_LINES,

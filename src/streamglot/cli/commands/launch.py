@@ -23,10 +23,10 @@ from msgspec import Struct
 
 from ...config import PARENT, load
 from ...errors import ConfigError
-from ...extras import require
+from ...installation import require
 from ...json_types import JsonValue
-from ...signals import woken_by_signals
-from ...store.paths import data_directory
+from ...store.database.paths import data_directory
+from ...tasks import woken_by_signals
 from ...upstream.local import NAME
 from ..address import local_address
 from ..exit_status import TERMINATION_SIGNALS

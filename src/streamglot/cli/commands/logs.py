@@ -16,7 +16,7 @@ from ...messages import Message
 from ...store import Filter, SessionSummary, TurnDetail, TurnSummary, prune_turns, summary_line
 from ...store.conversation import normal
 from ...store.export import detail_line
-from ...store.prune import size as contents_size
+from ...store.retention import size as contents_size
 from .. import completion
 from ..options import (
     CALLER,

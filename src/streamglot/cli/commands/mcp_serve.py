@@ -14,7 +14,7 @@ from ...client import Client
 from ...config import load
 from ...engine.tool_call import ToolCall
 from ...errors import ConfigError, PolicyRefused, StreamglotError
-from ...extras import require
+from ...installation import require
 from ...json.from_types import ArgumentsError
 from ...json_types import JsonObject
 from ...stages import collect

@@ -12,11 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from ...client import Client
-from ...directories import data_directory
 from ...inband import FORMATS, find_format, format_for_model
-from ...upstream import weights
-from ...upstream.local import LIBRARY, NAME, missing
-from ...upstream.model_lists import WAIT_SECONDS
+from ...installation import data_directory
+from ...upstream.local import LIBRARY, NAME, missing, weights
+from ...upstream.models import WAIT_SECONDS
 from ...upstream.providers import provider_name
 from ..options import (
     JSON,

@@ -19,10 +19,8 @@ from ...json_types import JsonObject
 from ...plugins import offered
 from ...policies import hold_back, load_policies, prepare
 from ...policies.builtin import BUILT_IN
-from ...policies.describe import description
-from ...policies.load import ENTRY_POINTS, find_policy
-from ...policies.replay import BATCH_TURNS, RecordedTurn, Replay
-from ...policies.trial import side_by_side, summary, try_policies
+from ...policies.load import ENTRY_POINTS, description, find_policy
+from ...policies.trial import BATCH_TURNS, RecordedTurn, Replay, side_by_side, summary, try_policies
 from ...stages import replay
 from ..options import FILE, group, text
 from ..output import table

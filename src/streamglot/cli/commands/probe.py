@@ -15,7 +15,7 @@ from msgspec import structs
 from ...client import Client
 from ...client.capture import Capture, capture, chosen
 from ...dialects import dialect as find_dialect
-from ...engine.pool import UpstreamPool
+from ...engine.upstreams import UpstreamPool
 from ...errors import ConfigError
 from ...json_types import JsonObject
 from ...messages import Request

@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from ...authentication import Authentication
 from ...config import load
+from ...config.checks import Authentication
 from ...errors import StreamglotError
-from ...extras import require
+from ...installation import require
 from ...json_types import JsonObject
 from ...upstream.discovery import Found, discover
 from ...upstream.local import NAME, LocalServer, local_server, missing
+from ...upstream.local.weights import CHOICE
 from ...upstream.providers import KNOWN_PROVIDERS
-from ...upstream.weights import CHOICE
 from ..address import http_address, reachable_host
 from ..options import (
     CONFIG_FILE,
@@ -71,8 +71,8 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
     # the gateway is slow to import, and its packages are optional: `serve --help` works without them
     from ...gateway.app import Gateway
     from ...gateway.http.server import block_signals
-    from ...gateway.serve import listen
-    from ...gateway.serve import serve as serve_gateway
+    from ...gateway.supervisor import listen
+    from ...gateway.supervisor import serve as serve_gateway
 
     overrides: JsonObject = {"server.host": host, "server.port": port, "server.workers": workers}
     loaded = load(config, overrides=overrides)

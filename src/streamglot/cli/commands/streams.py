@@ -16,8 +16,7 @@ import msgspec
 from ... import Event, collect, writer
 from ...errors import BadCall, ConfigError
 from ...events import StreamError, encode
-from ...inspect.detection import EventReader, open_reader
-from ...inspect.reading import InBandReader, PlainTextReader
+from ...inspect.detection import EventReader, InBandReader, PlainTextReader, open_reader
 from .. import completion
 from ..options import (
     FILE,

@@ -126,7 +126,7 @@ def tools_login(server: str) -> int:
     if settings.oauth is not None and settings.oauth.client_secret_env:
         raise ConfigError(f"tools.mcp.{server} needs no login: it signs in with the secret in {settings.oauth.client_secret_env}")
     try:
-        from ...tools.mcp_oauth import login
+        from ...tools.mcp.oauth import login
     except ModuleNotFoundError:
         raise ConfigError("MCP needs the package mcp: pip install 'streamglot[mcp]'") from None
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
-from ...characters import one_line as one_line
+from ...text import one_line as one_line
 from .terminal import BOLD, RESET, coloured, is_terminal
 
 GAP: Final = "  "

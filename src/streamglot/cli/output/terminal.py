@@ -10,8 +10,8 @@ import unicodedata
 from contextlib import suppress
 from typing import Any, Final, TextIO
 
-from ...characters import neutral as neutral
-from ...characters import one_line as one_line
+from ...text import neutral as neutral
+from ...text import one_line as one_line
 
 DEFAULT_COLUMNS: Final = 80
 """The width of a terminal that does not tell it."""

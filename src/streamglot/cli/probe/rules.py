@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ...client.capture import Capture
-from ...framing.ndjson import NdJson
+from ...framing.lines import NdJson
 from ...framing.sse import Sse
 from ...json_types import JSON_ERRORS, JsonObject, JsonValue
 

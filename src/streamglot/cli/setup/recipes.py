@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ...errors import ConfigError
 from ...upstream.local import ALIAS, CONTEXT, NAME, context_tokens, runs_default
-from ...upstream.weights import CHOICE
+from ...upstream.local.weights import CHOICE
 
 Form = Literal["json", "toml", "yaml", "env"]
 ACTIVE: Final = "\"'`$\\ ;&|<>()#"

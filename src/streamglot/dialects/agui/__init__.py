@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..interface import Dialect, lazy
+from ..dialect import Dialect, lazy
 
 
 class AguiDialect(Dialect):
@@ -11,7 +11,7 @@ class AguiDialect(Dialect):
     activity = True
     reasoning_summary = True
 
-    writer = lazy("writer.AguiWriter")
+    writer = lazy("write.AguiWriter")
     request_parser = lazy("request.parse")
     error_body = lazy("wire.error_body")
     approval_answers = lazy("request.approval_answers")

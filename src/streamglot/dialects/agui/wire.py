@@ -6,9 +6,9 @@ from typing import Final
 
 from ...events import Citation, Media, StreamError, Usage
 from ...json_types import JsonObject
-from .. import faults
-from ..approval import ApprovalPrompt
-from ..counts import camel_case_usage
+from ..common import upstream_errors as faults
+from ..common.server_tools import ApprovalPrompt
+from ..common.tables import camel_case_usage
 
 DIALECT: Final = "agui"
 PROTOCOL_VERSION: Final = "1.0"

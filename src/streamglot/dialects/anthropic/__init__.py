@@ -9,10 +9,9 @@ from msgspec import structs
 
 from ...json_types import JsonObject
 from ...messages import Request
-from ..abilities import PLAIN
-from ..endpoint import UpstreamEndpoint, join
-from ..interface import Dialect, lazy
-from ..options import BuildOptions
+from ..common.abilities import PLAIN
+from ..common.options import BuildOptions
+from ..dialect import Dialect, UpstreamEndpoint, join, lazy
 
 DEFAULT_VERSION: Final = "2023-06-01"
 
@@ -24,13 +23,13 @@ class AnthropicDialect(Dialect):
     abilities = structs.replace(PLAIN, cache_control=True, inner_system=False, user_chars=256)
     """System messages inside the conversation are new: servers that are only compatible refuse them."""
 
-    reader = lazy("reader.AnthropicReader")
-    writer = lazy("writer.AnthropicWriter")
+    reader = lazy("read.AnthropicReader")
+    writer = lazy("write.AnthropicWriter")
     request_parser = lazy("request.parse")
     build_body = lazy("request.build")
-    response_builder = lazy("response.build")
+    response_builder = lazy("write.build")
     error_body = lazy("wire.error_body")
-    hosted_events = lazy("hosted.events")
+    hosted_events = lazy("wire.events")
 
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
         headers = {"anthropic-version": options.get("version", DEFAULT_VERSION)}

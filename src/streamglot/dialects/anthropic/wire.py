@@ -1,18 +1,37 @@
-"""The wire format: the fields of stream events that are read, stop reasons, usage, citations and errors."""
+"""The wire format: the fields of stream events that are read, stop reasons, usage, citations and errors.
+
+Opaque state and foreign ids inside this dialect's own fields.
+
+A client of this dialect keeps and returns the signature of a ``thinking`` block and the data of a ``redacted_thinking`` block.
+State in the format of this dialect is written into them unchanged; any other is packed, so that it comes back with the name of
+its maker. The wire has no field for the state of a text or a call; it follows the block in a
+``redacted_thinking`` block of its own.
+
+The blocks of calls. Those that streamglot's tool loop ran are blocks of a remote MCP server, which no client runs.
+
+The start of the block has the whole call, because clients that do not know the block ignore deltas of its arguments.
+
+Tools that the client expects its provider to host, answered by a tool of ours: as blocks of the provider's own kinds.
+"""
 
 from __future__ import annotations
 
+import base64
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from ...events import Citation, Echo, StopReason, StreamError, Usage
+from ...events import Citation, Echo, Event, StopReason, StreamError, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult, Usage
 from ...json_types import JsonObject, JsonValue
-from ...messages import TokenCounts
-from .. import faults
-from ..counts import UsageFields, specified, two_way
-from ..echo import is_native
+from ...messages import TokenCounts, ToolCallPart
+from ..common import upstream_errors as faults
+from ..common.server_tools import OWN_SERVER, HostedCall, own_id, sources_of
+from ..common.state import is_native, pack, unpack
+from ..common.tables import UsageFields, specified, two_way
 
 DIALECT: Final = "anthropic"
 
@@ -201,3 +220,145 @@ def error_body(error: StreamError) -> JsonObject:
     if error.code != kind:
         body["details"] = {"error_code": error.code}
     return {"type": "error", "error": body}
+
+
+_VALID_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_ID_MARK = "toolu_sg1_"
+_CUSTOM_MARK = "toolu_sgc_"
+_BEFORE = "block_before"
+
+LATE_TEXT: Final = Echo("streamglot", {"late_text": True})
+"""Signs a thinking block that is really text: text that came after a call (see ``writer.py``)."""
+
+
+def packed(echo: Echo) -> str:
+    """The signature of a thinking block, or the data of a redacted one."""
+    if is_native(echo, DIALECT):
+        for name in ("signature", "data"):
+            if isinstance(echo.data.get(name), str):
+                own: str = echo.data[name]
+                return own
+    return pack(echo)
+
+
+def unpacked(text: str, field: str) -> Echo | None:
+    """The echo in a client's ``signature`` or ``data``; None if that is empty."""
+    return unpack(text) or (Echo(DIALECT, {field: text}) if text else None)
+
+
+def packed_beside(echo: Echo) -> str:
+    """The state of the previous block, for a redacted block."""
+    return pack(Echo(echo.provider, {_BEFORE: echo.data}))
+
+
+def beside(echo: Echo | None) -> Echo | None:
+    """The state that ``packed_beside`` packed, or None if this echo belongs to the block itself."""
+    if echo is not None and set(echo.data) == {_BEFORE} and isinstance(echo.data[_BEFORE], dict):
+        return Echo(echo.provider, echo.data[_BEFORE])
+    return None
+
+
+def is_redacted(echo: Echo) -> bool:
+    """Whether this is the state of a redacted block of this dialect."""
+    return is_native(echo, DIALECT) and "data" in echo.data
+
+
+def wire_id(call_id: str, custom: bool = False) -> str:
+    """The id in a form that this dialect accepts. An id with other characters is encoded reversibly; so is the id of a custom
+    tool's call, because the client has no other field to say that it was one."""
+    if not custom and _VALID_ID.fullmatch(call_id):
+        return call_id
+    mark = _CUSTOM_MARK if custom else _ID_MARK
+    return mark + urlsafe_b64encode(call_id.encode("utf-8", "replace")).decode().rstrip("=")
+
+
+def is_custom(wire: str) -> bool:
+    return wire.startswith(_CUSTOM_MARK)
+
+
+def read_id(wire: str) -> str:
+    """The id that ``wire_id`` encoded, or the id itself."""
+    if wire.startswith((_ID_MARK, _CUSTOM_MARK)):
+        inner = wire[len(_ID_MARK) :]
+        try:
+            return urlsafe_b64decode(inner + "=" * (-len(inner) % 4)).decode()
+        except ValueError:
+            return wire
+    return wire
+
+
+def call_block(call: ToolCallPart | ToolCallStart, own: JsonObject | None, given: JsonObject) -> JsonObject | None:
+    """A call with these arguments; ``own`` are its fields in this dialect. None for one that a provider of another dialect ran."""
+    if call.kind == "server":
+        return None if own is None else {**own, "id": call.call_id, "name": call.name, "input": given}
+    wire = wire_id(call.call_id, call.kind == "custom")
+    return {"type": "tool_use", "id": wire, "name": call.name, "input": given, **(own or {})}
+
+
+def own_call(call_id: str, name: str, arguments: str) -> JsonObject:
+    given = arguments_object(arguments)
+    return {"type": "mcp_tool_use", "id": call_id, "name": name, "server_name": OWN_SERVER, "input": given}
+
+
+def own_result(call_id: str, text: str, is_error: bool) -> JsonObject:
+    content = [{"type": "text", "text": text}]
+    return {"type": "mcp_tool_result", "tool_use_id": call_id, "is_error": is_error, "content": content}
+
+
+Content = list[JsonObject] | JsonObject
+
+
+def _web_search(call: HostedCall) -> Content:
+    """Clients show the title and the address. The tool's output is in the opaque field that clients return unchanged."""
+    found = [(source.url, source.title, source.text) for source in sources_of(call.text)]
+    return [
+        {"type": "web_search_result", "url": url, "title": title, "encrypted_content": _opaque(text), "page_age": None}
+        for url, title, text in found or [(f"urn:{OWN_SERVER}:{call.name}", call.query, call.text)]
+    ]
+
+
+def _web_fetch(call: HostedCall) -> Content:
+    source = {"type": "text", "media_type": "text/plain", "data": call.text}
+    document = {"type": "document", "source": source, "title": None, "citations": None}
+    return {"type": "web_fetch_result", "url": call.query, "content": document, "retrieved_at": None}
+
+
+def _code(call: HostedCall) -> Content:
+    return {"type": "code_execution_result", "stdout": call.text, "stderr": "", "return_code": 0, "content": []}
+
+
+_FORMS: Final[dict[str, Callable[[HostedCall], Content]]] = {
+    "web_search": _web_search,
+    "web_fetch": _web_fetch,
+    "code_execution": _code,
+}
+
+
+def events(call: HostedCall) -> list[Event] | None:
+    """The call and its result; None for a tool without a form of its own."""
+    form = _FORMS.get(call.name)
+    if form is None:
+        return None
+    call_id = own_id("srvtoolu_", call.call_id)
+    content: Content = {"type": f"{call.name}_tool_result_error", "error_code": "unavailable"} if call.is_error else form(call)
+    block = {"type": f"{call.name}_tool_result", "tool_use_id": call_id, "content": content}
+    return [
+        ToolCallStart(call_id, call.name, "server", Echo(DIALECT, {"type": "server_tool_use"})),
+        ToolCallDelta(msgspec.json.encode(_input(call)).decode()),
+        ToolCallEnd(),
+        ToolResult(call_id, call.text, call.is_error, Echo(DIALECT, block)),
+    ]
+
+
+def _input(call: HostedCall) -> JsonObject:
+    """The arguments under the names that clients read, beside those of our tool."""
+    name, value = {
+        "web_search": ("query", call.query),
+        "web_fetch": ("url", call.query),
+        "code_execution": ("code", call.code),
+    }[call.name]
+    return {name: value, **call.arguments}
+
+
+def _opaque(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

@@ -7,10 +7,9 @@ from typing import Unpack
 from msgspec import structs
 
 from ...messages import Request
-from ..abilities import PLAIN
-from ..endpoint import UpstreamEndpoint, bearer, join, path_segment
-from ..interface import Dialect, lazy
-from ..options import BuildOptions
+from ..common.abilities import PLAIN
+from ..common.options import BuildOptions
+from ..dialect import Dialect, UpstreamEndpoint, bearer, join, lazy, path_segment
 
 
 class BedrockConverseDialect(Dialect):
@@ -19,10 +18,10 @@ class BedrockConverseDialect(Dialect):
     media_type = "application/vnd.amazon.eventstream"
     abilities = structs.replace(PLAIN, cache_control=True)
 
-    reader = lazy("reader.BedrockConverseReader")
+    reader = lazy("read.BedrockConverseReader")
     request_parser = lazy("request.parse")
     build_body = lazy("request.build")
-    response_builder = lazy("response.build")
+    response_builder = lazy("write.build")
     error_body = lazy("wire.error_body")
 
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ...events import StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import UsageFields, two_way
+from ..common.tables import UsageFields, two_way
 
 DIALECT: Final = "bedrock_converse"
 

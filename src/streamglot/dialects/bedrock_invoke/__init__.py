@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Unpack
 
 from ...messages import Built, Request
-from ..abilities import UNSPECIFIED, Abilities
-from ..echo import maker
-from ..endpoint import UpstreamEndpoint, bearer, join, path_segment
-from ..interface import Dialect, lazy
-from ..options import BuildOptions, PrepareOptions
+from ..common.abilities import UNSPECIFIED, Abilities
+from ..common.options import BuildOptions, PrepareOptions
+from ..common.state import maker
+from ..dialect import Dialect, UpstreamEndpoint, bearer, join, lazy, path_segment
 
 
 class BedrockInvokeDialect(Dialect):
@@ -17,10 +16,10 @@ class BedrockInvokeDialect(Dialect):
     title = "Amazon Bedrock InvokeModel"
     media_type = "application/vnd.amazon.eventstream"
 
-    reader = lazy("reader.BedrockInvokeReader")
+    reader = lazy("read.BedrockInvokeReader")
     request_parser = lazy("request.parse")
     build_body = lazy("request.build")
-    response_builder = lazy("response.build")
+    response_builder = lazy("read.build")
 
     def build_request(
         self, request: Request, *, abilities: Abilities = UNSPECIFIED, provider: str = "", **options: Unpack[PrepareOptions]

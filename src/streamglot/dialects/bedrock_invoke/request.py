@@ -14,10 +14,9 @@ from ...errors import RequestError, Unsupported
 from ...json_types import JsonObject
 from ...messages import Built, Message, Request, TextPart
 from .. import dialect
-from ..abilities import UNSPECIFIED, Abilities
-from ..echo import in_format
-from ..fields import Fields, named_part
-from ..parameters import give, give_extra, take
+from ..common.abilities import UNSPECIFIED, Abilities
+from ..common.fields import Fields, give, give_extra, named_part, take
+from ..common.state import in_format
 from .wire import DIALECT
 
 ANTHROPIC_VERSION: Final = "bedrock-2023-05-31"

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ...json_types import JsonObject, JsonValue
-from ..counts import UsageFields, two_way
+from ..common.tables import UsageFields, two_way
 
 DIALECT: Final = "bedrock_invoke"
 PLAIN: Final = "plain"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..interface import Dialect, lazy
+from ..dialect import Dialect, lazy
 
 
 class CohereDialect(Dialect):
@@ -11,10 +11,10 @@ class CohereDialect(Dialect):
     request_path = "v2/chat"
     model_list_path = "v1/models?page_size=1000"
 
-    reader = lazy("reader.CohereReader")
+    reader = lazy("read.CohereReader")
     request_parser = lazy("request.parse")
     build_body = lazy("request.build")
-    response_builder = lazy("response.build")
+    response_builder = lazy("write.build")
     error_body = lazy("wire.error_body")
 
 

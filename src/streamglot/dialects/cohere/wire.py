@@ -10,8 +10,8 @@ from msgspec import Struct
 from ...events import Citation, Echo, StreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import UsageFields, two_way
-from ..lenient import string_in
+from ..common.lenient import string_in
+from ..common.tables import UsageFields, two_way
 
 DIALECT: Final = "cohere"
 

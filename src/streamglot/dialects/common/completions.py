@@ -8,8 +8,8 @@ from typing import Final
 from ...events import StreamError
 from ...json_types import JsonObject
 from ...messages import Request, Response
-from ..counts import completion_usage
-from ..fields import Fields
+from .fields import Fields
+from .tables import completion_usage
 
 SAMPLING: Final = {
     "max_tokens": "max_tokens",

@@ -13,7 +13,7 @@ import msgspec
 
 from ...json_types import JSON_ERRORS, JsonObject, JsonValue
 from ...messages import ToolCallPart, ToolChoice, ToolSpec
-from ..fields import Fields
+from .fields import Fields
 
 NO_PARAMETERS: Final[JsonObject] = {"type": "object", "properties": {}}
 """The schema of a function without parameters. Most APIs require one."""

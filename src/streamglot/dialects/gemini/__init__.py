@@ -6,9 +6,8 @@ from typing import Final, Unpack
 
 from ...json_types import JsonObject
 from ...messages import Request
-from ..endpoint import UpstreamEndpoint, join, path_segments
-from ..interface import Dialect, checked_body, lazy
-from ..options import BuildOptions
+from ..common.options import BuildOptions
+from ..dialect import Dialect, UpstreamEndpoint, checked_body, join, lazy, path_segments
 
 PREFIX: Final = "models/"
 
@@ -19,14 +18,14 @@ class GeminiDialect(Dialect):
     title = "Google Gemini"
     model_list_path = "models?pageSize=1000"
 
-    reader = lazy("reader.GeminiReader")
-    writer = lazy("writer.GeminiWriter")
+    reader = lazy("read.GeminiReader")
+    writer = lazy("write.GeminiWriter")
     request_parser = lazy("request.parse")
     build_body = lazy("request.build")
-    response_builder = lazy("response.build")
+    response_builder = lazy("write.build")
     error_body = lazy("wire.error_body")
     parse_count = lazy("request.parse_count")
-    hosted_events = lazy("hosted.events")
+    hosted_events = lazy("parts.events")
 
     def parse_request(self, body: JsonObject, *, model: str = "", stream: bool | None = None) -> Request:
         """The URL of a request names the model and whether it streams; the body does not."""

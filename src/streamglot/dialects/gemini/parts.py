@@ -1,17 +1,33 @@
-"""Converts message parts to parts of this wire format, for responses to clients and for history to upstreams."""
+"""Converts message parts to parts of this wire format, for responses to clients and for history to upstreams.
+
+``thoughtSignature``: opaque base64 on any part, which must be returned on the same part.
+
+An echo has the signature and its place in the block: ``offset`` is where the signed part begins, if unsigned text of the same
+block came before it; ``thought`` is set if the signed part was of the other kind than its block (an empty answer part after
+reasoning); ``next`` means that it belongs to the following medium.
+
+Positions in a text: this dialect counts UTF-8 bytes, the events count characters.
+
+Citations: citationMetadata and groundingMetadata to events, and back.
+
+Tools that the client expects its provider to host, answered by a tool of ours: as parts and metadata of the provider's own.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
 
 from ...errors import RequestError, Unsupported, UpstreamProtocolError
-from ...events import Echo
+from ...events import Citation, Echo, Event, Extra, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
 from ...json_types import JsonObject
 from ...messages import (
     MediaPart,
@@ -23,10 +39,40 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from ..echo import is_native
-from ..lenient import clean
-from ..media import image_type
-from .signature import DIALECT, FIELD, own_place
+from ..common.conversation import image_type
+from ..common.lenient import clean, objects_in, string_in
+from ..common.server_tools import HostedCall, own_id, sources_of
+from ..common.state import is_native, pack, unpack
+
+DIALECT: Final = "gemini"
+FIELD: Final = "thoughtSignature"
+_MARK: Final = b"sglot1."
+_STANDARD: Final = str.maketrans("-_", "+/")
+
+
+def sign(echo: Echo) -> str:
+    """The signature to write for a client: our own state as it came, any other packed as base64."""
+    own = echo.data.get(FIELD)
+    if is_native(echo, DIALECT) and isinstance(own, str):
+        return own
+    return base64.b64encode(pack(echo).encode()).decode()
+
+
+def own_place(echo: Echo) -> JsonObject:
+    """The place of a signature of this dialect; empty for any other."""
+    return {name: echo.data[name] for name in ("offset", "thought", "next") if name in echo.data} if FIELD in echo.data else {}
+
+
+def read_signature(text: str, **place: object) -> Echo:
+    """The echo that a client returned. Clients decode the bytes and encode them again, often in the other alphabet."""
+    standard = text.translate(_STANDARD)
+    try:
+        content = base64.b64decode(standard + "=" * (-len(standard) % 4))
+    except (ValueError, binascii.Error):
+        return Echo(DIALECT, {FIELD: text, **place})
+    foreign = unpack(content.decode("ascii", "replace")) if content.startswith(_MARK) else None
+    return foreign or Echo(DIALECT, {FIELD: standard, **place})
+
 
 Sign = Callable[[Echo], str | None]
 """Returns the signature to write for an echo, or None if it has none."""
@@ -198,3 +244,176 @@ def build_media(part: MediaPart) -> JsonObject:
 
 def _text(text: str, thought: bool) -> JsonObject:
     return {"text": text, "thought": True} if thought else {"text": text}
+
+
+class Offsets:
+    """The text of one answer in pieces. A piece is measured once, and only if a position is requested."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._byte_ends: list[int] = []
+        self._char_ends: list[int] = []
+        self.add = self._pieces.append
+
+    def characters(self, place: int) -> int:
+        """The character at this byte."""
+        self._measure()
+        number = bisect_left(self._byte_ends, place)
+        if number == len(self._pieces):
+            return self._char_ends[-1] if self._char_ends else 0
+        before = self._byte_ends[number - 1] if number else 0
+        chars = self._char_ends[number - 1] if number else 0
+        return chars + len(_utf8(self._pieces[number])[: place - before].decode("utf-8", "ignore"))
+
+    def bytes(self, place: int) -> int:
+        """The byte at which this character begins."""
+        self._measure()
+        number = bisect_left(self._char_ends, place)
+        if number == len(self._pieces):
+            return self._byte_ends[-1] if self._byte_ends else 0
+        before = self._char_ends[number - 1] if number else 0
+        size = self._byte_ends[number - 1] if number else 0
+        return size + len(_utf8(self._pieces[number][: place - before]))
+
+    def _measure(self) -> None:
+        for piece in self._pieces[len(self._byte_ends) :]:
+            self._byte_ends.append((self._byte_ends[-1] if self._byte_ends else 0) + len(_utf8(piece)))
+            self._char_ends.append((self._char_ends[-1] if self._char_ends else 0) + len(piece))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+_SOURCES: Final = ("web", "retrievedContext", "maps", "image")
+
+
+class CitationReader:
+    """The citations of one candidate. Metadata may be repeated, longer each time; nothing is emitted twice."""
+
+    def __init__(self) -> None:
+        self.text = Offsets()
+        self.base = 0
+        """Where the newest text block begins in the whole text of the candidate."""
+        self._emitted: set[tuple[str, str, str, int | None, int | None]] = set()
+
+    def read(self, citation_metadata: object, grounding_metadata: object) -> Iterator[Citation]:
+        for citation in (*self._cited(citation_metadata), *self._grounded(grounding_metadata)):
+            key = (citation.url, citation.title, citation.cited_text, citation.start, citation.end)
+            if key not in self._emitted:
+                self._emitted.add(key)
+                yield citation
+
+    def _cited(self, metadata: object) -> Iterator[Citation]:
+        for entry in _objects(metadata, "citations") + _objects(metadata, "citationSources"):
+            start, end = self._place(entry)
+            yield Citation(string_in(entry, "uri"), string_in(entry, "title"), "", start, end, Echo(DIALECT, {"citation": entry}))
+
+    def _grounded(self, metadata: object) -> Iterator[Citation]:
+        chunks = metadata.get("groundingChunks") if isinstance(metadata, dict) else None
+        if not isinstance(chunks, list):
+            return
+        used: set[int] = set()
+        for support in _objects(metadata, "groundingSupports"):
+            segment = support.get("segment")
+            start, end = self._place(segment) if isinstance(segment, dict) else (None, None)
+            indices = support.get("groundingChunkIndices")
+            for number in indices if isinstance(indices, list) else ():
+                if isinstance(number, int) and 0 <= number < len(chunks):
+                    used.add(number)
+                    yield from _source(chunks[number], start, end)
+        for number, chunk in enumerate(chunks):
+            if number not in used:
+                yield from _source(chunk)
+
+    def _place(self, entry: JsonObject) -> tuple[int | None, int | None]:
+        """Converts byte offsets to character offsets. The wire omits a start of 0."""
+        start, end = entry.get("startIndex", 0), entry.get("endIndex", -1)
+        if not _is_place(start) or not _is_place(end):
+            return None, None
+        first, last = self.text.characters(start) - self.base, self.text.characters(end) - self.base
+        return (first, last) if 0 <= first <= last else (None, None)
+
+
+def _source(chunk: object, start: int | None = None, end: int | None = None) -> Iterator[Citation]:
+    for kind in _SOURCES:
+        source = chunk.get(kind) if isinstance(chunk, dict) else None
+        if isinstance(source, dict):
+            url = string_in(source, "uri") or string_in(source, "sourceUri")
+            native = Echo(DIALECT, {"groundingChunk": chunk})
+            yield Citation(url, string_in(source, "title"), string_in(source, "text"), start, end, native)
+
+
+def write_citation(citation: Citation, text: Offsets, base: int = 0) -> JsonObject | None:
+    """An entry of ``citationSources``, which every client reads. None if the metadata contains it already, or there is no source
+    to name."""
+    if citation.native is not None and is_native(citation.native, DIALECT):
+        return None
+    entry: JsonObject = {"uri": citation.url} if citation.url else {}
+    if citation.title:
+        entry["title"] = citation.title
+    if entry and citation.start is not None and citation.end is not None:
+        entry["startIndex"], entry["endIndex"] = text.bytes(base + citation.start), text.bytes(base + citation.end)
+    return entry or None
+
+
+def _objects(metadata: object, name: str) -> list[JsonObject]:
+    return objects_in(metadata.get(name)) if isinstance(metadata, dict) else []
+
+
+def _is_place(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_TOOL_TYPES: Final = {"googleSearch": "GOOGLE_SEARCH_WEB", "urlContext": "URL_CONTEXT", "fileSearch": "FILE_SEARCH"}
+_SHOWN: Final = "toolConfig.includeServerSideToolInvocations"
+"""The field of a request that asks for calls of the provider's tools as parts."""
+
+
+def events(call: HostedCall) -> list[Event] | None:
+    """The call and its result; None for a tool without a form of its own."""
+    call_id = own_id("", call.call_id)
+    if call.name == "codeExecution":
+        outcome = "OUTCOME_FAILED" if call.is_error else "OUTCOME_OK"
+        code = {"id": call_id, "language": "PYTHON", "code": call.code}
+        result = {"id": call_id, "outcome": outcome, "output": call.text}
+        return _parts(call, call_id, {"executableCode": code}, {"codeExecutionResult": result})
+    tool_type = _TOOL_TYPES.get(call.name)
+    if tool_type is None:
+        return None
+    shown: list[Event] = []
+    if call.options.get(_SHOWN):
+        tool_call = {"id": call_id, "toolType": tool_type, "args": dict(call.arguments)}
+        answer: JsonObject = {
+            "id": call_id,
+            "toolType": tool_type,
+            "response": {"error" if call.is_error else "output": call.text},
+        }
+        shown = _parts(call, call_id, {"toolCall": tool_call}, {"toolResponse": answer})
+    return [*shown, Extra(DIALECT, {"candidate": _metadata([*call.earlier, call])})]
+
+
+def _parts(call: HostedCall, call_id: str, call_part: JsonObject, result: JsonObject) -> list[Event]:
+    return [
+        ToolCallStart(call_id, call.name, "server", Echo(DIALECT, call_part)),
+        ToolCallDelta(msgspec.json.encode(call.arguments).decode()),
+        ToolCallEnd(),
+        ToolResult(call_id, call.text, call.is_error, Echo(DIALECT, result)),
+    ]
+
+
+def _metadata(calls: list[HostedCall]) -> JsonObject:
+    """The searches and pages of all calls so far: the last metadata of an answer counts."""
+    metadata: JsonObject = {}
+    searches = [call for call in calls if call.name in ("googleSearch", "fileSearch")]
+    if searches:
+        sources = [source for call in searches if not call.is_error for source in sources_of(call.text)]
+        chunks = [{"web": {"uri": source.url, "title": source.title}} for source in sources]
+        queries = [call.query for call in searches if call.name == "googleSearch"]
+        metadata["groundingMetadata"] = {"webSearchQueries": queries, "groundingChunks": chunks}
+    read = [call for call in calls if call.name == "urlContext"]
+    if read:
+        status = ("URL_RETRIEVAL_STATUS_SUCCESS", "URL_RETRIEVAL_STATUS_ERROR")
+        entries = [{"retrievedUrl": call.query, "urlRetrievalStatus": status[call.is_error]} for call in read]
+        metadata["urlContextMetadata"] = {"urlMetadata": entries}
+    return metadata

@@ -1,24 +1,287 @@
 """generateContent requests: a client's body to a Request, and a Request to the body for an upstream.
 
 The model and the streaming mode are in the URL, not in the body, and are the same for every version of the API.
+
+The contents of a request, in both directions.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from typing import Final
 
 from ...errors import RequestError
 from ...events import Echo
 from ...json_types import JsonObject, JsonValue
-from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
-from ..echo import is_native
-from ..fields import Fields
-from ..parameters import give, give_extra, keep_extra, take
-from ..thinking_budget import is_off
-from .history import HistoryParser, build_contents, generation
-from .schema import json_schema
-from .signature import DIALECT
-from .wire import camel
+from ...messages import (
+    Built,
+    MediaPart,
+    Message,
+    NativePart,
+    OutputFormat,
+    Part,
+    Reasoning,
+    ReasoningPart,
+    Request,
+    Role,
+    TextPart,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    ToolSpec,
+)
+from ..common.fields import Fields, give, give_extra, is_off, keep_extra, take
+from ..common.state import is_native
+from .parts import DIALECT, FIELD, PartBuilder, read_signature
+from .wire import camel, json_schema
+
+_ROLES: Final[dict[str, Role]] = {"user": "user", "model": "assistant", "function": "tool", "system": "system"}
+_DETAILS: Final = {"MEDIA_RESOLUTION_LOW": "low", "MEDIA_RESOLUTION_MEDIUM": "medium", "MEDIA_RESOLUTION_HIGH": "high"}
+_SIGNED_GENERATION: Final = 3
+"""From this generation on, the first call of a step needs a signature, or the API refuses the whole conversation."""
+_GENERATION: Final = re.compile(r"gemini-(\d+)")
+_UNSIGNED: Final = "skip_thought_signature_validator"
+"""The value that the API accepts instead of a signature for calls that another model made."""
+
+
+# --- the client's contents
+
+
+class HistoryParser:
+    """Calls and results without ids are matched by name and order, and get numbered ids: the same conversation always has the
+    same ids."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._count = 0
+        self._open: list[ToolCallPart] = []
+        self._server_id = ""
+        self._joined: TextPart | ReasoningPart | None = None
+        self._pieces: list[str] = []
+
+    def parse(self, contents: list[Fields]) -> list[Message]:
+        for content in contents:
+            parts = content.rest.get("parts")
+            for part in parts if isinstance(parts, list) else ():
+                call = part.get("functionCall") if isinstance(part, dict) else None
+                if isinstance(call, dict) and isinstance(call.get("id"), str):
+                    self._ids.add(call["id"])
+        messages: list[Message] = []
+        for content in contents:
+            role = _ROLES.get(word := content.take("role", str, "user"))
+            if role is None:
+                raise content.wrong("role", " or ".join(_ROLES), word)
+            if role == "assistant":
+                self._answer(content, messages)
+            else:
+                messages += self._messages(role, content)
+        self._join()
+        return messages
+
+    def _answer(self, content: Fields, messages: list[Message]) -> None:
+        """Client libraries keep every chunk of a streamed answer as a separate content. They become one message again, and a
+        text that was split by chunks becomes one text."""
+        if not messages or messages[-1].role != "assistant":
+            messages.append(Message("assistant", []))
+        parts = messages[-1].parts
+        for number, fields in enumerate(content.objects("parts")):
+            self._part(fields, parts, continues=number == 0)
+        if not parts:
+            messages.pop()
+
+    def _messages(self, role: Role, content: Fields) -> Iterator[Message]:
+        """Results always become messages of the role tool."""
+        parts: list[Part] = []
+        for fields in content.objects("parts"):
+            self._part(fields, parts)
+        run: list[Part] = []
+        for part in parts:
+            if run and isinstance(run[0], ToolResultPart) is not isinstance(part, ToolResultPart):
+                yield _message(role, run)
+                run = []
+            run.append(part)
+        if run:
+            yield _message(role, run)
+
+    def _join(self) -> None:
+        """Appends the collected pieces to the open text."""
+        if self._pieces and self._joined is not None:
+            self._joined.text = "".join((self._joined.text, *self._pieces))
+            self._pieces.clear()
+
+    def _part(self, fields: Fields, parts: list[Part], continues: bool = False) -> None:
+        raw = dict(fields.rest)
+        signature, thought = fields.take(FIELD, str), fields.take("thought", bool, False)
+        text = fields.take("text", str)
+        if text is not None:
+            self._text(text, thought, signature, parts, continues)
+        elif "functionCall" in raw:
+            parts.append(self._call(Fields(raw["functionCall"], fields.where("functionCall")), signature))
+        elif "functionResponse" in raw:
+            parts.append(self._result(Fields(raw["functionResponse"], fields.where("functionResponse"))))
+        elif "inlineData" in raw or "fileData" in raw:
+            if signature:
+                parts.append(ReasoningPart("", redacted=True, echo=read_signature(signature, next=True)))
+            parts.append(_media(fields))
+        elif "executableCode" in raw or "toolCall" in raw:
+            parts.append(self._server_call(raw, fields))
+        elif "codeExecutionResult" in raw or "toolResponse" in raw:
+            parts.append(self._server_result(raw, fields))
+        elif signature:
+            self._text("", thought, signature, parts)
+        elif raw:
+            parts.append(NativePart(DIALECT, raw))
+
+    def _text(self, text: str, thought: bool, signature: str | None, parts: list[Part], continues: bool = False) -> None:
+        """A signature on an empty part belongs to the preceding text; an empty part without one is ignored."""
+        last = parts[-1] if parts else None
+        kind = ReasoningPart if thought else TextPart
+        if text and not (continues and not signature and isinstance(last, kind) and last is self._joined and last.echo is None):
+            self._join()
+            echo = read_signature(signature) if signature else None
+            self._joined = ReasoningPart(text, summary=True, echo=echo) if thought else TextPart(text, echo=echo)
+            parts.append(self._joined)
+        elif text:
+            self._pieces.append(text)
+        elif signature:
+            self._join()
+            packed = read_signature(signature)
+            if thought and not is_native(packed, DIALECT) and not isinstance(last, ReasoningPart):
+                parts.append(ReasoningPart("", redacted=True, echo=packed))  # hidden reasoning of another dialect
+            elif isinstance(last, (TextPart, ReasoningPart)) and last.echo is None:
+                place: JsonObject = {"offset": len(last.text)}
+                if thought is not isinstance(last, ReasoningPart):
+                    place["thought"] = thought
+                last.echo = read_signature(signature, **place)
+            else:
+                place = {} if thought else {"thought": False}
+                parts.append(ReasoningPart("", redacted=True, echo=read_signature(signature, **place)))
+
+    def _call(self, call: Fields, signature: str | None) -> ToolCallPart:
+        arguments = call.take("args", dict, {})
+        part = ToolCallPart(call.take("id", str, "") or self._new_id(), call.need("name", str), _json(arguments))
+        part.echo = read_signature(signature) if signature else None
+        self._open.append(part)
+        return part
+
+    def _new_id(self) -> str:
+        while True:
+            self._count += 1
+            minted = f"call_{self._count}"
+            if minted not in self._ids:
+                return minted
+
+    def _result(self, result: Fields) -> ToolResultPart:
+        name, call_id = result.need("name", str), result.take("id", str, "")
+        found = [call for call in self._open if (call.call_id == call_id if call_id else call.name == name)]
+        if found:
+            self._open.remove(found[0])
+            call_id = found[0].call_id
+        response = result.take("response", dict, {})
+        is_error = set(response) == {"error"}
+        value = next(iter(response.values())) if set(response) in ({"error"}, {"output"}, {"result"}) else response
+        content: list[TextPart | MediaPart | NativePart] = [TextPart(value if isinstance(value, str) else _json(value))]
+        content += [_media(part) for part in result.objects("parts")]
+        return ToolResultPart(call_id or f"call_{name}", content, is_error, name)
+
+    def _server_call(self, raw: JsonObject, fields: Fields) -> ToolCallPart:
+        code = "executableCode" in raw
+        data = Fields(raw["executableCode" if code else "toolCall"], fields.path)
+        self._server_id = data.take("id", str, "") or self._new_id()
+        name = "code_execution" if code else data.take("toolType", str, "tool")
+        arguments = data.rest if code else data.take("args", dict, {})
+        return ToolCallPart(self._server_id, name, _json(arguments), "server", native=Echo(DIALECT, raw))
+
+    def _server_result(self, raw: JsonObject, fields: Fields) -> ToolResultPart:
+        code = "codeExecutionResult" in raw
+        data = Fields(raw["codeExecutionResult" if code else "toolResponse"], fields.path)
+        call_id = data.take("id", str, "") or self._server_id
+        text = data.take("output", str, "") if code else _json(data.take("response", dict, {}))
+        failed = code and data.take("outcome", str, "OUTCOME_OK") != "OUTCOME_OK"
+        return ToolResultPart(call_id, [TextPart(text)], failed, kind="server", native=Echo(DIALECT, raw))
+
+
+def _message(role: Role, parts: list[Part]) -> Message:
+    if isinstance(parts[0], ToolResultPart):
+        return Message("tool", parts)
+    return Message("user" if role == "tool" else role, parts)
+
+
+def _media(part: Fields) -> MediaPart:
+    inline, file = part.inner("inlineData"), part.inner("fileData")
+    if inline is not None:
+        media = MediaPart(inline.take("mimeType", str, ""), inline.need("data", str).replace("-", "+").replace("_", "/"))
+        media.filename = inline.take("displayName", str, "")
+    elif file is not None:
+        media = MediaPart(file.take("mimeType", str, ""), url=file.need("fileUri", str))
+        media.filename = file.take("displayName", str, "")
+    else:
+        raise RequestError(f"{part.path or 'a part'} must have inlineData or fileData", detail={"param": part.path})
+    resolution = part.any("mediaResolution")
+    level = resolution.get("level") if isinstance(resolution, dict) else resolution
+    media.detail = _DETAILS.get(level, "") if isinstance(level, str) else ""
+    return media
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# --- the upstream's contents
+
+
+def build_contents(messages: list[Message], model: str, ids: bool) -> tuple[list[JsonObject], list[JsonObject]]:
+    """The parts of the system instruction, and the contents. A system message inside the conversation becomes a user message in
+    the same place, because its position has a meaning."""
+
+    def own(echo: Echo) -> str | None:
+        signature = echo.data.get(FIELD)
+        return signature if isinstance(signature, str) else None
+
+    builder = PartBuilder(own, ids=ids)
+    system: list[JsonObject] = []
+    contents: list[JsonObject] = []
+    results = False
+    for message in messages:
+        parts = [part for part in message.parts if not _is_unsigned_thought(part)]
+        built = builder.build(parts)
+        if message.role in ("system", "developer") and not contents:
+            system += built
+            continue
+        if message.role == "assistant" and _needs_signatures(model):
+            _sign_first_call(built)
+        merged = message.role == "tool" and results
+        results = message.role == "tool"
+        if merged:
+            contents[-1]["parts"] += built
+        elif built:
+            contents.append({"role": "model" if message.role == "assistant" else "user", "parts": built})
+        else:
+            results = False
+    return system, contents
+
+
+def _is_unsigned_thought(part: Part) -> bool:
+    return isinstance(part, ReasoningPart) and (part.echo is None or FIELD not in part.echo.data)
+
+
+def generation(model: str) -> int | None:
+    """The generation in the model's name, if there is one."""
+    found = _GENERATION.search(model)
+    return int(found[1]) if found else None
+
+
+def _needs_signatures(model: str) -> bool:
+    return (generation(model) or 0) >= _SIGNED_GENERATION
+
+
+def _sign_first_call(parts: list[JsonObject]) -> None:
+    first = next((part for part in parts if "functionCall" in part), None)
+    if first is not None and FIELD not in first:
+        first[FIELD] = _UNSIGNED
+
 
 PARAMETERS: Final = {
     "maxOutputTokens": "max_tokens",

@@ -1,4 +1,9 @@
-"""The wire format: the fields of a GenerateContentResponse that are read, finish reasons, usage and errors."""
+"""The wire format: the fields of a GenerateContentResponse that are read, finish reasons, usage and errors.
+
+Replaces the numbers that some client libraries write for enums by their names. The official client fails on the numbers.
+
+Converts the schemas of this dialect, a subset of OpenAPI with upper-case types, to JSON schema.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,45 @@ from ...errors import UpstreamProtocolError
 from ...events import StopReason, StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..counts import UsageFields, count, specified, total, two_way
-from ..lenient import loads
-from .enums import named_enums
+from ..common.lenient import loads
+from ..common.tables import UsageFields, count, specified, total, two_way
+
+_SAFETY: Final = ("HATE_SPEECH", "DANGEROUS_CONTENT", "HARASSMENT", "SEXUALLY_EXPLICIT")
+_PROBABILITIES: Final = {1: "NEGLIGIBLE", 2: "LOW", 3: "MEDIUM", 4: "HIGH"}
+NAMES: Final[dict[str, dict[int, str]]] = {
+    "category": {
+        **{number: f"HARM_CATEGORY_{word}" for number, word in enumerate(_SAFETY, 1)},
+        7: "HARM_CATEGORY_HARASSMENT",
+        8: "HARM_CATEGORY_HATE_SPEECH",
+        9: "HARM_CATEGORY_SEXUALLY_EXPLICIT",
+        10: "HARM_CATEGORY_DANGEROUS_CONTENT",
+    },
+    "probability": _PROBABILITIES,
+    "severity": {number: f"HARM_SEVERITY_{word}" for number, word in _PROBABILITIES.items()},
+    "modality": {1: "TEXT", 2: "IMAGE", 3: "VIDEO", 4: "AUDIO", 5: "DOCUMENT"},
+    "trafficType": {1: "ON_DEMAND", 2: "PROVISIONED_THROUGHPUT"},
+    "blockReason": {1: "SAFETY", 2: "OTHER", 3: "BLOCKLIST", 4: "PROHIBITED_CONTENT"},
+    "urlRetrievalStatus": {1: "URL_RETRIEVAL_STATUS_SUCCESS", 2: "URL_RETRIEVAL_STATUS_ERROR"},
+}
+"""The two APIs number the harm categories differently, but no number has two meanings."""
+
+
+def named_enums(value: object) -> JsonValue:
+    """The same metadata with names instead of numbers; unknown numbers are dropped."""
+    if isinstance(value, list):
+        return [named_enums(element) for element in value]
+    if not isinstance(value, dict):
+        return value
+    named: JsonObject = {}
+    for key, inner in value.items():
+        if key not in NAMES or not isinstance(inner, int):
+            named[key] = named_enums(inner)
+        elif inner in NAMES[key]:
+            named[key] = NAMES[key][inner]
+        elif key == "blockReason" and inner:
+            named[key] = "OTHER"
+    return named
+
 
 NO_VALUE: Final = Raw(b"")
 
@@ -291,3 +332,36 @@ def error_body(error: StreamError) -> JsonObject:
     status = STATUS_OF.get(error.status, "INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")
     detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "streamglot"}
     return {"error": {"code": error.status, "message": error.message, "status": status, "details": [detail]}}
+
+
+_DROPPED: Final = frozenset(("propertyOrdering", "nullable", "example"))
+_NUMBERS: Final = frozenset(("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"))
+_INNER: Final = frozenset(("items", "additionalProperties", "not"))
+_LISTS: Final = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
+_MAPS: Final = frozenset(("properties", "$defs", "defs"))
+
+
+def json_schema(schema: object) -> JsonValue:
+    """Types in lower case, ``nullable`` as a type, numeric strings as numbers; property names are kept."""
+    if not isinstance(schema, dict):
+        return schema
+    plain: JsonObject = {}
+    for key, value in schema.items():
+        name = camel(key)
+        if name == "type" and isinstance(value, str):
+            plain[name] = value.lower()
+        elif name in _MAPS and isinstance(value, dict):
+            plain["$defs" if name == "defs" else name] = {inner: json_schema(entry) for inner, entry in value.items()}
+        elif name in _LISTS and isinstance(value, list):
+            plain[name] = [json_schema(entry) for entry in value]
+        elif name in _INNER:
+            plain[name] = json_schema(value)
+        elif name in _NUMBERS and isinstance(value, str) and value.isdigit():
+            plain[name] = int(value)
+        elif name not in _DROPPED:
+            plain["$ref" if name == "ref" else name] = value
+    if schema.get("nullable") is True and isinstance(plain.get("type"), str):
+        plain["type"] = [plain["type"], "null"]
+        if isinstance(plain.get("enum"), list) and None not in plain["enum"]:
+            plain["enum"] = [*plain["enum"], None]
+    return plain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..interface import Dialect, lazy
+from ..dialect import Dialect, lazy
 
 
 class OllamaDialect(Dialect):
@@ -14,11 +14,11 @@ class OllamaDialect(Dialect):
     plain_reasoning = True
     media_type = "application/x-ndjson"
 
-    reader = lazy("reader.OllamaReader")
-    writer = lazy("writer.OllamaWriter")
+    reader = lazy("read.OllamaReader")
+    writer = lazy("write.OllamaWriter")
     request_parser = lazy("request.parse")
     build_body = lazy("request.build")
-    response_builder = lazy("response.build")
+    response_builder = lazy("write.build")
     error_body = lazy("wire.error_body")
 
 

@@ -6,8 +6,8 @@ from msgspec import structs
 
 from ...json_types import JsonObject
 from ...messages import Request
-from ..abilities import PLAIN
-from ..interface import Dialect, lazy
+from ..common.abilities import PLAIN
+from ..dialect import Dialect, lazy
 
 
 class ChatDialect(Dialect):
@@ -23,11 +23,11 @@ class ChatDialect(Dialect):
     """The parameters that every compatible server accepts. Many refuse custom tools, roles that their template lacks, system
     messages after the first, cache marks, the object ``reasoning``, and a ``user`` of more than 64 characters."""
 
-    reader = lazy("reader.ChatReader")
-    writer = lazy("writer.ChatWriter")
+    reader = lazy("read.ChatReader")
+    writer = lazy("write.ChatWriter")
     request_parser = lazy("request.parse")
     build_body = lazy("request.build")
-    response_builder = lazy("response.build")
+    response_builder = lazy("write.build")
     error_body = lazy("wire.error_body")
 
     def writer_options(self, request: Request) -> JsonObject:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..interface import Dialect, lazy
+from ..dialect import Dialect, lazy
 
 
 class CompletionsDialect(Dialect):
@@ -12,11 +12,11 @@ class CompletionsDialect(Dialect):
     request_path = "completions"
     model_list_path = "models"
 
-    reader = lazy("reader.CompletionsReader")
-    writer = lazy("writer.CompletionsWriter")
+    reader = lazy("read.CompletionsReader")
+    writer = lazy("write.CompletionsWriter")
     request_parser = lazy("request.parse")
     build_body = lazy("request.build")
-    response_builder = lazy("response.build")
+    response_builder = lazy("write.build")
     error_body = lazy("wire.error_body")
 
 

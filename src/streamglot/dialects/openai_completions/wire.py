@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from ...json_types import JsonObject, JsonValue
-from .. import faults
-from ..counts import UsageFields, two_way
+from ..common import upstream_errors as faults
+from ..common.tables import UsageFields, two_way
 
 
 class ChunkChoice(Struct, gc=False):

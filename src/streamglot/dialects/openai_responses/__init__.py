@@ -6,8 +6,8 @@ from msgspec import structs
 
 from ...json_types import JsonObject
 from ...messages import Request
-from ..abilities import PLAIN
-from ..interface import Dialect, lazy
+from ..common.abilities import PLAIN
+from ..dialect import Dialect, lazy
 
 _ELSEWHERE = ("previous_response_id", "conversation", "prompt")
 """Fields that give a conversation which is not in the request."""
@@ -22,14 +22,14 @@ class ResponsesDialect(Dialect):
     model_list_path = "models"
     abilities = structs.replace(PLAIN, custom_tools=True, namespaces=True, user_chars=64, call_id_chars=64)
 
-    reader = lazy("reader.ResponsesReader")
-    writer = lazy("writer.ResponsesWriter")
+    reader = lazy("read.ResponsesReader")
+    writer = lazy("write.ResponsesWriter")
     request_parser = lazy("request.parse")
     build_body = lazy("request.build")
     response_builder = lazy("response.build")
     error_body = lazy("wire.error_body")
     approval_answers = lazy("request.approval_answers")
-    hosted_events = lazy("hosted.events")
+    hosted_events = lazy("tools.events")
     repeated_fields = lazy("stored.repeated_fields")
     input_items = lazy("stored.input_items")
     summary_request = lazy("compaction.summary_request")

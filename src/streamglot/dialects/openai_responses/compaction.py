@@ -11,7 +11,7 @@ import msgspec
 from ...events import Echo
 from ...json_types import JsonObject
 from ...messages import Message, Part, ReasoningPart, Request, Response, TextPart, ToolCallPart, ToolResultPart
-from ..echo import pack, unpack
+from ..common.state import pack, unpack
 from .response import build
 from .wire import string_of
 

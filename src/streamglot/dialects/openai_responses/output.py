@@ -6,8 +6,8 @@ from typing import Final
 
 from ...framing import sse
 from ...json_types import JsonObject, JsonValue
-from ..own_tools import OWN_SERVER
-from ..writer import encode
+from ..common.server_tools import OWN_SERVER
+from ..common.writer import encode
 from .wire import make_item_id, string_of
 
 OPEN: Final = {"status": "in_progress"}

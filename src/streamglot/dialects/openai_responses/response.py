@@ -8,7 +8,7 @@ from ...json_types import JsonObject, JsonValue
 from ...messages import Response, ToolSpec
 from ...stages.replay import replay
 from .wire import error_body
-from .writer import ResponsesWriter
+from .write import ResponsesWriter
 
 
 def build(

@@ -6,8 +6,7 @@ import msgspec
 
 from ...json_types import JsonObject
 from ...messages import Message, NativePart, Request, Response, ResponseChoice
-from .input_items import ItemBuilder
-from .request import build
+from .request import ItemBuilder, build
 from .response import build as build_response
 from .wire import DIALECT, make_item_id, string_of
 

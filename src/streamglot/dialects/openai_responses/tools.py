@@ -3,25 +3,32 @@
 Only this dialect has tools in namespaces and a search that loads more of them. Elsewhere they are functions in one list: a member
 of a namespace has a flat name made of both, a client-side search is the function ``tool_search``, and the tools that it found are
 taken from its results. ``Origin`` maps a flat name back, to name a call as its tool was declared.
+
+Tools that the client expects its provider to host, answered by a tool of ours: as items of the provider's own kinds.
+
+Items that are calls of server-side tools: their names, their arguments and their results.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
-from ...events import Echo
+from ...events import Citation, Echo, Event, Extra, Media, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
 from ...json_types import JsonObject
 from ...messages import ToolChoice, ToolSpec
 from ..common import function_tools
+from ..common.fields import Fields
 from ..common.function_tools import build_function
-from ..echo import is_native
-from ..fields import Fields
-from .wire import DIALECT, string_of
+from ..common.lenient import json_text
+from ..common.server_tools import HostedCall, own_id, sources_of
+from ..common.state import is_native
+from .wire import DIALECT, string_of, whole_number
 
 NAME_CHARS: Final = 64
 """The maximum length of a function name in all dialects."""
@@ -263,3 +270,126 @@ def _build_named(name: str, tool: ToolSpec | None, origin: Origin | None) -> Jso
     if origin is not None:
         return {"type": kind, "name": origin.name, "namespace": origin.namespace}
     return {"type": kind, "name": name}
+
+
+Item = JsonObject
+
+
+def _web_search(call: HostedCall) -> Item:
+    action: Item = {"type": "search", "query": call.query, "queries": [call.query]}
+    sources = [{"type": "url", "url": source.url} for source in sources_of(call.text)]
+    return {"action": {**action, "sources": sources} if sources else action}
+
+
+def _file_search(call: HostedCall) -> Item:
+    found = sources_of(call.text)
+    results = [{"file_id": source.url, "filename": source.title, "text": source.text} for source in found]
+    return {"queries": [call.query], "results": results or [{"file_id": "", "filename": "", "text": call.text}]}
+
+
+def _code(call: HostedCall) -> Item:
+    return {"code": call.code, "container_id": "", "outputs": [{"type": "logs", "logs": call.text}]}
+
+
+def _image(call: HostedCall) -> Item:
+    image = next((medium for medium in call.media if medium.data), None)
+    if image is None:
+        return {"result": None}
+    return {"result": image.data, "output_format": image.mime.removeprefix("image/")}
+
+
+_KINDS: Final[dict[str, tuple[str, str, tuple[str, ...], Callable[[HostedCall], Item]]]] = {
+    "web_search": ("web_search_call", "ws_", ("searching",), _web_search),
+    "file_search": ("file_search_call", "fs_", ("searching",), _file_search),
+    "code_interpreter": ("code_interpreter_call", "ci_", ("interpreting",), _code),
+    "image_generation": ("image_generation_call", "ig_", ("generating",), _image),
+}
+"""By the type of the tool: the type of its items, how their ids begin, what its events say while it runs, and its fields."""
+
+
+def events(call: HostedCall) -> list[Event] | None:
+    """The call and its result; None for a tool without a form of its own."""
+    declared = str(call.declared.get("type", ""))
+    kind = next((name for name in _KINDS if declared.startswith(name)), None)
+    return None if kind is None else list(_events(call, *_KINDS[kind]))
+
+
+def _events(
+    call: HostedCall, kind: str, prefix: str, phases: tuple[str, ...], fields: Callable[[HostedCall], Item]
+) -> Iterator[Event]:
+    item_id = own_id(prefix, call.call_id)
+    item = {"type": kind, "id": item_id, **fields(call), "status": "failed" if call.is_error else "completed"}
+    begun: Item = {"type": kind, "id": item_id, "status": "in_progress"}
+    if kind == "code_interpreter_call":
+        begun |= {"code": "", "container_id": "", "outputs": None}
+    elif kind == "file_search_call":
+        begun |= {"queries": []}
+    yield ToolCallStart(item_id, call.name, "server", Echo(DIALECT, begun))
+    for phase in ("in_progress", *phases, *(() if call.is_error else ("completed",))):
+        yield Extra(DIALECT, {"event": {"type": f"response.{kind}.{phase}"}})
+    yield ToolCallDelta(msgspec.json.encode(call.arguments).decode())
+    yield ToolCallEnd(Echo(DIALECT, item))
+    if item.get("result"):
+        yield Media(f"image/{item['output_format']}", item["result"], id=item_id)
+    else:
+        yield ToolResult(item_id, call.text, call.is_error, Echo(DIALECT, item))
+
+
+_GIVEN: Final = ("action", "queries", "code", "container_id", "operation", "input")
+"""The fields with the input of a tool that has no ``arguments``."""
+_FAILED: Final = ("failed", "incomplete")
+
+
+def name_of(item: JsonObject) -> str:
+    """``web_search_call`` is a call of ``web_search``; a remote tool has its own name."""
+    return string_of(item, "name") or string_of(item, "type").removesuffix("_call") or "tool"
+
+
+def arguments_of(item: JsonObject) -> str:
+    """The input of the tool as JSON."""
+    if item.get("arguments") is not None:
+        return json_text(item["arguments"])
+    given = {name: item[name] for name in _GIVEN if item.get(name)}
+    return json_text(given) if given else ""
+
+
+def result_of(item: JsonObject) -> tuple[str, bool]:
+    """The result of a call as text, and whether it is an error."""
+    error = item.get("error")
+    if error:
+        return (string_of(error, "message") if isinstance(error, dict) else "") or json_text(error), True
+    output = next((item[name] for name in ("output", "outputs", "results", "result", "tools") if item.get(name)), None)
+    return _text_of(output), item.get("status") in _FAILED
+
+
+def image_of(item: JsonObject) -> Media | None:
+    data = string_of(item, "result")
+    return Media(f"image/{string_of(item, 'output_format') or 'png'}", data, id=string_of(item, "id")) if data else None
+
+
+def read_annotation(annotation: JsonObject, provider: str) -> Citation:
+    return Citation(
+        string_of(annotation, "url"),
+        string_of(annotation, "title", "filename"),
+        start=whole_number(annotation.get("start_index")),
+        end=whole_number(annotation.get("end_index")),
+        native=Echo(provider, annotation),
+    )
+
+
+def _text_of(output: object) -> str:
+    """Plain text if the entries are texts, logs or shell output; JSON otherwise."""
+    if isinstance(output, list):
+        texts = [_entry_text(entry) if isinstance(entry, dict) else None for entry in output]
+        if all(text is not None for text in texts):
+            return "".join(text for text in texts if text is not None)
+    return json_text(output)
+
+
+def _entry_text(entry: JsonObject) -> str | None:
+    if "stdout" in entry or "stderr" in entry:
+        return string_of(entry, "stdout") + string_of(entry, "stderr")
+    for name, kinds in (("logs", ("logs",)), ("text", ("text", "input_text", "output_text"))):
+        if entry.get("type") in kinds and isinstance(entry.get(name), str):
+            return str(entry[name])
+    return None

@@ -11,9 +11,9 @@ from msgspec import Struct
 from ...events import CallKind, Echo, StopReason, StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from .. import faults
-from ..counts import UsageFields
-from ..lenient import clean, loads
+from ..common import upstream_errors as faults
+from ..common.lenient import clean, loads
+from ..common.tables import UsageFields
 
 DIALECT: Final = "openai_responses"
 

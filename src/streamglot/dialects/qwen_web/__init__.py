@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Unpack
 
 from ...messages import Request
-from ..endpoint import Setup, UpstreamEndpoint, bearer, encoded, join
-from ..interface import Dialect, lazy
-from ..options import BuildOptions
+from ..common.options import BuildOptions
+from ..dialect import Dialect, Setup, UpstreamEndpoint, bearer, encoded, join, lazy
 
 
 class QwenWebDialect(Dialect):
@@ -18,7 +17,7 @@ class QwenWebDialect(Dialect):
     calls_in_text = "tool_tags"
     bad_call = "text"
 
-    reader = lazy("reader.QwenWebReader")
+    reader = lazy("read.QwenWebReader")
     build_body = lazy("request.build")
     continuation = lazy("request.continuation")
 

@@ -26,10 +26,10 @@ from ...messages import (
     ToolResultPart,
     ToolSpec,
 )
-from .. import faults
-from ..lenient import fit
-from ..parameters import give, give_extra
-from ..writer import encode
+from ..common import upstream_errors as faults
+from ..common.fields import give, give_extra
+from ..common.lenient import fit
+from ..common.writer import encode
 from .wire import Chat, refused
 
 DIALECT: Final = "qwen_web"

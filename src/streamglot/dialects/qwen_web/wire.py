@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from ...errors import UpstreamRefused
 from ...json_types import JsonObject, JsonValue
-from .. import faults
-from ..counts import UsageFields, two_way
+from ..common import upstream_errors as faults
+from ..common.tables import UsageFields, two_way
 
 
 class FunctionCall(Struct, gc=False):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..interface import Dialect, lazy
+from ..dialect import Dialect, lazy
 
 
 class VercelUiDialect(Dialect):
     name = "vercel_ui"
     title = "Vercel AI SDK UI message stream"
 
-    writer = lazy("writer.VercelUiWriter")
+    writer = lazy("write.VercelUiWriter")
     request_parser = lazy("request.parse")
     error_body = lazy("wire.error_body")
     approval_answers = lazy("request.approval_answers")

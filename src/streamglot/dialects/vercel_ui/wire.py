@@ -8,8 +8,8 @@ import msgspec
 
 from ...events import Citation, Echo, StreamError
 from ...json_types import JsonObject
-from ..counts import two_way
-from ..echo import is_native, pack, unpack
+from ..common.state import is_native, pack, unpack
+from ..common.tables import two_way
 
 DIALECT: Final = "vercel_ui"
 OURS: Final = "streamglot"

@@ -19,7 +19,7 @@ from ...errors import RequestError, StreamglotError, excerpt
 
 if TYPE_CHECKING:
     from ...store import Store
-    from ...store.buffer import StreamBuffer
+    from ...store.streams import StreamBuffer
 
 KEPT_BATCHES: Final = 256
 """Answers in memory. A client repeats a batch within seconds or minutes, after a connection error."""

@@ -12,16 +12,15 @@ from ...errors import RequestError, Unsupported, excerpt
 from ...json_types import JsonObject
 from ..auth.access import Access
 from ..auth.authenticator import anonymous
-from ..http.call import RoutedCall, too_slow
+from ..http.call import Reply, RoutedCall, StreamedReply, too_slow
 from ..http.multipart import Multipart, Part, PartData, PartStart, boundary_of
-from ..http.reply import Reply, StreamedReply
 from ..lifecycle import Lifecycle
 from ..services import GatewayServices
 from .router import APIRoute, Parameters, admit, json_reply
 
 if TYPE_CHECKING:
-    from ...batch.model import File
-    from ...batch.service import BatchService
+    from ...batch.durable.model import File
+    from ...batch.durable.service import BatchService
 
 PURPOSES: Final = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 FIELD_BYTES: Final = 4096
@@ -139,9 +138,8 @@ async def streamed(chunks: AsyncIterator[bytes], media_type: str = "application/
 
 async def uploaded(services: GatewayServices, service: BatchService, call: RoutedCall, owner: str) -> File:
     """Stores the file of a form. Errors in the form are only known at its end; the stored contents are then removed."""
-    from ...batch.files import FileStorageUnavailable
-    from ...batch.model import File
-    from ...batch.rows import new_id
+    from ...batch.durable.model import File, new_id
+    from ...batch.durable.storage import FileStorageUnavailable
 
     form = _Form(services, call)
     now = time.time()

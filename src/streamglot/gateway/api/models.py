@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...dialects.ollama import catalog
+from ...dialects.ollama import wire as catalog
 from ...json_types import JsonObject
-from ...upstream.model_lists import CLIENT_WAIT_SECONDS
+from ...upstream.models import CLIENT_WAIT_SECONDS
 from ...upstream.providers import provider_name
 from ..admission import Admission
 from ..auth.authenticator import Caller
-from ..http.call import RoutedCall
-from ..http.reply import Reply
+from ..http.call import Reply, RoutedCall
 from ..services import GatewayServices
 from .router import KEY, APIRoute, json_of, json_reply, query_of
 

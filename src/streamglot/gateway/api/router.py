@@ -20,15 +20,14 @@ import msgspec
 from msgspec import Struct
 
 from ...dialects import dialect
-from ...engine.record import clean_id
-from ...engine.upstream_request import retry_after_of
+from ...engine.attempts import retry_after_of
+from ...engine.stats import clean_id
 from ...errors import RequestError, StreamglotError, excerpt
 from ...json_types import JsonObject
 from ..auth.access import Access
 from ..auth.authenticator import Caller
 from ..endpoints import dialect_of
-from ..http.call import Call, ClientDisconnected, RoutedCall, json_object
-from ..http.reply import JSON, Reply, StreamCutError, StreamedReply, retry_after
+from ..http.call import JSON, Call, ClientDisconnected, Reply, RoutedCall, StreamCutError, StreamedReply, json_object, retry_after
 from ..observe.recording import Recording
 from ..services import GatewayServices
 

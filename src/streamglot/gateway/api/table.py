@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from ..admission import Admission
 from ..auth.access import Access
+from ..forward import forward_routes
 from ..lifecycle import Lifecycle
 from ..observe.recording import Recording
 from ..requests import RunningRequests
 from ..services import GatewayServices
-from .approvals import approval_routes
 from .batch import batch_routes
-from .batches import batches_routes
+from .batches import batches_routes, message_batch_routes
 from .files import file_routes
-from .forward import forward_routes
 from .inspect import inspect_routes
-from .message_batches import message_batch_routes
 from .models import model_routes
-from .overview import overview_routes
-from .page import description_routes, page_routes, state_routes
-from .responses import response_routes
-from .resume import resume_routes
+from .overview import approval_routes, overview_routes
+from .pages import description_routes, page_routes, state_routes
 from .router import APIRoute
-from .session_edits import session_routes
-from .store_view import store_routes
+from .sessions import session_routes, store_routes
+from .streams import response_routes, resume_routes
 
 
 def table(

@@ -5,18 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from ...authentication import LOOPBACK
 from ...config import DISABLED, LoadedConfig
+from ...config.checks import LOOPBACK
 from ...dialects import dialect
-from ...engine.limiter import ConcurrencyLimit
-from ..http.call import Call
-from ..http.cors import CORS
-from ..http.hosts import AllowedHosts
-from ..http.reply import Reply
+from ...upstream.routing.slots import ConcurrencyLimit
+from ..http.call import Call, Reply
+from ..http.origins import CORS, AllowedHosts
 from ..requests import RunningRequests
-from .authenticator import Authenticator, Caller
-from .slot import Slot
-from .stored_keys import StoredCallers
+from .authenticator import Authenticator, Caller, StoredCallers
+from .limits import Slot
 
 
 class Access:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from ...engine.tokens import BYTES_PER_TOKEN
+from ...engine.stats import BYTES_PER_TOKEN
 from ...events import Choice, Event, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from ...json_types import JsonObject
 from ...messages import TokenCounts
 from ...upstream.prices import price
-from ...upstream.routes import Candidate
+from ...upstream.routing.routes import Candidate
 from .ratelimit import (
     HELD_COST,
     HELD_TOKENS,

@@ -8,10 +8,19 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias
 
 from ...errors import ConfigError
-from .call import CallDeadline, ClientDisconnected, check_length, query_value, too_large, too_slow
+from .call import (
+    CallDeadline,
+    ClientDisconnected,
+    Reply,
+    check_length,
+    header_value,
+    query_value,
+    sent_status,
+    too_large,
+    too_slow,
+)
 from .encodings import decoded
-from .hosts import authority
-from .reply import Reply, header_value, sent_status
+from .origins import authority
 
 Scope: TypeAlias = MutableMapping[str, Any]  # Any: ASGI defines a type for each key
 Message: TypeAlias = MutableMapping[str, Any]  # Any: the same

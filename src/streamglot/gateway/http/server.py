@@ -13,10 +13,9 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final, Protocol
 
 from ..observe.memory import set_collector
-from .connection import ClientConnection
-from .http_call import HTTPCall
+from .call import error_reply
+from .http_call import ClientConnection, HTTPCall
 from .protocol import HTTPProtocol
-from .reply import error_reply
 
 BACKLOG: Final = 4096
 """Connections that wait to be accepted: the default limit of Linux. Further clients retry after a second."""

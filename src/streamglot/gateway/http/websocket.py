@@ -28,7 +28,7 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, generate_accept_token
 
 from .call import DONE
-from .connection import ClientConnection, ConnectionServer
+from .http_call import ClientConnection, ConnectionServer
 
 if TYPE_CHECKING:
     from .http_call import HTTPCall

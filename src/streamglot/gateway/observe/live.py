@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ...engine.observer import ExchangeResult, Observer
-from ...engine.record import ExchangeRecord, UpstreamWait
+from ...engine.stats import ExchangeRecord, UpstreamWait
 from ...errors import RequestError
 from ...framing import sse
 from ...json_types import JsonObject

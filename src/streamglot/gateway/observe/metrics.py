@@ -19,7 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.samples import Exemplar
 
-from ...engine.record import ExchangeRecord
+from ...engine.stats import ExchangeRecord
 from ...json_types import JsonObject
 from .metrics_files import MetricsFiles
 

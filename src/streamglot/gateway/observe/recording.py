@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from ...config import LoadedConfig
 from ...engine.content_log import ContentLog
 from ...engine.observer import Observer
+from ..approvals import SharedApprovals
 from ..auth.budgets import Reservation
 from ..sealing import Sealer, sealer_for
 from ..services import GatewayServices
-from ..shared_approvals import SharedApprovals
 from .live import Live, LiveObserver
+from .log import AccessLog, ContentLogger, MetricsObserver, UsageMeter
 from .metrics import Metrics
-from .observers import AccessLog, ContentLogger, MetricsObserver, UsageMeter
 from .tracing import Tracing
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ..json_strings import Notation, quoted
-from ..reader import CallReader
+from ..call_reader import CallReader
+from ..literals import Notation, quoted
+from ..parameters import ValueWriter
 from ..scan import Malformed, Markers, Unfinished, Wait
-from ..values import ValueWriter
-from .engine import FormatEngine, WrittenCall, dumped
+from . import FormatEngine, WrittenCall, dumped
 
 MAX_WORD_CHARS = 65_536
 """Maximum characters of a bare word: strings have quotes, so this is far more than a number needs."""

@@ -6,12 +6,11 @@ import re
 from collections.abc import Generator
 from html import escape, unescape
 
-from ..declared import json_type, schema_types
-from ..json_strings import quoted
-from ..reader import CallReader
+from ..call_reader import CallReader
+from ..literals import quoted
+from ..parameters import ValueWriter, feeding, json_type, schema_types
 from ..scan import Malformed, Markers, Unfinished, Unrelated, Wait, markers_of
-from ..values import ValueWriter, feeding
-from .engine import FormatEngine, WrittenCall, dumped
+from . import FormatEngine, WrittenCall, dumped
 from .json_calls import INTERPRETERS, json_arguments, raw_arguments
 
 _RECIPIENT = re.compile(r"\bto=([\w.:/-]+)")

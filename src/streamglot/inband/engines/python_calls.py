@@ -7,10 +7,10 @@ import re
 from collections.abc import Generator
 from typing import Literal
 
-from ..json_strings import PYTHON, quoted
-from ..reader import CallReader
+from ..call_reader import CallReader
+from ..literals import PYTHON, quoted
 from ..scan import Malformed, Markers, Unfinished, Unrelated, Wait
-from .engine import FormatEngine, WrittenCall
+from . import FormatEngine, WrittenCall
 from .json_calls import INTERPRETERS, JsonCalls, raw_arguments
 
 _NAME = re.compile(r"[^\W\d][\w.\-]*")

@@ -6,13 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping
 
-from ..declared import Declared, Schema, follow, schema_types
-from ..json_strings import quoted
-from ..reader import CallReader
+from ..call_reader import CallReader
+from ..literals import quoted
+from ..parameters import Declared, Schema, ValueWriter, feeding, follow, schema_types, typed
 from ..scan import Malformed, Markers, Unfinished, Wait, markers_of
-from ..values import ValueWriter, feeding, typed
-from .engine import FormatEngine, WrittenCall, dumped
-from .xml_values import head_of
+from . import FormatEngine, WrittenCall, dumped
+from .xml_calls import head_of
 
 _NAME = re.compile(r"[A-Za-z_][\w.:-]*")
 _TAG_END = Markers((">",))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 BUILT_IN: Final[dict[str, str]] = {
-    "allow_tools": "allow_tools:AllowTools",
-    "deny_tools": "deny_tools:DenyTools",
+    "allow_tools": "tool_lists:AllowTools",
+    "deny_tools": "tool_lists:DenyTools",
     "tool_arguments": "tool_arguments:ToolArguments",
     "redact": "redact:Redact",
     "block_patterns": "block_patterns:BlockPatterns",
@@ -17,7 +17,7 @@ BUILT_IN: Final[dict[str, str]] = {
     "loop_guard": "loop_guard:LoopGuard",
     "json_schema": "json_schema:JsonSchema",
     "system_note": "system_note:SystemNote",
-    "dry_run": "dry_run:DryRun",
-    "parallel": "parallel:Parallel",
-    "in_order": "in_order:InOrder",
+    "dry_run": "compose:DryRun",
+    "parallel": "compose:Parallel",
+    "in_order": "compose:InOrder",
 }

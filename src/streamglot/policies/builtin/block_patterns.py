@@ -9,10 +9,10 @@ from ...patterns.scanner import HOLD_CHARS, PatternSet
 from ..needs import Needs, block, pattern, request
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
-from ..running.matches import judge_matches
+from ..running.judging import judge_matches
 from ..verdicts import Defer, End, Refuse, Verdict
 from .redact import pattern_set
-from .targets import Target, answer_kinds, check_targets, request_kinds
+from .tool_lists import Target, answer_kinds, check_targets, request_kinds
 
 
 class BlockPatterns(Policy, frozen=True):

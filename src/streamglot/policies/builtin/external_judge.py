@@ -18,7 +18,7 @@ from ..needs import Needs
 from ..pieces import Piece
 from ..policy import Engine, JudgeContext, Policy
 from ..verdicts import End, Forward, Refuse, Replace, Retry, Rewrite, Verdict
-from .targets import JudgedUnit, Target, check_targets, judge_needs
+from .tool_lists import JudgedUnit, Target, check_targets, judge_needs
 
 MAX_REPLY_BYTES: Final = 8 * 2**20
 """A reply has at most the rewritten text of one block."""

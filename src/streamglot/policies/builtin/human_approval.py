@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from ...errors import ConfigError
-from ...tool_names import matches_tool
+from ...text import matches_tool
 from ..needs import Needs, block
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy

@@ -17,7 +17,7 @@ from ..needs import Needs
 from ..pieces import Piece
 from ..policy import Engine, JudgeContext, Policy
 from ..verdicts import DEFER, FORWARD, Defer, Forward, Refuse, Retry, Verdict
-from .targets import JudgedUnit, Target, check_targets, judge_needs
+from .tool_lists import JudgedUnit, Target, check_targets, judge_needs
 
 MAX_CACHED: Final = 4096
 """Judgements that one process caches: a few hundred bytes each."""

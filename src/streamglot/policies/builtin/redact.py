@@ -17,7 +17,7 @@ from ..needs import Needs, pattern, request
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
 from ..verdicts import FORWARD, Forward, Rewrite
-from .targets import Target, answer_kinds, check_targets, request_kinds
+from .tool_lists import Target, answer_kinds, check_targets, request_kinds
 
 _HASH_CHARS: Final = 12
 """Hexadecimal characters of a hash: enough to tell values apart in one conversation."""

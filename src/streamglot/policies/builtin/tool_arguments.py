@@ -14,12 +14,10 @@ from ...errors import ConfigError
 from ...json.schema import Schema, Step, parse_path, values_at
 from ...json_types import JsonValue
 from ...patterns.expressions import occurs
-from ...tool_names import matches_tool
-from ..conditions import any_matches
+from ...text import matches_tool
 from ..needs import Needs, block
-from ..options import Options
 from ..pieces import Piece
-from ..policy import JudgeContext, Policy
+from ..policy import JudgeContext, Options, Policy, any_matches
 from ..verdicts import FORWARD, Forward, Refuse
 
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f\\]")

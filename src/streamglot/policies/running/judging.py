@@ -1,21 +1,115 @@
-"""Has the pieces of one choice judged by one policy: at once, or through a question; failures become verdicts too."""
+"""Has the pieces of one choice judged by one policy: at once, or through a question; failures become verdicts too.
+
+The questions that policies put to the engine.
+
+Judges each match of patterns in a complete text, and combines the verdicts into one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec import structs
 
 from ...errors import FOREIGN_ERRORS, excerpt, foreign_exception
-from ...events import Extra, StreamEnd, StreamError
+from ...events import BareEvent, Extra, StreamEnd, StreamError
+from ...json_types import JsonValue
+from ...patterns.scanner import Overflow, PatternMatch, PatternSet, Scanner
 from ...stages.stage import ExchangeEnded, Question, Reply
-from ..approvals import Decision, SuspendedCall
-from ..pieces import Piece
-from ..policy import JudgeContext
-from ..verdicts import SEVERITY, Ask, Defer, Forward, Refuse, Rewrite, Verdict
+from ..approvals import ApprovalRequest, Approvals, Decision, SuspendedCall
+from ..arguments import JsonScanner
+from ..pieces import Kind, Piece
+from ..policy import Engine, JudgeContext, Policy
+from ..verdicts import DEFER, FORWARD, SEVERITY, Ask, Defer, Forward, Refuse, Replace, Rewrite, Verdict, severity
+from .facts import Recorder
 from .members import Member
-from .questions import Approval, Judgement, Suspension
-from .records import Recorder
 from .release import Unit
+
+
+class Judgement(Question):
+    """Awaits the verdict of a policy on a piece."""
+
+    subject = "judge"
+
+    def __init__(self, policy: Policy, piece: Piece, context: JudgeContext) -> None:
+        self.policy = policy
+        self.label = policy.name
+        self.piece = piece
+        self.context = context
+        self.seconds = policy.deadline_seconds
+
+    async def resolve(self, engine: Engine) -> Verdict:
+        return await self.policy.decide(self.piece, self.context, engine)
+
+
+class Approval(Question):
+    """Awaits the decision of a person, through the engine's registry of approvals."""
+
+    subject = "approval"
+
+    def __init__(self, policy: Policy, piece: Piece, context: JudgeContext, verdict: Ask) -> None:
+        self.policy = policy
+        self.label = policy.name
+        self.piece = piece
+        self.context = context
+        self.verdict = verdict
+        self.seconds = policy.deadline_seconds
+
+    async def resolve(self, engine: Any) -> Decision | SuspendedCall:  # Any: the services of the engine, a layer above
+        """``engine.approvals`` is an ``Approvals``; without one the question cannot be answered, which counts as a failure of
+        the policy."""
+        approvals: Approvals = engine.approvals
+        return await approvals.ask(self._request())
+
+    def _request(self) -> ApprovalRequest:
+        exchange, piece = self.context.exchange, self.piece
+        return ApprovalRequest(
+            request_id=exchange.request_id,
+            policy=self.policy.name,
+            message=self.verdict.message,
+            kind=piece.kind,
+            tool=piece.name,
+            call_id=piece.call_id,
+            text=piece.text,
+            model=exchange.model,
+            key=exchange.key,
+            seconds=self.policy.seconds,
+        )
+
+
+class Suspension(Approval):
+    """Leaves a call to the client's user: the registry keeps it until the client's next request."""
+
+    def __init__(self, policy: Policy, piece: Piece, context: JudgeContext, verdict: Ask, events: Sequence[BareEvent]) -> None:
+        super().__init__(policy, piece, context, verdict)
+        self._events = events
+
+    async def resolve(self, engine: Any) -> SuspendedCall:  # Any: as above
+        approvals: Approvals = engine.approvals
+        call = approvals.suspend(self._request(), self._events)
+        await approvals.share(call)  # before the client learns the id: its next request may reach another process
+        return call
+
+
+class ConcurrentQuestions(Question):
+    """Awaits several questions at once. The reply is a list: for each question its reply, or the exception that resolving it
+    raised."""
+
+    subject = "judge"
+
+    def __init__(self, questions: Sequence[Judgement | Approval]) -> None:
+        self.questions = tuple(questions)
+        self.label = ", ".join(dict.fromkeys(question.label for question in questions))
+        self.seconds = max(question.seconds or 0.0 for question in questions) + 1.0  # each question has its own, earlier deadline
+
+    async def resolve(self, engine: Engine) -> list[Reply]:
+        async def one(question: Judgement | Approval) -> Reply:
+            return await asyncio.wait_for(question.resolve(engine), question.seconds)
+
+        return await asyncio.gather(*(one(question) for question in self.questions), return_exceptions=True)
+
 
 MAX_PENDING: Final = 128
 """Verdicts of one policy that may be awaited at once for one choice: more calls than a model makes in one turn."""
@@ -178,3 +272,77 @@ def decided(decision: Decision) -> Verdict:
     if decision.text is not None:
         return Rewrite(text=decision.text, reason=by)
     return Forward(reason=by)
+
+
+Judge = Callable[[Piece], "Verdict | Defer"]
+Note = Callable[[Piece, Verdict], None]
+
+
+def scanner_for(patterns: PatternSet, kind: Kind, call_kind: str = "function") -> Scanner | JsonScanner:
+    """Arguments of a call are JSON, unless the tool takes free text."""
+    return JsonScanner(patterns) if kind == "tool_call" and call_kind != "custom" else Scanner(patterns)
+
+
+def match_piece(piece: Piece, found: PatternMatch) -> Piece:
+    """The piece that a policy sees of a match."""
+    return structs.replace(piece, unit="pattern", text=found.text, pattern=found.name, label=found.label, data=None)
+
+
+def overflow_verdict(overflow: Overflow) -> Refuse:
+    """Fails closed: text that may still become a match is held, together with everything after it."""
+    return Refuse(
+        message="[withheld: a possible match of a pattern did not end]",
+        reason=f"a possible match grew past the hold limit of {overflow.chars} characters",
+    )
+
+
+def judge_matches(judge: Judge, patterns: PatternSet, piece: Piece, note: Note) -> Verdict | Defer:
+    """One verdict for the piece: the most severe one, or the text with all matches rewritten."""
+    scanner = scanner_for(patterns, piece.kind, piece.call_kind)
+    written: list[str] = []
+    changed = False
+    worst: Verdict = FORWARD
+    for segment in [*scanner.feed(piece.text), *scanner.close()]:
+        if isinstance(segment, str):
+            written.append(segment)
+            continue
+        if isinstance(segment, Overflow):
+            verdict: Verdict | Defer = overflow_verdict(segment)
+            seen = piece
+        else:
+            seen = match_piece(piece, segment)
+            verdict = judge(seen)
+        if isinstance(verdict, Defer):
+            return DEFER
+        if not isinstance(verdict, Forward):
+            note(seen, verdict)
+        if isinstance(segment, PatternMatch):
+            new = replacement(verdict)
+            written.append(segment.raw if new is None else segment.written(new))
+            changed = changed or new is not None
+        if severity(verdict) > severity(worst):
+            worst = verdict
+    if isinstance(worst, (Forward, Rewrite, Replace)):
+        return Rewrite(text="".join(written), reason=worst.reason) if changed else FORWARD
+    return worst
+
+
+def replacement(verdict: Verdict | None) -> str | None:
+    """The text that a verdict puts in place of a match; None if the match stays."""
+    return verdict.text if isinstance(verdict, (Rewrite, Replace)) else None
+
+
+def rewritten_strings(judge: Judge, patterns: PatternSet, value: object, piece: Piece, note: Note) -> JsonValue:
+    """The value, plain data, with the matches in all its strings rewritten; None if a match in it must not be released."""
+    if isinstance(value, str):
+        verdict = judge_matches(judge, patterns, structs.replace(piece, text=value), note)
+        if isinstance(verdict, Forward):
+            return value
+        return verdict.text if isinstance(verdict, Rewrite) else None
+    if isinstance(value, dict):
+        inner = {name: rewritten_strings(judge, patterns, of_name, piece, note) for name, of_name in value.items()}
+        return value if all(inner[name] is of_name for name, of_name in value.items()) else inner
+    if isinstance(value, (list, tuple)):
+        items = [rewritten_strings(judge, patterns, item, piece, note) for item in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return value

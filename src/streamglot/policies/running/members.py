@@ -10,10 +10,9 @@ from msgspec import Struct
 from ...errors import ConfigError
 from ...messages import Request
 from ...stages.stage import ExchangeContext
-from ..conditions import When
 from ..needs import Needs
 from ..pieces import Direction, Piece
-from ..policy import JudgeContext, Policy
+from ..policy import JudgeContext, Policy, When
 
 
 class Member(Struct, frozen=True):

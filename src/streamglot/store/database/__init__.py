@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...errors import ConfigError, StreamglotError
-from ...extras import missing_package
-from ..paths import Place, place_of
+from ...installation import missing_package
 from . import schema
+from .paths import Place, place_of
 from .sql import Connection, DatabaseRow, PostgresError, SqlValue
 from .sqlite import BUSY_SECONDS, SqliteEngine
 

@@ -1,0 +1,1 @@
+"""Batches that survive the process, in the database."""

@@ -1,0 +1,1 @@
+"""Which upstream answers a request."""
