@@ -17,7 +17,7 @@ def said(text: str, echo: Echo | None = None) -> Message:
 
 
 def state(asked: list[Message], number: int, provider: str = "one") -> Echo:
-    return Echo(provider, {"response_id": f"r-{number}", ASKED: hash_conversation("", asked).asked.hex()})
+    return Echo(provider, {"response_id": f"r-{number}", ASKED: hash_conversation("", asked).prompt_hash.hex()})
 
 
 def known(conversations: KeptConversations, *messages: Message, caller: str = "me", provider: str = "one") -> object:

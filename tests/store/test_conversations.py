@@ -92,7 +92,7 @@ def test_two_callers_never_share_a_hash(turns: list[tuple[str, list[Part]]], one
     messages = messages_of_turns(turns)
     first, second = hash_conversation(one, messages), hash_conversation(two, messages)
     hashes = [
-        {conversation.asked, *(mark for prefix in conversation.prefixes for mark in (prefix.asked, prefix.tip))}
+        {conversation.prompt_hash, *(mark for prefix in conversation.prefixes for mark in (prefix.prompt_hash, prefix.tip))}
         for conversation in (first, second)
     ]
     assert not hashes[0] & hashes[1]
@@ -105,14 +105,14 @@ def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], qu
     before = hash_conversation("me", messages)
     tip = before.tip(normal(parts))
     after = hash_conversation("me", [*messages, Message("assistant", parts), user("go on")])
-    assert (after.prefixes[0].asked, after.prefixes[0].tip) == (before.asked, tip)
+    assert (after.prefixes[0].prompt_hash, after.prefixes[0].tip) == (before.prompt_hash, tip)
 
 
 @pytest.mark.parametrize("parts", [[thought("Hm.")], [TextPart(" \n")], []], ids=["thoughts", "space", "nothing"])
 def test_a_turn_whose_answer_has_no_words_is_found(parts: list[Part]) -> None:
     before = hash_conversation("me", [user("q")])
     after = hash_conversation("me", [user("q"), Message("assistant", parts), user("go on")])
-    assert [(prefix.asked, prefix.tip) for prefix in after.prefixes] == [(before.asked, before.tip(normal(parts)))]
+    assert [(prefix.prompt_hash, prefix.tip) for prefix in after.prefixes] == [(before.prompt_hash, before.tip(normal(parts)))]
     assert hash_conversation("me", [Message("assistant", parts), user("q")]).prefixes == []
 
 
@@ -123,7 +123,7 @@ def test_other_words_have_another_hash(one: list[tuple[str, list[Part]]], two: l
         normal(message.parts) for message in messages_of_turns(two)
     ]
     assert (
-        hash_conversation("me", messages_of_turns(one)).asked == hash_conversation("me", messages_of_turns(two)).asked
+        hash_conversation("me", messages_of_turns(one)).prompt_hash == hash_conversation("me", messages_of_turns(two)).prompt_hash
     ) == same
 
 

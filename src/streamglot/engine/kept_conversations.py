@@ -99,7 +99,7 @@ def _restored(request: Request, provider: str, find: _Find) -> Request:
     prefix = next(iter(hash_conversation("", messages).prefixes), None)
     if prefix is None:
         return request
-    answers = list(find(prefix.asked.hex()))
+    answers = list(find(prefix.prompt_hash.hex()))
     same = [answer for answer in answers if answer.text == prefix.answer]
     same = same or [answer for answer in answers if alike(answer.text, prefix.answer)]
     if not same:
@@ -115,7 +115,7 @@ def kept_echo(request: Request, response: Response | None) -> Echo | None:
     echo = echo_of(response) if response is not None else None
     if echo is None:
         return None
-    return Echo(echo.provider, {**echo.data, ASKED: hash_conversation("", request.messages).asked.hex()})
+    return Echo(echo.provider, {**echo.data, ASKED: hash_conversation("", request.messages).prompt_hash.hex()})
 
 
 class KeptAnswer(Observer):

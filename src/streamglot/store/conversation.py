@@ -5,10 +5,11 @@ the text, moves calls behind the text, or splits one message into two. None of t
 never share a hash.
 
     user said … │ assistant answered … │ user said … │ assistant answered … │ user asks
-                                  prefixes: └─ asked, tip ─┘
+                                  prefixes: └─ prompt, tip ─┘
 
-A run of assistant messages between two other messages is one answer. The hash before it is the turn's ``asked``, the hash after
-it is the turn's ``tip``; an answer of reasoning alone or of white space does not change the hash, but is a prefix too. System messages are left out, because they contain dates and change.
+A run of assistant messages between two other messages is one answer. The hash before it is the turn's ``prompt_hash``, the hash
+after it is the turn's ``tip``; an answer of reasoning alone or of white space does not change the hash, but is a prefix too. System
+messages are left out, because they contain dates and change.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ _REASONING_TAGS: Final = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.
 class Prefix(Struct, frozen=True):
     """The conversation up to one answer: the hash before it, the hash after it, and the beginning of the answer's normal form."""
 
-    asked: bytes
+    prompt_hash: bytes
     tip: bytes
     answer: bytes
 
 
 class Conversation(Struct, frozen=True):
-    """``asked`` is the hash of all messages; ``prefixes`` are the answers in it, the newest first."""
+    """``prompt_hash`` is the hash of all messages; ``prefixes`` are the answers in it, the newest first."""
 
-    asked: bytes
+    prompt_hash: bytes
     prefixes: list[Prefix]
 
     def tip(self, run: bytes) -> bytes:
         """The hash of the conversation after an answer in its ``normal`` form."""
-        return _chained(self.asked, b"assistant", run) if run else self.asked
+        return _chained(self.prompt_hash, b"assistant", run) if run else self.prompt_hash
 
 
 def hash_conversation(caller: str, messages: Iterable[Message]) -> Conversation:

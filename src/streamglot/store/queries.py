@@ -303,8 +303,8 @@ class Queries:
             return []
         answer = turn.response.choices[0].parts if turn.response is not None and turn.response.choices else []
         instructed = turn.client_options.get("instructions")
-        asked = turn.request.messages[1:] if instructed else turn.request.messages
-        return [*asked, *([Message("assistant", answer)] if answer else [])]
+        prompt = turn.request.messages[1:] if instructed else turn.request.messages
+        return [*prompt, *([Message("assistant", answer)] if answer else [])]
 
     async def last_turn(self, session_id: str, caller: str | None = None) -> tuple[str, bool]:
         """The turn that the next request of a session continues, and whether it has ended. A turn that ended without an answer

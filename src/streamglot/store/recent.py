@@ -29,7 +29,7 @@ class Seen(Struct):
     turn_id: str
     session_id: str
     caller: str
-    asked: bytes | None
+    prompt_hash: bytes | None
     named: bool = False
     response_id: str = ""
     retrievable: bool = True
@@ -62,8 +62,8 @@ class Recent:
         self._turns[seen.turn_id] = seen
         self._weight += seen.weight
         self._index("session", seen.session_id, seen)
-        if seen.asked is not None and not probe:
-            self._index("asked", seen.asked, seen)
+        if seen.prompt_hash is not None and not probe:
+            self._index("prompt", seen.prompt_hash, seen)
         if seen.response_id:
             self._index("response", seen.response_id, seen)
         if not probe:
@@ -138,7 +138,7 @@ class Recent:
                 self._heads.pop(best.session_id, None)  # the next request with this history continues another turn
                 return Match(depth, best.turn_id, best.session_id)
             if depth == 0:
-                for seen in self._newest("asked", prefix.asked):
+                for seen in self._newest("prompt", prefix.prompt_hash):
                     if ours(seen) and alike(seen.answer_bytes, prefix.answer):
                         return Match(EDITED_DEPTH, seen.turn_id, seen.session_id)
         return None
@@ -160,7 +160,7 @@ class Recent:
 
     def _forget(self, seen: Seen) -> None:
         self._weight -= seen.weight
-        places: list[tuple[str, str | bytes | None]] = [("session", seen.session_id), ("asked", seen.asked)]
+        places: list[tuple[str, str | bytes | None]] = [("session", seen.session_id), ("prompt", seen.prompt_hash)]
         places += [("tip", seen.tip), ("response", seen.response_id)]
         for kind, key in places:
             if key is not None:

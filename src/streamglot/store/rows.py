@@ -308,9 +308,13 @@ def _settings(rows: Rows, turn: Turn, request: Request) -> bytes:
     return mark
 
 
-def _upstream_node(rows: Rows, turn: Turn, asked: Request, hashes: Hashes) -> bytes | None:
+def _upstream_node(rows: Rows, turn: Turn, upstream_request: Request, hashes: Hashes) -> bytes | None:
     """The node of the upstream request. It usually has the messages of the client's request, whose node exists already."""
-    return turn.node if asked.messages is turn.started.request.messages else _history(rows, asked.messages, hashes)
+    return (
+        turn.node
+        if upstream_request.messages is turn.started.request.messages
+        else _history(rows, upstream_request.messages, hashes)
+    )
 
 
 def _message(rows: Rows, message: Message) -> bytes:
@@ -322,10 +326,10 @@ def _message(rows: Rows, message: Message) -> bytes:
 
 
 def _words(request: Request, parts: Iterable[Part]) -> str:
-    asked = next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), "")
-    return words(asked, "\n".join(part.text for part in parts if isinstance(part, TextPart)))
+    question = next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), "")
+    return words(question, "\n".join(part.text for part in parts if isinstance(part, TextPart)))
 
 
-def words(asked: str, answer: str = "") -> str:
+def words(question: str, answer: str = "") -> str:
     """The indexed text: the last user message and the answer. It is normalized to words; some single characters become many."""
-    return wording(f"{asked[: TEXT_CHARS // 2]}\n{answer}"[:TEXT_CHARS])[: 2 * TEXT_CHARS]
+    return wording(f"{question[: TEXT_CHARS // 2]}\n{answer}"[:TEXT_CHARS])[: 2 * TEXT_CHARS]

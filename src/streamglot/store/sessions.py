@@ -321,7 +321,7 @@ class Sessions:
         if not rows or rows[0].depth > 0:
             newest = conversation.prefixes[0]
             edited = _candidates("turns", "id", "prompt_hash = :prompt_hash", session)
-            for row in await self._database.fetch(edited, prompt_hash=newest.asked, **values):
+            for row in await self._database.fetch(edited, prompt_hash=newest.prompt_hash, **values):
                 if alike(await self._answer(row.id), newest.answer):
                     return Match(EDITED_DEPTH, row.id, row.session_id)
         return Match(rows[0].depth, rows[0].id, rows[0].session_id) if rows else None

@@ -186,9 +186,9 @@ class Store:
         started.at = started.at or time.time()
         turn = Turn(self, mint_id(TURN, started.at), session, started, self.settings.raw, remember)
         if remember:
-            asked = session.conversation.asked if session.conversation is not None else None
+            prompt_hash = session.conversation.prompt_hash if session.conversation is not None else None
             named = bool(session.name)
-            seen = Seen(turn.id, session.id, session.caller, asked, named, started.response_id, started.retrievable)
+            seen = Seen(turn.id, session.id, session.caller, prompt_hash, named, started.response_id, started.retrievable)
             self._recent.start(seen, started.probe)
         content = self.settings.content
         turn.weight = weight(started.request) if content else BARE_BYTES

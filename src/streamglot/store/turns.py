@@ -386,8 +386,8 @@ def is_probe(request: Request) -> bool:
 
 def title_of(request: Request) -> str:
     """The first words of the last user message, without what an agent wrote around them."""
-    asked = (without_scaffolding(message.text) for message in reversed(request.messages) if message.role == "user")
-    first = next((text for text in asked if text), "")
+    questions = (without_scaffolding(message.text) for message in reversed(request.messages) if message.role == "user")
+    first = next((text for text in questions if text), "")
     return " ".join(first[: 4 * TITLE_CHARS].split())[:TITLE_CHARS]
 
 
@@ -465,7 +465,7 @@ def turn_row(turn: Turn, process: str, request: Request, content: bool) -> TurnR
         title=clean(title_of(request)) if content and not started.probe else "",
         settings=None,
         node=turn.node,
-        prompt_hash=session.conversation.asked if session.conversation is not None and not started.probe else None,
+        prompt_hash=session.conversation.prompt_hash if session.conversation is not None and not started.probe else None,
         response_id=_id(started.response_id),
         retrievable=started.retrievable,
         client_options=as_json(started.client_options) if started.client_options else None,

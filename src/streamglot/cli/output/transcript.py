@@ -114,8 +114,8 @@ class Transcript:
         yield "session", turn.session_id
         if turn.caller:
             yield "caller", turn.caller
-        asked = f" → {turn.upstream} {turn.upstream_model}" if turn.upstream else ""
-        yield "model", f"{turn.model}{asked}"
+        target = f" → {turn.upstream} {turn.upstream_model}" if turn.upstream else ""
+        yield "model", f"{turn.model}{target}"
         yield "dialects", " → ".join(name for name in (turn.dialects["client"], turn.dialects["upstream"]) if name)
         took = "" if turn.duration is None else f", {turn.duration:.2f} s"
         first = f", the first word after {timings['first_event']:.2f} s" if timings.get("first_event") else ""

@@ -163,11 +163,11 @@ def _chat_calls(calls: list[JsonObject], reasons: list[JsonValue]) -> Iterator[s
 
 
 def _chat_usage(chunks: list[JsonObject], request: JsonObject) -> Iterator[str]:
-    asked = bool((request.get("stream_options") or {}).get("include_usage"))
+    requested = bool((request.get("stream_options") or {}).get("include_usage"))
     counted = [number for number, chunk in enumerate(chunks) if chunk.get("usage")]
-    if asked and not counted:
+    if requested and not counted:
         yield "usage was requested, but none came"
-    if counted and not asked:
+    if counted and not requested:
         yield "usage came although it was not requested"
     if any(chunks[number].get("choices") for number in counted):
         yield "usage comes in a chunk with choices, not in one of its own"
