@@ -19,11 +19,11 @@ from batch_durable.test_batch_clients import client_of, ended, submitted
 from batch_durable.test_killed_batches import checked, questions
 from store.servers import Postgres, frozen, nobody
 from store.turns import asynchronous
-from streamglot.batch import shared_limits
+from streamglot.batch.durable import pace
 from streamglot.batch.durable.background import BackgroundTraffic
-from streamglot.batch.durable.pace import LONGEST_PAUSE
-from streamglot.batch.limit_script import LOST_MS, PREFIX
-from streamglot.batch.shared_limits import SharedLimits, SharedPace
+from streamglot.batch.durable.pace import LONGEST_PAUSE, SharedPace
+from streamglot.counters import valkey
+from streamglot.counters.valkey import LOST_MS, PREFIX, SharedLimits
 from streamglot.tasks import TaskSupervisor
 from streamglot.upstream import Upstream
 from waiting import WAIT_SECONDS, soon, until
@@ -36,8 +36,8 @@ MANY = 1000
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grants all that is left at once, so that the tests count and do not wait. Processes spread their grants. Calls that need no
     permit need none for as long as a test takes."""
-    monkeypatch.setattr(shared_limits, "AHEAD_MS", 10**9)
-    monkeypatch.setattr(shared_limits, "FREE_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr(valkey, "AHEAD_MS", 10**9)
+    monkeypatch.setattr(valkey, "FREE_SECONDS", WAIT_SECONDS)
 
 
 class Counted:
@@ -210,7 +210,7 @@ async def test_accounts_are_separate_and_closing_removes_the_calls(valkey_url: s
 async def test_unused_permits_are_given_back(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from valkey.asyncio import Valkey
 
-    monkeypatch.setattr(shared_limits, "HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr(pace, "HEARTBEAT_SECONDS", -1.0)
     client: Any = Valkey.from_url(valkey_url)
     async with two_workers(valkey_url, "unused") as (one, _):
         await one.knows(left=9, limit=10)
@@ -259,7 +259,7 @@ async def test_without_valkey_a_worker_continues_with_its_share(valkey_url: str)
 @asynchronous
 @pytest.mark.parametrize("absent", [nobody, frozen])
 async def test_a_valkey_server_that_never_answered_stops_no_request(absent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_limits, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(valkey, "ANSWER_SECONDS", 0.05)
     with absent() as url:
         one = Counted(url, "one", "absent")
         tasks = TaskSupervisor(one.lines.append)

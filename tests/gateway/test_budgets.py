@@ -21,7 +21,7 @@ from gateway.running import Answer, Running
 from gateway.stored_turns import USAGE, chunk, keeping, kept, text_script
 from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, whole
 from gateway.worker_client import Line, at_once
-from store.turns import answer, ask, take, user
+from store.turns import answer, ask, asynchronous, take, user
 from streamglot.config import KeyConfig
 from streamglot.gateway.auth import authenticator as stored_keys
 from streamglot.gateway.auth.authenticator import Caller
@@ -54,12 +54,13 @@ def asking(model: str, stream: bool = True, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("limit", "reserved"), [(-10_000, 10), (0, 10), (5, 15), (None, 10 + OUTPUT_TOKENS), (10**9, 10 + OUTPUT_TOKENS)]
 )
-def test_a_reservation_is_never_negative(limit: int | None, reserved: int) -> None:
+@asynchronous
+async def test_a_reservation_is_never_negative(limit: int | None, reserved: int) -> None:
     caller = Caller(KeyConfig(name="me", tokens_per_minute=1_000), f"never negative {limit}")
-    reservation = caller.reserve(10, limit, lambda given, taken: 0.0, 0.0)
+    reservation = await caller.reserve(10, limit, lambda given, taken: 0.0, 0.0)
     assert reservation._tokens == reserved
     reservation.settle(TokenCounts(10, 3), 0.0)
-    assert caller._tokens._debt(0.0) == 13
+    assert caller.limits(0.0)["tokens"].left == 1_000 - 13
 
 
 async def parallel(port: int, count: int, secret: str, body: dict[str, Any]) -> list[tuple[int, bytes]]:

@@ -18,6 +18,7 @@ from gateway.raw import RawClient
 from gateway.running import Running, running
 from gateway.scenarios import PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, sse, streamed, unfinished, whole
+from store.turns import asynchronous
 from streamglot import ConfigError
 from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
 from streamglot.gateway.app import Gateway
@@ -145,15 +146,16 @@ def test_tokens_per_minute() -> None:
         assert "tokens per minute" in second.json()["error"]["message"]
 
 
-def test_rate_limits_recover_after_a_minute() -> None:
+@asynchronous
+async def test_rate_limits_recover_after_a_minute() -> None:
     caller = Caller(KeyConfig(name="a", requests_per_minute=60))
     for _ in range(60):
-        caller.check("m", 100.0)
+        await caller.check("m", 100.0)
     with pytest.raises(Exception, match="requests per minute"):
-        caller.check("m", 100.0)
-    caller.check("m", 101.1)
+        await caller.check("m", 100.0)
+    await caller.check("m", 101.1)
     with pytest.raises(Exception, match="requests per minute"):
-        caller.check("m", 101.2)
+        await caller.check("m", 101.2)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", ""])

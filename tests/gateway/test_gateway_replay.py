@@ -13,10 +13,10 @@ import pytest
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of
 from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT, anthropic, stopped
+from store.turns import asynchronous
 from streamglot.config import Config, LoadedConfig, ServerConfig, StoreConfig
+from streamglot.counters import REQUESTS, TOKENS, Take, workers
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.auth import ratelimit
-from streamglot.gateway.auth.ratelimit import TokenBucket
 from streamglot.upstream.recorded import recordings
 from streamglot.upstream.settings import Upstream
 
@@ -93,19 +93,23 @@ def test_an_internal_error_is_reported_in_every_dialect() -> None:
         assert gateway.ask("/health").status == 200
 
 
-def test_processes_share_their_rate_limits(tmp_path: Path) -> None:
+@asynchronous
+async def test_processes_share_their_rate_limits(tmp_path: Path) -> None:
     try:
-        ratelimit.share(str(tmp_path))
-        mine, yours, other = TokenBucket("a"), TokenBucket("a"), TokenBucket("b")
-        for bucket in (mine, yours, other):
-            bucket.resize(3)
-        assert [mine.take(1, 100.0), yours.take(1, 100.0), mine.take(1, 100.0)] == [0, 0, 0]
-        assert yours.take(1, 100.0) == pytest.approx(20.0)
-        assert other.take(1, 100.0) == 0
-        yours.spend(3, 120.0)
-        assert mine.take(1, 120.0) > 0
+        workers.share(str(tmp_path))
+        mine, yours, other = workers.counters_of("a"), workers.counters_of("a"), workers.counters_of("b")
+        for counters in (mine, yours, other):
+            counters.resize(requests=3, tokens=3)
+        request = [Take(REQUESTS, 1, needs=1)]
+        assert [await each.admit(request, {}, 100.0) for each in (mine, yours, mine)] == [None] * 3
+        refused = await yours.admit(request, {}, 100.0)
+        assert refused is not None
+        assert refused.wait == pytest.approx(20.0)
+        assert await other.admit(request, {}, 100.0) is None
+        yours.settle({}, 3, 120.0)
+        assert await mine.admit([Take(TOKENS, 0)], {}, 120.0) is not None
     finally:
-        ratelimit._shared = None
+        workers.unshare()
 
 
 def test_a_hang_up_is_noticed_on_other_asgi_servers() -> None:

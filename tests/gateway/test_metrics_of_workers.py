@@ -10,21 +10,22 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamglot.counters import workers
+from streamglot.counters.metrics_files import DEAD, LIVE_SUFFIX, MetricsFiles
 from streamglot.engine.stats import ExchangeRecord
 from streamglot.gateway.observe import metrics
 from streamglot.gateway.observe.metrics import SECONDS, Metrics
-from streamglot.gateway.observe.metrics_files import DEAD, LIVE_SUFFIX, MetricsFiles
 from streamglot.messages import TokenCounts
 from streamglot.store import Report
 
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Path]:
-    metrics.share(str(tmp_path))
+    workers.share(str(tmp_path))
     try:
         yield tmp_path
     finally:
-        metrics._folder = None
+        workers.unshare()
 
 
 def record(upstream: str = "up", **more: object) -> ExchangeRecord:
@@ -194,7 +195,10 @@ def test_a_reader_never_sees_half_of_what_is_written(tmp_path: Path) -> None:
 
 
 def test_without_the_folder_only_the_numbers_of_other_processes_are_missing(tmp_path: Path) -> None:
-    metrics.share(str(tmp_path / "gone"))
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    workers.share(str(folder))
+    folder.rmdir()
     try:
         counting = Metrics()
         counting.note(record())
@@ -202,5 +206,5 @@ def test_without_the_folder_only_the_numbers_of_other_processes_are_missing(tmp_
         metrics.forget(1)
         assert values(counting.page()[0])["streamglot_requests_total|openai_chat|end|up"] == 1
     finally:
-        metrics._folder = None
+        workers.unshare()
     metrics.forget(1)

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from valkey.asyncio import Valkey
 from valkey.exceptions import TimeoutError as NoAnswer
 
 from store.servers import started_valkey
 from store.tables import add
 from store.turns import ask, asynchronous, begin, user
+from streamglot.counters import valkey
 from streamglot.errors import StreamglotError
 from streamglot.store import DatabaseBuffer, Finished, Store, StoreSettings, StreamBuffer, ValkeyBuffer
 from streamglot.store.database import StoreUnavailable
@@ -24,7 +24,6 @@ from streamglot.store.processes import is_alive
 from streamglot.store.streams import database as buffers
 from streamglot.store.streams.valkey import KEYS, PREFIX
 from streamglot.store.turns import mint_id
-from streamglot.store.valkey_retry import connect_retry
 from waiting import WAIT_SECONDS, soon
 
 pytestmark = pytest.mark.usefixtures("patient_writers")
@@ -577,7 +576,7 @@ async def test_a_connection_to_valkey_that_took_too_long_is_tried_again(valkey_u
         return await connect(*arguments, **options)
 
     monkeypatch.setattr(asyncio, "open_connection", slow_once)
-    client = Valkey.from_url(valkey_url, retry=connect_retry())
+    client, _ = valkey.connect(valkey_url)
     try:
         assert await client.ping()
         assert tries == 2

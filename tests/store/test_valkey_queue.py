@@ -10,6 +10,7 @@ from valkey.asyncio import Valkey
 
 from store.servers import frozen, nobody, started_valkey
 from store.turns import asynchronous
+from streamglot.counters import valkey
 from streamglot.store import Store, StoreSettings, ValkeyBuffer
 from streamglot.store.streams import valkey as valkey_buffer
 from streamglot.store.streams import valkey as valkey_queue
@@ -88,7 +89,7 @@ async def test_heartbeats_do_not_fill_the_queue_while_the_server_does_not_answer
 
 @asynchronous
 async def test_a_silent_server_counts_as_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(valkey, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     logged: list[Any] = []
     with frozen() as address:
@@ -102,7 +103,7 @@ async def test_a_silent_server_counts_as_unreachable(monkeypatch: pytest.MonkeyP
 @asynchronous
 async def test_closing_does_not_wait_for_an_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """This holds for any number of queued commands. What is lost is in the store's report and in the log."""
-    monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 100 * WAIT_SECONDS)
+    monkeypatch.setattr(valkey, "ANSWER_SECONDS", 100 * WAIT_SECONDS)
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     logged: list[Any] = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)

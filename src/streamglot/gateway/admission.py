@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from msgspec import Struct, field, structs
@@ -258,31 +258,33 @@ class Admission:
         """The caller that these headers name; None if no keys are required."""
         return self._access.authenticator.admit(headers, query_key)
 
-    def check(self, caller: Caller | None, model: str) -> str:
+    async def check(self, caller: Caller | None, model: str) -> str:
         """Counts a request for this model. Returns the model that is requested; the default one if the client names none."""
         named = self._services.pool.routes.named(model)
         if caller is not None:
-            caller.check(named, self._services.clock())
+            await caller.check(named, self._services.clock())
         return named
 
-    def reserve(self, caller: Caller | None, model: str, input_tokens: int, output_tokens: int | None) -> Reservation | None:
+    async def reserve(
+        self, caller: Caller | None, model: str, input_tokens: int, output_tokens: int | None
+    ) -> Reservation | None:
         """Reserves the expected usage, if the key has limits or budgets of tokens."""
         if caller is None or not caller.metered:
             return None
         candidate = self._services.pool.routes.find(model, random.random)[0]
-        return caller.reserve(input_tokens, output_tokens, price_of(candidate), self._services.clock())
+        return await caller.reserve(input_tokens, output_tokens, price_of(candidate), self._services.clock())
 
     def slot(self, caller: Caller | None) -> Slot:
         """A slot within the limits of concurrent requests."""
         return self._access.slot(caller)
 
-    @contextmanager
-    def batch_slot(self, caller: Caller | None) -> Iterator[None]:
+    @asynccontextmanager
+    async def batch_slot(self, caller: Caller | None) -> AsyncIterator[None]:
         """Holds a slot for an item of a batch, within those that live requests of the key leave."""
         if caller is None:
             yield
             return
-        caller.enter_batched()
+        await caller.enter_batched()
         try:
             yield
         finally:
@@ -327,11 +329,11 @@ class Admission:
         admitted.model = "" if model == request.model else model
         record.key = caller.name if caller is not None else ""
         if admitted.charge != "paid":
-            self.check(caller, model)
+            await self.check(caller, model)
         self._find(endpoint, model)  # an unknown model is refused before anything is recorded
         try:
             if admitted.charge != "later":
-                admitted.reservation = self.reserve(caller, model, estimate(request), request.max_tokens)
+                admitted.reservation = await self.reserve(caller, model, estimate(request), request.max_tokens)
         except RequestError:
             if admitted.charge != "paid":
                 raise
@@ -360,11 +362,11 @@ class Admission:
         answers = find(body, collect)
         return find(body, (await self._recording.approvals.known(named)).__contains__) if named else answers
 
-    def admit_tool_call(self, admitted: Admitted) -> None:
+    async def admit_tool_call(self, admitted: Admitted) -> None:
         """Counts a call of one tool without a model."""
         if admitted.caller is not None:
             admitted.record.key = admitted.caller.name
-            admitted.caller.count(self._services.clock())
+            await admitted.caller.count(self._services.clock())
 
     def allow_tools(self, admitted: Admitted, patterns: list[str]) -> list[str]:
         """These globs of tools if the key may use them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -20,6 +20,7 @@ from ..batch.durable.model import PROVIDER, Answer, Batch, Item, LineError, requ
 from ..batch.durable.service import BatchService, ItemRunner
 from ..batch.durable.storage import FileStorage
 from ..config import BatchesConfig
+from ..counters.valkey import SharedLimits
 from ..dialects import dialect
 from ..engine.ask import AskForTurn, Captured, captured, received
 from ..engine.attempts import retry_after_of
@@ -47,9 +48,6 @@ from .forward import Metered, forward_json
 from .http.call import json_object
 from .observe.recording import Recording
 from .services import GatewayServices
-
-if TYPE_CHECKING:
-    from ..batch.shared_limits import SharedLimits
 
 SESSIONS: Final = 64
 """Batches whose session id is remembered: more than run at once."""
@@ -81,7 +79,7 @@ class BatchRunner:
         record = ExchangeRecord(request_id, error_dialect, self._services.clock())
         try:
             caller = self._caller(batch.owner)
-            with self._admission.batch_slot(caller):
+            async with self._admission.batch_slot(caller):
                 if endpoint is None:
                     return await self._forward(batch, caller, json_object(item.body), request_id)
                 admitted = Admitted(endpoint, record, caller=caller)
@@ -215,7 +213,7 @@ class BatchRunner:
         services = self._services
         kind = FORWARDED[batch.endpoint]
         body = {name: value for name, value in body.items() if name not in _STREAMING}
-        self._admission.check(caller, str(body.get("model", "")))
+        await self._admission.check(caller, str(body.get("model", "")))
         async with Metered(services, self._admission, self._recording, caller, {}, body, request_id, kind) as metered:
             metered.answer = await forward_json(services, body, kind, request_id, metered.calls)
         try:
@@ -308,7 +306,6 @@ def _limits(services: GatewayServices, store: Store) -> SharedLimits | None:
     config = services.pool.loaded.config
     if not config.valkey.url or not config.batches.worker:
         return None
-    from ..batch.shared_limits import SharedLimits
 
     def account(name: str) -> str:
         """The key identifies the account, and cannot be found from its hash."""

@@ -110,7 +110,7 @@ class Metered:
         return self._attempt.headers
 
     async def __aenter__(self) -> Metered:
-        self._reservation = self._admission.reserve(self._caller, self.record.model, self._estimate, 1)
+        self._reservation = await self._admission.reserve(self._caller, self.record.model, self._estimate, 1)
         try:
             await self._turn.__aenter__()
         except BaseException as error:
@@ -304,7 +304,7 @@ def forward_routes(services: GatewayServices, admission: Admission, recording: R
         limits: dict[str, str] = {}
         try:
             body = await json_of(services, call)
-            admission.check(caller, model or str(body.get("model") or ""))
+            await admission.check(caller, model or str(body.get("model") or ""))
             yield caller, body, limits
         finally:
             call.extra_headers |= limits_told(caller, dialect_of(call.path, call.headers), limits, services.clock())

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..config import DISABLED, LoadedConfig, load
+from ..counters import workers
 from ..engine.ask import ResponseCache
 from ..errors import FOREIGN_ERRORS, ConfigError
 from .admission import Admission
-from .auth import ratelimit
 from .auth.access import Access
 from .observe.memory import Memory, set_allocator
 from .observe.recording import Recording
@@ -119,7 +119,7 @@ class Lifecycle:
         """Opens the parts, and closes them at the end."""
         services, recording = self._services, self._recording
         tasks, approvals = services.tasks, recording.approvals
-        ratelimit.join()
+        workers.join()
         set_allocator()
         async with services.pool:
             store = await self._open_store()

@@ -14,13 +14,13 @@ from contextlib import suppress
 from typing import Final
 
 from ..config import PARENT, LoadedConfig
+from ..counters import workers
 from ..engine.content_log import ContentLog
 from ..engine.upstreams import UpstreamPool
 from ..errors import FOREIGN_ERRORS, ConfigError, StreamglotError
 from ..tasks import woken_by_signals
 from . import approvals as shared_approvals
 from .app import Gateway
-from .auth import ratelimit
 from .auth.authenticator import Authenticator, StoredCallers
 from .http.server import Server, block_reload, block_signals, unblock_signals
 from .lifecycle import load_again
@@ -55,8 +55,7 @@ def serve(loaded: LoadedConfig, listener: socket.socket | None = None) -> int:
         worker(Gateway(loaded), int(os.environ.get(PARENT, "0"))).run(listener)
         return 0
     with tempfile.TemporaryDirectory(prefix="streamglot-") as folder:
-        metrics.share(folder)
-        ratelimit.share(folder)
+        workers.share(folder)
         shared_approvals.share(folder)
         return _Supervisor(loaded, listener).run(server.workers)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from ...counters.valkey import SharedLimits
 from ...upstream import Upstream
 from ...upstream.rate_limits import retry_seconds
 from ...upstream.routing.slots import ConcurrencyLimit
-from ..shared_limits import SharedLimits
-from .pace import UpstreamPace
+from .pace import SharedPace, UpstreamPace
 
 TOO_MANY_REQUESTS = 429
 
@@ -28,7 +28,11 @@ class BackgroundTraffic:
         pace = self._paces.get(upstream)
         if pace is None:
             limits = self._limits
-            pace = UpstreamPace(self.maximum) if limits is None else limits.pace(upstream, self.maximum)
+            if limits is None:
+                pace = UpstreamPace(self.maximum)
+            else:
+                pace = SharedPace(self.maximum, limits.account(upstream), limits.changed)
+                limits.join(pace)
             self._paces[upstream] = pace
         pace.workers = self.workers
         return pace

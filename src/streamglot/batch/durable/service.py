@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ...config import BatchesConfig
+from ...counters.valkey import SharedLimits
 from ...errors import LimitExceeded, RequestError
 from ...store import Store
 from ...store.database import Database, StoreUnavailable
 from ...store.database.paths import data_directory
 from ...tasks import TaskSupervisor, WriteLine, within
-from ..shared_limits import SharedLimits
 from .background import BackgroundTraffic
 from .catalog import Catalog
 from .importer import Importer, Route

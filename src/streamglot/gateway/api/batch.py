@@ -269,7 +269,7 @@ class ItemServer:
             await admission.record_tool_call(admitted, call.request)
             return admission.exchange(admitted, call.request, upstreams=call, stages=call.stages)
 
-        admission.admit_tool_call(admitted)
+        await admission.admit_tool_call(admitted)
         async with admission.slot(caller):
             allow = partial(admission.allow_tools, admitted)
             return Outcome(await run_tool_call(services.pool, payload, exchange, allow))

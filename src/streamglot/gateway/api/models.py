@@ -82,7 +82,7 @@ def model_routes(services: GatewayServices, admission: Admission) -> list[APIRou
         if owner is None:
             caller = caller_of(call)
             if caller is not None:
-                caller.check(name, services.clock())
+                await caller.check(name, services.clock())
             owner = owner_of(name)
         in_path = by_address(call.headers, call.path, KEY in query_of(call))
         return json_reply(by_path(name) if in_path else entry(name, owner, providers()[owner]))
@@ -100,7 +100,7 @@ def model_routes(services: GatewayServices, admission: Admission) -> list[APIRou
         caller = caller_of(call)
         body = await json_of(services, call)
         name = str(body.get("model") or body.get("name") or "")
-        admission.check(caller, name)
+        await admission.check(caller, name)
         return json_reply(catalog.show(name, owner_of(name)))
 
     return [

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Final
 
 from ...config import KeyConfig, ServerConfig
 from ...config.checks import LOOPBACK, Authentication, authentication
+from ...counters import BATCHED, HELD_COST, HELD_TOKENS, OPEN, REQUESTS, TOKENS, Left, Room, Take, workers
+from ...counters.workers import counters_of
 from ...errors import ConfigError, RequestError
 from ...messages import TokenCounts
 from ...tasks import WriteLine
 from ...text import ANONYMOUS, overlap
 from ...upstream.prices import price
 from ...upstream.providers import PROVIDERS
-from . import ratelimit
 from .budgets import OUTPUT_TOKENS, Budget, Price, Reservation
-from .ratelimit import BATCHED, OPEN, Account, TokenBucket
 
 if TYPE_CHECKING:
     from ...store import BudgetExceeded, Store, StoredKey
@@ -36,6 +36,7 @@ OWN_HEADER = "x-streamglot-key"
 """The header for the gateway's key when the usual header holds a key for the upstream."""
 WAIT_SECONDS = 1.0
 """Seconds after which a client should retry that was refused because of requests that run now."""
+_UNITS = {REQUESTS: "requests", TOKENS: "tokens"}
 
 
 class Caller:
@@ -45,11 +46,9 @@ class Caller:
     """
 
     def __init__(self, key: KeyConfig | StoredKey, digest: str = "") -> None:
-        self.account = Account(f"account {digest}")
-        self.budget = Budget(self.account)
+        self._counters = counters_of(digest)
+        self.budget = Budget(self._counters)
         self.refusal: Callable[[], RequestError] | None = None
-        self._requests = TokenBucket(f"requests {digest}")
-        self._tokens = TokenBucket(f"tokens {digest}")
         self.take(key)
 
     def take(self, key: KeyConfig | StoredKey) -> None:
@@ -58,8 +57,7 @@ class Caller:
         self.concurrent = key.concurrent
         self._models = key.models
         self.tools = key.tools
-        self._requests.resize(key.requests_per_minute)
-        self._tokens.resize(key.tokens_per_minute)
+        self._counters.resize(key.requests_per_minute, key.tokens_per_minute)
         self.budget.tokens = getattr(key, "budget_tokens", None)  # only keys in the store have budgets
         self.budget.cost = getattr(key, "budget_cost", None)
 
@@ -70,38 +68,37 @@ class Caller:
         """Whether the key may use any of the models that this glob matches."""
         return any(overlap(pattern, allowed) for allowed in self._models)
 
-    def check(self, model: str, now: float) -> None:
+    async def check(self, model: str, now: float) -> None:
         """Counts a request, or raises the error of the limit that it exceeds."""
         self.check_model(model)
-        self.count(now)
+        await self.count(now)
 
     def check_model(self, model: str) -> None:
         """Raises an error if the key may not use this model."""
         if not self.may_use(model):
             raise RequestError(f"the key {self.name!r} may not use the model {model!r}", code="model_not_allowed", status=403)
 
-    def count(self, now: float) -> None:
+    async def count(self, now: float) -> None:
         """Counts a request that names no model, such as a tool call. Raises the error of a limit that it exceeds."""
         if self.budget.limited and self.budget.used_up():
             raise self.budget_exceeded()
-        for bucket, cost, what in ((self._requests, 1.0, "requests"), (self._tokens, 0.0, "tokens")):
-            wait = bucket.take(cost, now)
-            if wait > 0:
-                raise self._too_fast(what, wait)
+        for take in (Take(REQUESTS, 1.0, needs=1.0), Take(TOKENS, 0.0)):
+            refused = await self._counters.admit([take], {}, now) if self._counters.limited(take.bucket) else None
+            if refused is not None:
+                raise self._too_fast(take, refused.wait)
 
-    def limits(self, now: float) -> dict[str, tuple[int, int, float]]:
-        """For requests and tokens, if they are limited: the limit, what is left, and the seconds until all of it is."""
-        buckets = {"requests": self._requests, "tokens": self._tokens}
-        return {what: bucket.left(now) for what, bucket in buckets.items() if bucket.limited}
+    def limits(self, now: float) -> dict[str, Left]:
+        """What is left of the limits of requests and tokens, for those that there are."""
+        return {what: self._counters.left(bucket, now) for bucket, what in _UNITS.items() if self._counters.limited(bucket)}
 
     def budget_exceeded(self) -> RequestError:
         if self.refusal is not None:
             return self.refusal()
         return RequestError(f"the key {self.name!r} has used up its budget", code="budget_exceeded", status=429)
 
-    def _too_fast(self, what: str, wait: float) -> RequestError:
+    def _too_fast(self, take: Take, wait: float) -> RequestError:
         return RequestError(
-            f"the key {self.name!r} is over its {what} per minute; try again in {wait:.0f} s",
+            f"the key {self.name!r} is over its {_UNITS[take.bucket]} per minute; try again in {wait:.0f} s",
             code="rate_limit_exceeded",
             status=429,
             retryable=True,
@@ -110,77 +107,79 @@ class Caller:
 
     # --- running requests
 
-    def enter(self) -> None:
+    async def enter(self) -> None:
         """Counts one more open request. ``leave`` ends it."""
-        self._take(OPEN, (OPEN,), "wait until one of them ends, or ask for a larger `concurrent`")
+        await self._take(OPEN, (OPEN,), "wait until one of them ends, or ask for a larger `concurrent`")
 
     def leave(self) -> None:
-        self.account.add(OPEN, -1)
+        self._counters.add(OPEN, -1)
 
-    def enter_batched(self) -> None:
+    async def enter_batched(self) -> None:
         """Counts one more running item of a batch, within the slots that live requests of the key leave. A live request is never
         refused because of a batch. ``leave_batched`` ends it."""
-        self._take(BATCHED, (OPEN, BATCHED), "this request of a batch runs when one of them ends")
+        await self._take(BATCHED, (OPEN, BATCHED), "this request of a batch runs when one of them ends")
 
     def leave_batched(self) -> None:
-        self.account.add(BATCHED, -1)
+        self._counters.add(BATCHED, -1)
 
-    def _take(self, field: int, counted: tuple[int, ...], step: str) -> None:
-        """Adds one to a field of the account, if the sum of the ``counted`` fields leaves room for it."""
-        with self.account.locked():
-            if self.concurrent and sum(map(self.account.total, counted)) >= self.concurrent:
-                raise RequestError(
-                    f"the key {self.name!r} has reached its limit of {self.concurrent} concurrent requests; {step}",
-                    code="too_many_streams",
-                    status=429,
-                    retryable=True,
-                    detail={"retry_after": WAIT_SECONDS},
-                )
-            self.account.add(field, 1)
+    async def _take(self, field: int, counted: tuple[int, ...], step: str) -> None:
+        """Adds one to a field, if the sum of the ``counted`` fields leaves room for it."""
+        rules = [Room(counted, self.concurrent)] if self.concurrent else []
+        if await self._counters.admit(rules, {field: 1.0}) is not None:
+            raise RequestError(
+                f"the key {self.name!r} has reached its limit of {self.concurrent} concurrent requests; {step}",
+                code="too_many_streams",
+                status=429,
+                retryable=True,
+                detail={"retry_after": WAIT_SECONDS},
+            )
 
     @property
     def metered(self) -> bool:
         """Whether the key has limits or budgets of tokens. If not, nothing needs to be reserved."""
-        return self.budget.limited or self._tokens.limited
+        return self.budget.limited or self._counters.limited(TOKENS)
 
-    def reserve(self, input_tokens: int, output_tokens: int | None, price: Price, now: float) -> Reservation:
+    async def reserve(self, input_tokens: int, output_tokens: int | None, price: Price, now: float) -> Reservation:
         """Reserves the expected usage of a request, or raises the reason why it is refused.
 
         ``output_tokens`` is the client's limit for the length of the answer.
         """
         tokens = input_tokens, max(0, min(OUTPUT_TOKENS if output_tokens is None else output_tokens, OUTPUT_TOKENS))
-        priced = price if self.budget.cost is not None else None
-        wait = self._tokens.reserve(sum(tokens), now)
-        if wait > 0:
-            raise self._too_fast("tokens", wait)
-        with self.account.locked():
-            fault = self._fault_of(input_tokens, priced) if self.budget.limited else None
-            if fault is None:
-                return Reservation(self.account, self.budget, self._tokens, tokens, priced)
-        self._tokens.spend(-sum(tokens), now)
-        raise fault
+        budget, held, minute = self.budget, (0.0, 0.0), Take(TOKENS, sum(tokens))
+        rules: list[tuple[Take | Room, Callable[[], RequestError]]] = []
+        priced = price if budget.cost is not None else None
+        if budget.limited:
+            cost, input_cost = (priced(*tokens), priced(input_tokens, 0)) if priced is not None else (0.0, 0.0)
+            held = float(minute.amount), cost
+            rules += [(rule, self.budget_exceeded) for rule in budget.rooms_beside_usage()]
+            rules += [(rule, self._budget_reserved) for rule in budget.rooms_beside_reservations()]
+            rules += [
+                (rule, partial(self._budget_too_small, input_tokens))
+                for rule in budget.rooms_beside_usage(input_tokens, input_cost)
+            ]
+        refused = await self._counters.admit(
+            [minute, *(rule for rule, _ in rules)], {HELD_TOKENS: held[0], HELD_COST: held[1]}, now
+        )
+        if refused is None:
+            return Reservation(self._counters, budget, tokens, held, priced)
+        raise rules[refused.rule - 1][1]() if refused.rule else self._too_fast(minute, refused.wait)
 
-    def _fault_of(self, input_tokens: int, price: Price | None) -> RequestError | None:
-        """The error if the budget does not admit a request with this input; None if it does."""
-        if self.budget.used_up():
-            return self.budget_exceeded()
-        if self.budget.reserved():
-            return RequestError(
-                f"the key {self.name!r} has reserved the rest of its budget for requests that run now; "
-                "wait until one of them ends",
-                code="budget_reserved",
-                status=429,
-                retryable=True,
-                detail={"retry_after": WAIT_SECONDS},
-            )
-        if self.budget.too_small_for(input_tokens, price(input_tokens, 0) if price is not None else 0.0):
-            return RequestError(
-                f"this request has about {input_tokens} tokens of input, which is more than the key {self.name!r} has left of its "
-                "budget; send less, or ask for a larger budget",
-                code="budget_exceeded",
-                status=429,
-            )
-        return None
+    def _budget_reserved(self) -> RequestError:
+        return RequestError(
+            f"the key {self.name!r} has reserved the rest of its budget for requests that run now; wait until one of them ends",
+            code="budget_reserved",
+            status=429,
+            retryable=True,
+            detail={"retry_after": WAIT_SECONDS},
+        )
+
+    def _budget_too_small(self, input_tokens: int) -> RequestError:
+        return RequestError(
+            f"this request has about {input_tokens} tokens of input, which is more than the key {self.name!r} has left of its "
+            "budget; send less, or ask for a larger budget",
+            code="budget_exceeded",
+            status=429,
+        )
 
 
 class Authenticator:
@@ -336,12 +335,12 @@ class StoredCallers:
 
         It never becomes false again, even if the database is lost.
         """
-        return self._had_keys or ratelimit.is_raised(ratelimit.KEYS_IN_USE)
+        return self._had_keys or workers.is_raised(workers.KEYS_IN_USE)
 
     def note_keys(self) -> None:
         """Records that keys are required from now on."""
         self._had_keys = True
-        ratelimit.raise_flag(ratelimit.KEYS_IN_USE)
+        workers.raise_flag(workers.KEYS_IN_USE)
 
     async def refresh(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         """Reads the keys of the store. The counts of the last minute stay."""

@@ -3,7 +3,7 @@
 A budget is compared with three numbers: the usage in the database, the usage of finished requests that is not in the database
 yet, and the usage of running requests so far. A new request is admitted while these numbers and the reservations leave a part of
 the budget. A running request is stopped when the budget is used up. All processes of a gateway share the numbers
-(``ratelimit.py``). Gateways on other machines see each other's usage once it is in the database.
+(``counters``). Gateways on other machines see each other's usage once it is in the database.
 """
 
 from __future__ import annotations
@@ -11,13 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from ...engine.stats import BYTES_PER_TOKEN
-from ...events import Choice, Event, ReasoningDelta, TextDelta, ToolCallDelta, Usage
-from ...json_types import JsonObject
-from ...messages import TokenCounts
-from ...upstream.prices import price
-from ...upstream.routing.routes import Candidate
-from .ratelimit import (
+from ...counters import (
     HELD_COST,
     HELD_TOKENS,
     LIVE_COST,
@@ -26,9 +20,15 @@ from .ratelimit import (
     USED_TOKENS,
     WRITTEN_COST,
     WRITTEN_TOKENS,
-    Account,
-    TokenBucket,
+    Counters,
+    Room,
 )
+from ...engine.stats import BYTES_PER_TOKEN
+from ...events import Choice, Event, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from ...json_types import JsonObject
+from ...messages import TokenCounts
+from ...upstream.prices import price
+from ...upstream.routing.routes import Candidate
 
 OUTPUT_TOKENS: Final = 256
 """Tokens that are reserved for an answer, or fewer if the client sets a lower limit: about the length of a usual answer.
@@ -41,7 +41,7 @@ STEP_TOKENS: Final = 16
 little."""
 
 Price: TypeAlias = Callable[[int, int], float]
-"""Returns the price in dollars of this many tokens of input and output."""
+"""The price in dollars of this many tokens of input and output."""
 
 
 class StoredUsage(Protocol):
@@ -54,10 +54,10 @@ class StoredUsage(Protocol):
 class Budget:
     """The budget of a key. ``None`` means no limit."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, counters: Counters) -> None:
         self.tokens: int | None = None
         self.cost: float | None = None
-        self._account = account
+        self._counters = counters
         self._base = self._mark = (0.0, 0.0)
 
     @property
@@ -66,7 +66,7 @@ class Budget:
 
     def mark(self) -> tuple[float, float]:
         """How much of this gateway's usage is in the database. Call it before reading the database's sum."""
-        return self._account.total(WRITTEN_TOKENS), self._account.total(WRITTEN_COST)
+        return self._totals(WRITTEN_TOKENS, WRITTEN_COST)
 
     def rebase(self, spent: StoredUsage, mark: tuple[float, float]) -> None:
         """Sets the database's sum, which includes at least the usage in ``mark``."""
@@ -74,32 +74,32 @@ class Budget:
 
     def settled(self) -> tuple[float, float]:
         """The tokens and the cost of all requests that have ended."""
-        account = self._account
-        return (
-            self._base[0] + account.total(USED_TOKENS) - self._mark[0],
-            self._base[1] + account.total(USED_COST) - self._mark[1],
-        )
+        tokens, cost = self._totals(USED_TOKENS, USED_COST)
+        return tokens + self._base[0] - self._mark[0], cost + self._base[1] - self._mark[1]
 
     def used(self) -> tuple[float, float]:
         """The tokens and the cost of all requests that have ended and of those that run, so far."""
-        tokens, cost = self.settled()
-        return tokens + self._account.total(LIVE_TOKENS), cost + self._account.total(LIVE_COST)
+        (tokens, cost), (live, live_cost) = self.settled(), self._totals(LIVE_TOKENS, LIVE_COST)
+        return tokens + live, cost + live_cost
 
     def used_up(self) -> bool:
-        return self._reached(*self.used())
-
-    def reserved(self) -> bool:
-        """Whether running requests have reserved the rest of the budget."""
-        tokens, cost = self.settled()
-        return self._reached(tokens + self._account.total(HELD_TOKENS), cost + self._account.total(HELD_COST))
-
-    def too_small_for(self, tokens: float, cost: float) -> bool:
-        """Whether this usage would exceed the rest of the budget."""
-        used, paid = self.used()
-        return (self.tokens is not None and used + tokens > self.tokens) or (self.cost is not None and paid + cost > self.cost)
-
-    def _reached(self, tokens: float, cost: float) -> bool:
+        tokens, cost = self.used()
         return (self.tokens is not None and tokens >= self.tokens) or (self.cost is not None and cost >= self.cost)
+
+    def rooms_beside_usage(self, tokens: float = 0.0, cost: float = 0.0) -> list[Room]:
+        """The rules that a part of the budget is not used, and at least this much."""
+        return self._rooms((USED_TOKENS, LIVE_TOKENS), (USED_COST, LIVE_COST), (tokens, cost))
+
+    def rooms_beside_reservations(self) -> list[Room]:
+        """The rules that running requests have not reserved the rest of the budget."""
+        return self._rooms((USED_TOKENS, HELD_TOKENS), (USED_COST, HELD_COST), (0.0, 0.0))
+
+    def _rooms(self, tokens: tuple[int, int], cost: tuple[int, int], needs: tuple[float, float]) -> list[Room]:
+        kinds = zip((tokens, cost), (self.tokens, self.cost), self._base, self._mark, needs, strict=True)
+        return [Room(fields, limit - base + mark, need) for fields, limit, base, mark, need in kinds if limit is not None]
+
+    def _totals(self, tokens: int, cost: int) -> tuple[float, float]:
+        return self._counters.total(tokens), self._counters.total(cost)
 
 
 class Reservation:
@@ -107,22 +107,22 @@ class Reservation:
     money."""
 
     __slots__ = (
-        *("_account", "_budget", "_bytes", "_cost", "_held", "_held_cost", "_input", "_live", "_minute"),
+        *("_budget", "_bytes", "_cost", "_counters", "_held", "_held_cost", "_input", "_live"),
         *("_output", "_price", "_reported", "_settled", "_tokens"),
     )
 
     def __init__(
-        self, account: Account, budget: Budget, minute: TokenBucket, tokens: tuple[int, int], price: Price | None
+        self, counters: Counters, budget: Budget, tokens: tuple[int, int], held: tuple[float, float], price: Price | None
     ) -> None:
-        self._account, self._budget, self._minute = account, budget, minute
+        """``held`` are the tokens and the cost that the key's counters hold for it."""
+        self._counters, self._budget = counters, budget
         self._input, self._output = tokens
+        self._held, self._held_cost = held
         self._price = price
         self._bytes = self._reported = 0
-        self._live = self._cost = self._held = self._held_cost = 0.0
+        self._live = self._cost = 0.0
         self._tokens = float(sum(tokens))
         self._settled = False
-        if budget.limited:
-            self._hold(self._tokens, price(*tokens) if price is not None else 0.0)
 
     @property
     def counts(self) -> bool:
@@ -152,11 +152,11 @@ class Reservation:
 
     def _add_up(self, output: int) -> bool:
         """Updates the shared numbers. Returns whether the budget is used up."""
-        self._account.add(LIVE_TOKENS, self._input + output - self._live)
+        self._counters.add(LIVE_TOKENS, self._input + output - self._live)
         self._live = self._input + output
         if self._price is not None:
             cost = self._price(self._input, output)
-            self._account.add(LIVE_COST, cost - self._cost)
+            self._counters.add(LIVE_COST, cost - self._cost)
             self._cost = cost
         self._hold(self._live, self._cost)
         return self._budget.used_up()
@@ -174,10 +174,10 @@ class Reservation:
     def _hold(self, tokens: float, cost: float) -> None:
         """Reserves at least this much."""
         if tokens > self._held:
-            self._account.add(HELD_TOKENS, tokens - self._held)
+            self._counters.add(HELD_TOKENS, tokens - self._held)
             self._held = tokens
         if cost > self._held_cost:
-            self._account.add(HELD_COST, cost - self._held_cost)
+            self._counters.add(HELD_COST, cost - self._held_cost)
             self._held_cost = cost
 
     def settle(
@@ -194,23 +194,19 @@ class Reservation:
         given, taken = (_count_of(usage.input_tokens), _count_of(usage.output_tokens)) if usage is not None else (0, 0)
         tokens = given + taken
         of_calls = sum(_count_of(call.get("input_tokens")) + _count_of(call.get("output_tokens")) for call in calls)
-        self._minute.spend(tokens + of_calls - self._tokens, now)
+        counters, beyond = self._counters, tokens + of_calls - self._tokens
         if not self._budget.limited:
+            counters.settle({}, beyond, now)
             return None
-        account = self._account
         cost = self._price(given, taken) if self._price is not None and tokens else 0.0
         if self._price is not None:
             cost += sum(call.get("cost") or 0.0 for call in calls)
-        with account.locked():
-            for field, amount in ((HELD_TOKENS, -self._held), (HELD_COST, -self._held_cost), (LIVE_TOKENS, -self._live)):
-                account.add(field, amount)
-            account.add(LIVE_COST, -self._cost)
-            account.add(USED_TOKENS, tokens)
-            account.add(USED_COST, cost)
+        released = {HELD_TOKENS: -self._held, HELD_COST: -self._held_cost, LIVE_TOKENS: -self._live, LIVE_COST: -self._cost}
+        counters.settle({**released, USED_TOKENS: tokens, USED_COST: cost}, beyond, now)
 
         def written() -> None:
-            account.add(WRITTEN_TOKENS, tokens)
-            account.add(WRITTEN_COST, cost)
+            counters.add(WRITTEN_TOKENS, tokens)
+            counters.add(WRITTEN_COST, cost)
 
         return written
 

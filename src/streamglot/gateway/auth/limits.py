@@ -20,7 +20,7 @@ class Slot:
     async def __aenter__(self) -> None:
         """Takes the slots. A waiting request already counts for its key, so that other requests of the key cannot overtake it."""
         if self._caller is not None:
-            self._caller.enter()
+            await self._caller.enter()
         if self._limit.take_now():
             return
         try:

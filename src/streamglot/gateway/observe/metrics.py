@@ -1,7 +1,7 @@
 """Prometheus metrics: every name in one place.
 
 A process counts in plain numbers, because that is cheap. They become metrics only when the page is requested. With several
-workers, each writes its numbers into a shared folder (``metrics_files.py``), and any of them serves the sum.
+workers, each writes its numbers into a shared folder (``counters/metrics_files.py``), and any of them serves the sum.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.samples import Exemplar
 
+from ...counters.workers import metrics_files
 from ...engine.stats import ExchangeRecord
 from ...json_types import JsonObject
-from .metrics_files import MetricsFiles
 
 if TYPE_CHECKING:
     from ...store import Report
@@ -42,20 +42,13 @@ _STORE_COUNTERS_BY_KIND: Final = (
     ("dropped", "Entries that did not fit into the queue, by kind"),
     ("unfit", "Entries that the database rejected, by kind"),
 )
-_folder: MetricsFiles | None = None
-"""The folder in which the workers share their numbers; None with one process."""
-
-
-def share(folder: str) -> None:
-    """Stores the numbers of all processes in this folder from now on, so that any of them can serve the sum."""
-    global _folder
-    _folder = MetricsFiles(folder)
 
 
 def forget(process: int) -> None:
     """Removes the live numbers of a process that ended. Its counts stay."""
-    if _folder is not None:
-        _folder.retire(process, Numbers, lambda numbers: sum_of(numbers, Numbers()))
+    files = metrics_files()
+    if files is not None:
+        files.retire(process, Numbers, lambda numbers: sum_of(numbers, Numbers()))
 
 
 def trace_id_of(trace: Mapping[str, str]) -> str:
@@ -190,7 +183,7 @@ class Metrics:
     def __init__(self) -> None:
         self._numbers = Numbers()
         self._reported: dict[tuple[str, str], int] = {}
-        self._files = _folder
+        self._files = metrics_files()
         self.registry = CollectorRegistry()
         self.registry.register(self)
 

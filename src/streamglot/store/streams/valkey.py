@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from ...errors import ConfigError
+from ...counters.valkey import DISCONNECT_SECONDS, connect
 from ...tasks import TaskSupervisor, WriteLine
 from ..database import StoreUnavailable
 from ..writer import FIRST_PAUSE, LONGEST_PAUSE, SHARES, Report
@@ -267,11 +267,6 @@ return 1
 """Claims a stream that is not alive and has not ended with events. Keys: its heartbeat and ``KEYS``. Arguments: seconds without a
 heartbeat, seconds that the keys are kept, head, caller."""
 BLOCK_MILLISECONDS: Final = 1_000
-CONNECT_SECONDS: Final = 2.0
-ANSWER_SECONDS: Final = 5.0
-"""Seconds. A server that does not answer for longer counts as unreachable."""
-DISCONNECT_SECONDS: Final = 0.5
-"""How long closing a connection may take, in seconds."""
 
 
 class ValkeyBuffer:
@@ -285,20 +280,11 @@ class ValkeyBuffer:
         queue: int = QUEUE_BYTES,
         log: WriteLine | None = None,
     ) -> None:
-        try:
-            from valkey.asyncio import Valkey
-            from valkey.exceptions import ResponseError, ValkeyError
-            from valkey.exceptions import TimeoutError as NoAnswer
+        self._client, self._faults = connect(url)
+        from valkey.exceptions import ResponseError
+        from valkey.exceptions import TimeoutError as NoAnswer
 
-            from ..valkey_retry import connect_retry
-        except ImportError:
-            raise ConfigError("valkey.url needs the package valkey: pip install 'streamglot[valkey]'") from None
         self._slow: type[Exception] = NoAnswer
-        self._faults: tuple[type[Exception], ...] = (ValkeyError, OSError, TimeoutError)
-        # Any: the package has no types for asyncio
-        self._client: Any = Valkey.from_url(
-            url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS, retry=connect_retry()
-        )
         self._claim = self._client.register_script(CLAIM)
         self._bytes, self._keep, self._lost = bytes, int(keep), lost
         self._live: dict[str, LiveStream] = {}
