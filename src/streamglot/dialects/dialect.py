@@ -111,7 +111,7 @@ class Lazy:
 
 
 def lazy(target: str) -> Any:  # Any: the part stands where Dialect has a method or a property
-    """The part ``module.name`` of the package of a dialect: ``reader = lazy("reader.CohereReader")``."""
+    """The part ``module.name`` of the package of a dialect: ``reader = lazy("read.CohereReader")``."""
     return Lazy(target)
 
 
@@ -259,8 +259,8 @@ class Dialect:
         tools: frozenset[str] = self._emulated_tools(request, abilities.over(self.abilities))
         return tools
 
-    _adapt = lazy("adapt.adapt")
-    _emulated_tools = lazy("adapt.emulated_tools")
+    _adapt = lazy("common.abilities.adapt")
+    _emulated_tools = lazy("common.abilities.emulated_tools")
 
     def continuation(self, request: Request, provider: str, message_id: str, timestamp: int) -> JsonObject:
         """For upstreams that keep the conversation themselves: the options for ``build_request``, ``setup`` and ``endpoint`` that

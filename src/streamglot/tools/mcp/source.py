@@ -168,7 +168,7 @@ class _WorkerProcess:
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            f"{__package__}.mcp_worker",
+            f"{__package__}.worker",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
