@@ -17,7 +17,7 @@ from batch_durable.test_batch_clients import ended, lines_of, submitted
 from gateway.archived import with_store
 from gateway.running import Running, running
 from store.turns import asynchronous
-from streamglot.gateway import requests
+from streamglot.gateway import services as requests
 from streamglot.gateway.auth.authenticator import digest_of
 from tools.chat_model import ChatModel
 from tools.test_gateway_tools import ANSWER, TOOLS

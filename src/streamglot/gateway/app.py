@@ -25,8 +25,7 @@ from .lifecycle import Lifecycle
 from .observe.live import Live
 from .observe.log import Log
 from .observe.recording import Recording
-from .requests import RunningRequests
-from .services import GatewayServices
+from .services import GatewayServices, RunningRequests
 
 if TYPE_CHECKING:
     from .api.router import Router

@@ -19,8 +19,7 @@ from .admission import Admission
 from .auth.access import Access
 from .observe.memory import Memory, set_allocator
 from .observe.recording import Recording
-from .requests import RunningRequests
-from .services import GatewayServices
+from .services import GatewayServices, RunningRequests
 
 if TYPE_CHECKING:
     from ..batch.durable.service import BatchService

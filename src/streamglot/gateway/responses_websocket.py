@@ -33,8 +33,7 @@ from .http.http_call import HTTPCall
 from .http.server import refuse_upgrade
 from .http.websocket import HandshakeError, WebSocket, WebSocketClosed, accept
 from .observe.recording import Recording
-from .requests import RunningRequests
-from .services import GatewayServices
+from .services import GatewayServices, RunningRequests
 
 if TYPE_CHECKING:
     from ..store import Store

@@ -51,8 +51,7 @@ from ..endpoints import ENDPOINTS
 from ..handler import RequestHandler
 from ..http.call import DONE, EVENTS, JSON, CallDeadline, Reply, RoutedCall, StreamedReply
 from ..observe.recording import Recording
-from ..requests import RunningRequests
-from ..services import GatewayServices
+from ..services import GatewayServices, RunningRequests
 from .batch_answers import BatchAnswers
 from .router import KEY, Answer, APIRoute, json_of, query_of, request_id, while_there
 

@@ -33,8 +33,7 @@ from ..auth.authenticator import Caller
 from ..http.call import EVENTS, Reply, RoutedCall, StreamedReply, json_object
 from ..observe.live import MAX_OPEN, live_feed, open_exchange, shown_wait
 from ..observe.recording import Recording
-from ..requests import RunningRequest, RunningRequests
-from ..services import GatewayServices
+from ..services import GatewayServices, RunningRequest, RunningRequests
 from .router import APIRoute, admit, body_of, json_of, json_reply, seen_by
 
 COALESCE_SECONDS: Final = 0.5

@@ -23,8 +23,7 @@ from ..auth.access import Access
 from ..endpoints import ENDPOINTS
 from ..http.call import Reply, RoutedCall
 from ..observe.recording import Recording
-from ..requests import RunningRequests
-from ..services import GatewayServices
+from ..services import GatewayServices, RunningRequests
 from .router import PARAMETER, APIRoute, admit, json_reply
 
 _WITHOUT_BODY = ("/cancel", "/stop")

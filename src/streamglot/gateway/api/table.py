@@ -7,8 +7,7 @@ from ..auth.access import Access
 from ..forward import forward_routes
 from ..lifecycle import Lifecycle
 from ..observe.recording import Recording
-from ..requests import RunningRequests
-from ..services import GatewayServices
+from ..services import GatewayServices, RunningRequests
 from .batch import batch_routes
 from .batches import batches_routes, message_batch_routes
 from .files import file_routes

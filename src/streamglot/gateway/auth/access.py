@@ -11,7 +11,7 @@ from ...dialects import dialect
 from ...upstream.routing.slots import ConcurrencyLimit
 from ..http.call import Call, Reply
 from ..http.origins import CORS, AllowedHosts
-from ..requests import RunningRequests
+from ..services import RunningRequests
 from .authenticator import Authenticator, Caller, StoredCallers
 from .limits import Slot
 

@@ -1,4 +1,4 @@
-"""The process beside one MCP server. It alone imports the MCP SDK; ``mcp_server.py`` starts it and sends it requests.
+"""The process beside one MCP server. It alone imports the MCP SDK; ``source.py`` starts it and sends it requests.
 
 Lines of JSON in both directions. The first line on standard input is the server's name and settings. Then:
 
