@@ -108,10 +108,10 @@ def understood(name: str, answer: Answer, stream: bool = True) -> Understood:
         response = collect([*reader.feed(answer.body), *reader.close()])
     else:
         response = wire.parse_response(answer.json())
-    return _of_response(response, answer.status)
+    return of_response(response, answer.status)
 
 
-def _of_response(response: Response, status: int) -> Understood:
+def of_response(response: Response, status: int) -> Understood:
     found = Understood(status)
     choice = response.choices[0] if response.choices else None
     for part in choice.parts if choice else []:
