@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -26,6 +27,17 @@ CLIENT_DIALECTS = (
     "openai_completions",
 )
 STREAMS_ONLY = ("agui", "vercel_ui")
+
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+def in_turn(first: Iterable[First], second: Iterable[Second]) -> list[tuple[First, Second]]:
+    """Pairs in which each value of both stands at least once. A reader knows no client, and a writer no upstream: what holds for each
+    of them holds for all pairs."""
+    ones, others = list(first), list(second)
+    return [(ones[n % len(ones)], others[n % len(others)]) for n in range(max(len(ones), len(others)))]
 
 
 class Understood(Struct):

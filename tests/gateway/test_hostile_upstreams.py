@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import cycle
-
 import pytest
 
-from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, TOOLS, Understood, asked, of_response
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, TOOLS, Understood, asked, in_turn, of_response
 from gateway.running import Running
 from gateway.scenarios import SCENARIOS, Scenario
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Script
@@ -79,7 +77,7 @@ def check_through(gateway: Running, upstream: HostileUpstream, name: str, client
             check(asked(gateway, client, f"{scenario.via}/{name}", stream, TOOLS), scenario, client, stream)
 
 
-@pytest.mark.parametrize(("name", "client"), list(zip(SCENARIOS, cycle(FULL_CLIENTS), strict=False)))
+@pytest.mark.parametrize(("name", "client"), in_turn(SCENARIOS, FULL_CLIENTS))
 def test_scenarios_end_to_end(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
     check_through(gateway, upstream, name, client)
 
