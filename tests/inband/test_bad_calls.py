@@ -10,23 +10,11 @@ import pytest
 from inband.readings import READ, WEATHER, outcome, put_together, read, read_all_ways, run
 from streamglot import PerChoice
 from streamglot.errors import ToolCallParseError
-from streamglot.events import (
-    BareEvent,
-    Choice,
-    Event,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallStart,
-    Usage,
-)
+from streamglot.events import BareEvent
 from streamglot.grammar import check
 from streamglot.inband import FORMATS, inband, parse_text
 from streamglot.inband.scan import MAX_TRAIL_CHARS
+from vocabulary import *
 
 HALF = 'Ok. <tool_call>{"name": "get_weather", "arguments": {"city": "Pa</tool_call>'
 LIMITED = {"name": "read", "parameters": {"properties": {"filePath": {"type": "string"}, "limit": {"type": "integer"}}}}

@@ -14,23 +14,7 @@ from split_checks import every_cut
 from streamglot import check, collect
 from streamglot.dialects import DIALECTS
 from streamglot.errors import RequestError
-from streamglot.events import (
-    Citation,
-    Event,
-    ReasoningDelta,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-    encode,
-)
+from streamglot.events import encode
 from streamglot.inband import FORMATS, Format, parse_text
 from streamglot.inspect.detection import reader_of
 from streamglot.inspect.export import MAX_STRING_CHARS, curl, pytest_archive, shortened, shown_body
@@ -40,6 +24,7 @@ from streamglot.inspect.paging import FIRST_ROWS
 from streamglot.inspect.recording import RecordedPiece, begins_in_thinking, notation_of, read_source, recording_lines
 from streamglot.inspect.waterfall import bars_of_facts, bars_of_marks
 from streamglot.inspect.web_readers import ClientReader
+from vocabulary import *
 
 EVERY = recordings()
 WRITERS = [one.name for one in DIALECTS.values() if one.has_writer]

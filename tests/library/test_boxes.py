@@ -9,27 +9,12 @@ from typing import Any
 import pytest
 
 import streamglot
-from streamglot import (
-    Choice,
-    Collect,
-    Event,
-    PerChoice,
-    StreamEnd,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallStart,
-    check,
-    inband,
-    reader,
-    translator,
-    writer,
-)
+from streamglot import Collect, PerChoice, check, inband, reader, translator, writer
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.common.custom_tools import CustomCalls
 from streamglot.policies import PolicyBox, load_policies
 from streamglot.stages import SentenceBuffer, UniqueCallIds
+from vocabulary import *
 
 ROOT = Path(__file__).parents[2]
 BODY = (ROOT / "examples" / "anthropic.sse").read_bytes()

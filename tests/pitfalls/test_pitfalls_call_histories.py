@@ -16,23 +16,8 @@ from gateway.running import Running
 from gateway.scenarios import DONE, PLAIN, called, calls, chunk
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, sse, streamed
 from recordings import recordings
-from streamglot import (
-    Event,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from streamglot.framing.sse import Sse
+from vocabulary import *
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama")
 CLIENTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "agui", "vercel_ui")

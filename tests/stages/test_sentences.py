@@ -5,19 +5,8 @@ from __future__ import annotations
 import pytest
 
 from split_checks import random_cuts
-from streamglot.events import (
-    Choice,
-    Event,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-)
 from streamglot.stages import SentenceBuffer
+from vocabulary import *
 
 TEXT = (
     'First I look at 3.14 and at e.g. this. Then "that is it!" I say… And so on?) Yes.\nA line\n\nanother "line".\'\n'

@@ -8,44 +8,10 @@ import pytest
 
 from streamglot import check, collect, messages_of, replay
 from streamglot.dialects import DIALECTS
-from streamglot.events import (
-    BareEvent,
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StopReason,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
-from streamglot.messages import (
-    Message,
-    Request,
-    Response,
-    ResponseChoice,
-    Step,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolResultPart,
-    ToolSpec,
-)
+from streamglot.events import BareEvent, StopReason
+from streamglot.messages import Step
 from streamglot.stages.steps import parts_by_step, with_step_breaks
+from vocabulary import *
 
 NATIVE = Echo("p", {"block": 1})
 
