@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from each import each
 from inspected import of_pieces, unzipped
 from recordings import Recording, recordings
 from split_checks import every_cut
@@ -34,7 +35,7 @@ def named(recording: Recording) -> str:
     return f"{recording.dialect}-{recording.name}"
 
 
-@pytest.mark.parametrize("recording", EVERY, ids=named)
+@each(recording=EVERY)
 def test_frames_joined_are_the_bytes_however_they_are_cut(recording: Recording) -> None:
     first = recording.body.lstrip()[:1]
     frames = every_cut(lambda: cutter_for(recording.dialect, first), recording.body)
@@ -52,7 +53,7 @@ def test_a_binary_frame_with_an_impossible_length_is_shown_as_it_is() -> None:
     assert readable(data).startswith("00 00 00 01")
 
 
-@pytest.mark.parametrize("recording", EVERY, ids=named)
+@each(recording=EVERY)
 def test_every_recording_is_recognised_and_gives_its_events(recording: Recording) -> None:
     source = read_source(recording.body)
     assert source.dialect == recording.dialect
@@ -197,9 +198,7 @@ def test_pages_are_joined_without_a_gap() -> None:
 # --- notations
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in FORMATS.values() if not row.untouched and not row.only_declared], ids=lambda row: row.name
-)
+@each(row=[row for row in FORMATS.values() if not row.untouched and not row.only_declared])
 def test_a_notation_is_found_by_what_it_reads(row: Format) -> None:
     example = row.example
     name = notation_of(example)
@@ -280,8 +279,8 @@ def test_a_writer_that_gives_up_leaves_what_was_folded_before() -> None:
     assert found.head["how_folded"]["Usage"]
 
 
-@pytest.mark.parametrize("client", ["agui", "vercel_ui"])
-@pytest.mark.parametrize("recording", EVERY, ids=named)
+@each(client=["agui", "vercel_ui"])
+@each(recording=EVERY)
 def test_streams_for_web_pages_are_read_back(recording: Recording, client: str) -> None:
     writer = DIALECTS[client].writer()
     body = writer.feed(recording.expected()) + writer.close()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from each import each
 from split_checks import random_cuts
 from streamglot.stages import SentenceBuffer
 from vocabulary import *
@@ -50,7 +49,7 @@ def test_each_sentence_leaves_whole() -> None:
     assert pieces([TEXT]) == SENTENCES
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each(seed=range(50))
 def test_the_cuts_of_the_upstream_change_nothing(seed: int) -> None:
     assert pieces(random_cuts(TEXT, seed)) == SENTENCES
 
@@ -59,7 +58,7 @@ def test_character_by_character() -> None:
     assert pieces(list(TEXT)) == SENTENCES
 
 
-@pytest.mark.parametrize("at", range(len(TEXT)))
+@each(at=range(len(TEXT)))
 def test_every_cut_in_two(at: int) -> None:
     assert pieces([TEXT[:at], TEXT[at:]]) == SENTENCES
 

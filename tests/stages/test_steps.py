@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from each import each
 from streamglot import check, collect, messages_of, replay
 from streamglot.dialects import DIALECTS
 from streamglot.events import BareEvent, StopReason
@@ -111,7 +112,7 @@ def random_stream(seed: int) -> list[Event]:
     return [*events, chance.choice(ends)]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@each(seed=range(300))
 def test_replaying_and_collecting_are_inverse(seed: int) -> None:
     events = random_stream(seed)
     check(events)
