@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from gateway.upstream import HostileUpstream, Script, Seen, streamed
+
+
+class _OneAnswer(HostileUpstream):
+    def __init__(self, script: Script, asked: list[bytes]) -> None:
+        super().__init__()
+        self._script = script
+        self._asked = asked
+
+    def script_for(self, seen: Seen) -> Script:
+        self._asked.append(seen.raw)
+        return self._script
 
 
 @contextmanager
 def serve_response(body: bytes, media_type: str, status: int = 200, asked: list[bytes] | None = None) -> Iterator[str]:
-    """The URL of a server that answers every POST with this body, in pieces of 40 bytes. ``asked`` collects the posted bodies."""
-
-    class Answer(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            posted = self.rfile.read(int(self.headers.get("content-length", 0)))
-            if asked is not None:
-                asked.append(posted)
-            self.send_response(status)
-            self.send_header("content-type", media_type)
-            self.send_header("transfer-encoding", "chunked")
-            self.end_headers()
-            for place in range(0, len(body), 40):
-                piece = body[place : place + 40]
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-                self.wfile.flush()
-            self.wfile.write(b"0\r\n\r\n")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
+    """The URL of a server that answers every request with this body, in pieces of 40 bytes. ``asked`` collects the posted bodies."""
+    pieces = [body[place : place + 40] for place in range(0, len(body), 40)]
+    server = _OneAnswer(streamed(*pieces, media_type=media_type, status=status), [] if asked is None else asked)
+    server.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield server.url
     finally:
-        server.shutdown()
-        server.server_close()
+        server.stop()

@@ -4,27 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamglot import (
-    Choice,
-    Event,
-    GrammarError,
-    KeepAlive,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-    check,
-)
+from streamglot import GrammarError, check
 from streamglot.events import EVENT_TYPES, decode, encode
 from streamglot.grammar import TABLE, OpenBlocks, diagram
+from vocabulary import *
 
 START, END = StreamStart("id", "model", 1), StreamEnd("end", "stop")
 TEXT: list[Event] = [TextStart(), TextDelta("hi"), Usage(1, 2), KeepAlive(), TextEnd()]

@@ -21,14 +21,10 @@ from response_server import serve_response
 from streamglot import (
     Client,
     ConfigError,
-    Message,
     PlainClient,
     PlainStream,
-    Request,
-    Response,
     Stream,
     StreamglotError,
-    TextDelta,
     Upstream,
     UpstreamRefused,
     UpstreamTruncated,
@@ -36,6 +32,7 @@ from streamglot import (
     run_in_thread,
     write,
 )
+from vocabulary import *
 from waiting import WAIT_SECONDS
 
 

@@ -11,24 +11,9 @@ import pytest
 import streamglot
 from client.scripted_upstreams import LAST, chunk_server, recording, text
 from response_server import serve_response
-from streamglot import (
-    Client,
-    ConfigError,
-    Message,
-    Request,
-    RequestError,
-    StreamEnd,
-    StreamError,
-    TextDelta,
-    ToolSpec,
-    Upstream,
-    UpstreamError,
-    UpstreamTimeout,
-    check,
-    collect,
-)
-from streamglot.messages import OutputFormat, Reasoning, TextPart, ToolChoice
+from streamglot import Client, ConfigError, RequestError, Upstream, UpstreamError, UpstreamTimeout, check, collect
 from streamglot.upstream import Timeouts
+from vocabulary import *
 from waiting import WAIT_SECONDS
 
 

@@ -11,36 +11,11 @@ import pytest
 
 from clients.node import FOLDER, SUMMARIES_ONLY, NodeClients
 from clients.server import StreamServer
-from streamglot import (
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-    check,
-    collect,
-    writer,
-)
+from streamglot import check, collect, writer
 from streamglot.dialects.agui.request import parse as parse_agui
 from streamglot.dialects.common.server_tools import ApprovalPrompt, asking
 from streamglot.dialects.vercel_ui.request import parse as parse_vercel_ui
-from streamglot.messages import Message, ReasoningPart, RefusalPart, TextPart, ToolCallPart
+from vocabulary import *
 
 SIGNED = Echo("elsewhere", {"signature": "S"})
 NATIVE = Echo("elsewhere", {"block": 1})

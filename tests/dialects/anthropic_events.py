@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamglot.dialects.anthropic.write import AnthropicWriter
-from streamglot.events import (
-    Event,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
+from vocabulary import *
 
 START = StreamStart("msg_1", "m")
 BROKEN = StreamError("upstream_truncated", "cut")

@@ -9,19 +9,8 @@ import pytest
 
 from streamglot import DIALECTS, Unsupported
 from streamglot.dialects.common.abilities import PLAIN, UNSPECIFIED, Abilities, adapt, emulated_tools
-from streamglot.events import Echo
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    Part,
-    Request,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
+from streamglot.messages import Part
+from vocabulary import *
 
 ALL = Abilities(
     custom_tools=True,

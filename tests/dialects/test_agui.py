@@ -8,53 +8,13 @@ from typing import Any
 
 import pytest
 
-from streamglot import (
-    Choice,
-    Citation,
-    ConfigError,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    RequestError,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Unsupported,
-    Usage,
-    dialect,
-    writer,
-)
+from streamglot import ConfigError, RequestError, Unsupported, dialect, writer
 from streamglot.dialects.agui.request import parse
 from streamglot.dialects.agui.wire import MAX_DELTA_CHARS, MAX_EVENT_BYTES, error_body
 from streamglot.dialects.common.server_tools import ApprovalPrompt, approval_in, asking
 from streamglot.dialects.common.state import pack
 from streamglot.dialects.common.writer import Writer
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
+from vocabulary import *
 
 START = StreamStart("c-1", "model-1", 5)
 SIGNED = Echo("elsewhere", {"signature": "S"})

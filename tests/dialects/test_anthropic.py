@@ -10,27 +10,7 @@ import pytest
 from split_checks import every_cut
 from streamglot import collect
 from streamglot.dialects.anthropic.read import AnthropicReader
-from streamglot.events import (
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
+from vocabulary import *
 
 START: dict[str, Any] = {
     "type": "message_start",

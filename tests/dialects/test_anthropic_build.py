@@ -12,23 +12,8 @@ from streamglot.dialects.anthropic.request import DEFAULT_MAX_TOKENS, effort_for
 from streamglot.dialects.anthropic.wire import wire_id
 from streamglot.dialects.common.abilities import Abilities
 from streamglot.errors import Unsupported
-from streamglot.events import Citation, Echo
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Part,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    Request,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
+from streamglot.messages import Part
+from vocabulary import *
 
 build = DIALECTS["anthropic"].build_request
 FOREIGN = Echo("another", {"state": 1})

@@ -13,23 +13,7 @@ import pytest
 from dialects.anthropic_events import START, call, text, write
 from streamglot import check, collect, reader
 from streamglot.dialects.common.state import pack
-from streamglot.events import (
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallEnd,
-    Usage,
-)
+from vocabulary import *
 
 
 @pytest.fixture(scope="module")

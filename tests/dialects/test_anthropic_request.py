@@ -12,20 +12,8 @@ from streamglot.dialects.anthropic.wire import LATE_TEXT, packed, packed_beside,
 from streamglot.dialects.common.abilities import Abilities
 from streamglot.dialects.common.state import pack
 from streamglot.errors import RequestError
-from streamglot.events import Echo
-from streamglot.messages import (
-    Message,
-    NativePart,
-    OutputFormat,
-    Part,
-    Reasoning,
-    ReasoningPart,
-    Request,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-)
+from streamglot.messages import Part
+from vocabulary import *
 
 build = DIALECTS["anthropic"].build_request
 FOREIGN = Echo("another", {"state": 1})

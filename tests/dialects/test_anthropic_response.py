@@ -8,19 +8,8 @@ from streamglot.dialects import DIALECTS
 from streamglot.dialects.anthropic.wire import packed_beside, wire_id
 from streamglot.dialects.anthropic.write import build
 from streamglot.dialects.common.state import pack
-from streamglot.events import Citation, Echo, Extra, StreamError
-from streamglot.messages import (
-    MediaPart,
-    Part,
-    ReasoningPart,
-    RefusalPart,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolResultPart,
-)
+from streamglot.messages import Part
+from vocabulary import *
 
 parse = DIALECTS["anthropic"].parse_response
 FOREIGN = Echo("another", {"state": 1})

@@ -20,29 +20,7 @@ from streamglot.dialects.anthropic.wire import (
     write_usage,
 )
 from streamglot.dialects.common.state import pack
-from streamglot.events import (
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
+from vocabulary import *
 
 
 def frames(*events: Event) -> list[dict[str, Any]]:

@@ -9,52 +9,13 @@ import pytest
 
 import streamglot
 from split_checks import every_cut
-from streamglot import (
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    RequestError,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Unsupported,
-    Usage,
-)
+from streamglot import RequestError, Unsupported
 from streamglot.dialects import dialect
 from streamglot.dialects.bedrock_converse.read import BedrockConverseReader
 from streamglot.dialects.bedrock_converse.wire import error_body
 from streamglot.dialects.common.state import pack
 from streamglot.framing.aws_eventstream import frame
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    Request,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
+from vocabulary import *
 
 CONVERSE = dialect("bedrock_converse")
 USAGE = {"inputTokens": 7, "outputTokens": 3, "totalTokens": 10}

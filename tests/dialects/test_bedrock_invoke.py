@@ -10,32 +10,12 @@ import pytest
 
 import streamglot
 from split_checks import every_cut
-from streamglot import (
-    Choice,
-    Citation,
-    ConfigError,
-    Echo,
-    Event,
-    Extra,
-    ReasoningEnd,
-    RequestError,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    Unsupported,
-    Usage,
-)
+from streamglot import ConfigError, RequestError, Unsupported
 from streamglot.dialects import dialect
 from streamglot.dialects.bedrock_invoke.read import BedrockInvokeReader
 from streamglot.dialects.bedrock_invoke.request import family_for
 from streamglot.framing.aws_eventstream import frame
-from streamglot.messages import Message, OutputFormat, Reasoning, Request, TextPart, ToolCallPart, ToolSpec
+from vocabulary import *
 
 INVOKE = dialect("bedrock_invoke")
 CHUNK = {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"}

@@ -8,22 +8,9 @@ import pytest
 
 from streamglot.dialects.common.blocks import Blocks
 from streamglot.errors import LimitExceeded, UpstreamProtocolError
-from streamglot.events import (
-    BareEvent,
-    Citation,
-    Echo,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
+from streamglot.events import BareEvent
 from streamglot.limits import Limits
+from vocabulary import *
 
 PARIS, ROME = '{"city": "Paris"}', '{"city": "Rome"}'
 

@@ -9,49 +9,11 @@ import pytest
 
 import streamglot
 from split_checks import every_cut
-from streamglot import (
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    RequestError,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    Unsupported,
-    Usage,
-)
+from streamglot import RequestError, Unsupported
 from streamglot.dialects import dialect
 from streamglot.dialects.cohere.read import CohereReader
 from streamglot.dialects.common.state import pack
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    Request,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
+from vocabulary import *
 
 COHERE = dialect("cohere")
 COUNTS = {"billed_units": {"input_tokens": 5.0}, "tokens": {"input_tokens": 500.0, "output_tokens": 4.0}, "cached_tokens": 464.0}

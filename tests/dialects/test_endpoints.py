@@ -78,3 +78,30 @@ def test_a_dialect_of_clients_has_no_address(name: str) -> None:
 def test_every_dialect_of_clients_has_an_error_body(name: str) -> None:
     body: dict[str, Any] = dialect(name).error_body(StreamError("code", "what went wrong", status=429))
     assert "what went wrong" in str(body)
+
+
+STATUS_WORDS = {
+    400: ("invalid_request_error", "invalid_request_error", "INVALID_ARGUMENT", "invalid_request"),
+    401: ("authentication_error", "authentication_error", "UNAUTHENTICATED", "authentication"),
+    403: ("permission_error", "permission_error", "PERMISSION_DENIED", "permission"),
+    404: ("invalid_request_error", "not_found_error", "NOT_FOUND", "not_found"),
+    413: ("invalid_request_error", "request_too_large", "INVALID_ARGUMENT", "too_large"),
+    429: ("rate_limit_error", "rate_limit_error", "RESOURCE_EXHAUSTED", "rate_limit"),
+    500: ("server_error", "api_error", "INTERNAL", "server"),
+    503: ("server_error", "api_error", "UNAVAILABLE", "overloaded"),
+    504: ("server_error", "timeout_error", "DEADLINE_EXCEEDED", "timeout"),
+    529: ("server_error", "overloaded_error", "UNAVAILABLE", "overloaded"),
+}
+"""What a status is called in openai_*, anthropic, gemini and agui. The SDKs of the vendors make their exceptions from the status itself."""
+
+
+def test_each_status_has_the_word_of_its_dialect() -> None:
+    for status, (openai, anthropic, gemini, agui) in STATUS_WORDS.items():
+        error = StreamError("odd", "no, sorry", status=status)
+        bodies: dict[str, Any] = {entry.name: entry.error_body(error)["error"] for entry in DIALECTS.values() if entry.has_writer}
+        assert {body if isinstance(body, str) else body["message"] for body in bodies.values()} == {"no, sorry"}
+        for name in ("openai_chat", "openai_responses", "openai_completions"):
+            assert (bodies[name]["type"], bodies[name]["code"]) == (openai, "odd"), (name, status)
+        assert bodies["anthropic"]["type"] == anthropic, status
+        assert (bodies["gemini"]["code"], bodies["gemini"]["status"]) == (status, gemini)
+        assert bodies["agui"]["code"] == agui, status

@@ -8,29 +8,9 @@ from typing import Any
 import pytest
 
 import streamglot
-from streamglot import (
-    DIALECTS,
-    Echo,
-    Event,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    Response,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-    collect,
-)
+from streamglot import DIALECTS, collect
 from streamglot.framing.sse import Sse
-from streamglot.messages import ReasoningPart, TextPart, ToolCallPart
+from vocabulary import *
 
 WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.has_writer)
 BOTH = sorted(name for name in WRITERS if DIALECTS[name].has_reader)

@@ -12,29 +12,7 @@ from streamglot import Limits, collect, reader
 from streamglot.dialects.gemini.parts import Offsets
 from streamglot.dialects.gemini.read import GeminiReader, PartialArgs, _raw_part, parse_path
 from streamglot.errors import LimitExceeded, UpstreamProtocolError
-from streamglot.events import (
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
+from vocabulary import *
 
 START = StreamStart("r1", "m1")
 

@@ -13,23 +13,8 @@ from streamglot.dialects.gemini.parts import read_signature, sign
 from streamglot.dialects.gemini.read import GeminiReader
 from streamglot.dialects.gemini.request import parse
 from streamglot.dialects.gemini.wire import json_schema
-from streamglot.events import Echo
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Part,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    Request,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
+from streamglot.messages import Part
+from vocabulary import *
 
 build = DIALECTS["gemini"].build_request
 FOREIGN = Echo("elsewhere", {"signature": "~ä"})

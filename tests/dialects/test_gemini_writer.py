@@ -14,31 +14,7 @@ from streamglot.dialects.gemini import write as response
 from streamglot.dialects.gemini.parts import read_signature, sign
 from streamglot.dialects.gemini.wire import error_body, write_usage
 from streamglot.dialects.gemini.write import GeminiWriter
-from streamglot.events import (
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
-from streamglot.messages import TextPart, ToolCallPart
+from vocabulary import *
 
 START = StreamStart("r1", "m1", 5)
 OWN = Echo("gemini", {"thoughtSignature": "UzE="})

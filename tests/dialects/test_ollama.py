@@ -12,35 +12,11 @@ from hypothesis import strategies as st
 
 from response_server import serve_response
 from split_checks import every_cut
-from streamglot import (
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-    check,
-    collect,
-)
+from streamglot import check, collect
 from streamglot.dialects.ollama.read import OllamaReader
 from streamglot.dialects.ollama.wire import error_body, read_time, write_time
 from streamglot.dialects.ollama.write import OllamaWriter
+from vocabulary import *
 
 HEAD = {"model": "m", "created_at": "2026-02-03T04:05:06.789Z"}
 START = StreamStart("", "m", 1770091506)

@@ -9,37 +9,13 @@ import ollama
 import pytest
 
 from response_server import serve_response
-from streamglot import (
-    Echo,
-    Extra,
-    Request,
-    RequestError,
-    StreamStart,
-    ToolSpec,
-    Unsupported,
-    dialect,
-)
+from streamglot import RequestError, Unsupported, dialect
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.ollama.request import parse
 from streamglot.dialects.ollama.wire import arguments_line
 from streamglot.dialects.ollama.write import build as build_response
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Part,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-)
+from streamglot.messages import Part
+from vocabulary import *
 
 parse_response = DIALECTS["ollama"].parse_response
 

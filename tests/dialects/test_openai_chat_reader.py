@@ -8,30 +8,9 @@ from typing import Any
 import pytest
 
 from split_checks import every_cut
-from streamglot import Limits, Response, collect, reader
-from streamglot.events import (
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-)
+from streamglot import Limits, collect, reader
 from streamglot.framing import Frame
+from vocabulary import *
 
 START = StreamStart("c1", "m", 7)
 DONE = b"data: [DONE]\n\n"

@@ -11,28 +11,10 @@ from streamglot import RequestError, Unsupported, collect
 from streamglot.dialects import dialect
 from streamglot.dialects.common.abilities import Abilities
 from streamglot.dialects.common.state import pack
-from streamglot.events import Citation, Echo, Extra, StreamError
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    Request,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
 from streamglot.stages import replay
 from streamglot.upstream import Upstream
 from streamglot.upstream.providers import abilities_of
+from vocabulary import *
 
 CHAT = dialect("openai_chat")
 

@@ -7,34 +7,11 @@ from typing import Any
 
 import pytest
 
-from streamglot import Event, accumulate_delta, collect, dialect, reader, writer
+from streamglot import accumulate_delta, collect, dialect, reader, writer
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.common.state import pack, unpack
-from streamglot.events import (
-    BareEvent,
-    Choice,
-    Citation,
-    Echo,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
-from streamglot.messages import ReasoningPart
+from streamglot.events import BareEvent
+from vocabulary import *
 
 START, END = StreamStart("c1", "m", 7), StreamEnd("end", "stop")
 TEXT: list[BareEvent] = [TextStart(), TextDelta("Hi"), TextEnd()]

@@ -12,57 +12,14 @@ from hypothesis import strategies as st
 
 from response_server import serve_response
 from split_checks import every_cut
-from streamglot import (
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    Request,
-    RequestError,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolSpec,
-    Unsupported,
-    Usage,
-    check,
-    collect,
-    dialect,
-)
+from streamglot import RequestError, Unsupported, check, collect, dialect
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.openai_completions.read import CompletionsReader
 from streamglot.dialects.openai_completions.request import PromptTemplate, parse
 from streamglot.dialects.openai_completions.wire import error_body
 from streamglot.dialects.openai_completions.write import CompletionsWriter
 from streamglot.dialects.openai_completions.write import build as build_response
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-)
+from vocabulary import *
 
 parse_response = DIALECTS["openai_completions"].parse_response
 

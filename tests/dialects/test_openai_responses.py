@@ -9,30 +9,9 @@ import pytest
 
 import streamglot
 from split_checks import every_cut, feed_all
-from streamglot import (
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Limits,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
+from streamglot import Limits
 from streamglot.dialects.openai_responses.read import ResponsesReader
-from streamglot.events import Media
+from vocabulary import *
 
 NAME = "openai_responses"
 CREATED = {"type": "response.created", "response": {"id": "resp_1", "model": "m", "created_at": 7.0, "output": []}}

@@ -6,27 +6,12 @@ from typing import Any
 
 import pytest
 
-from streamglot import Echo, RequestError, Unsupported
+from streamglot import RequestError, Unsupported
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.common.state import pack
 from streamglot.dialects.openai_responses.request import parse
-from streamglot.messages import (
-    Built,
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Part,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    Request,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
+from streamglot.messages import Built, Part
+from vocabulary import *
 
 build = DIALECTS["openai_responses"].build_request
 NAME = "openai_responses"

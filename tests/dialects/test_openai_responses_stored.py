@@ -5,17 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamglot.dialects import DIALECTS
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Request,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-    ToolSpec,
-)
+from vocabulary import *
 
 STORED = DIALECTS["openai_responses"]
 

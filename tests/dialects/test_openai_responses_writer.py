@@ -10,35 +10,12 @@ import pytest
 
 import streamglot
 from response_server import serve_response
-from streamglot import (
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
 from streamglot.dialects.common.server_tools import ApprovalPrompt, asking
 from streamglot.dialects.common.state import pack
 from streamglot.dialects.openai_responses.read import ResponsesReader
 from streamglot.dialects.openai_responses.response import build
 from streamglot.dialects.openai_responses.write import ResponsesWriter
-from streamglot.events import Media
+from vocabulary import *
 
 NAME = "openai_responses"
 START = StreamStart("resp_1", "m", 7)

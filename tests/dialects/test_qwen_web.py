@@ -11,51 +11,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from split_checks import every_cut
-from streamglot import (
-    Citation,
-    ConfigError,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    Request,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    ToolSpec,
-    Unsupported,
-    UpstreamError,
-    Usage,
-    check,
-    collect,
-    dialect,
-    translate,
-)
+from streamglot import ConfigError, Unsupported, UpstreamError, check, collect, dialect, translate
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.qwen_web.read import QwenWebReader
 from streamglot.dialects.qwen_web.request import build_chat
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    OutputFormat,
-    Reasoning,
-    ReasoningPart,
-    RefusalPart,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-)
+from vocabulary import *
 
 build = DIALECTS["qwen_web"].build_request
 STATE = {"chat_id": "chat-1", "parent_id": "p-1", "response_id": "r-1"}

@@ -10,26 +10,9 @@ import pytest
 
 import streamglot
 from recordings import Recording, recordings
-from streamglot import (
-    DIALECTS,
-    Echo,
-    Event,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    collect,
-    replay,
-)
+from streamglot import DIALECTS, collect, replay
 from streamglot.framing.sse import Sse
+from vocabulary import *
 
 WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.has_writer)
 STARTS = (TextStart, ReasoningStart, ToolCallStart)

@@ -8,51 +8,13 @@ from typing import Any
 
 import pytest
 
-from streamglot import (
-    Choice,
-    Citation,
-    ConfigError,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    RequestError,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-    dialect,
-    writer,
-)
+from streamglot import ConfigError, RequestError, dialect, writer
 from streamglot.dialects.common.server_tools import ApprovalPrompt, asking
 from streamglot.dialects.common.state import pack
 from streamglot.dialects.common.writer import Writer
 from streamglot.dialects.vercel_ui.request import parse
 from streamglot.dialects.vercel_ui.wire import error_body
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    ReasoningPart,
-    RefusalPart,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
+from vocabulary import *
 
 START = StreamStart("c-1", "model-1", 5)
 SIGNED = Echo("elsewhere", {"signature": "S"})

@@ -8,30 +8,8 @@ import msgspec
 import pytest
 
 import streamglot
-from streamglot import (
-    DIALECTS,
-    Choice,
-    Event,
-    GrammarError,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-    collect,
-)
-from streamglot.messages import TextPart, ToolCallPart, ToolResultPart
+from streamglot import DIALECTS, GrammarError, collect
+from vocabulary import *
 
 WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.has_writer)
 BOTH = sorted(name for name in WRITERS if DIALECTS[name].has_reader)

@@ -10,21 +10,9 @@ import pytest
 
 from streamglot.engine.stage_runner import MAX_TURNS, StageRunner
 from streamglot.errors import RequestError, StreamglotError
-from streamglot.events import (
-    Event,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
-from streamglot.messages import Request, TextPart, ToolResultPart
 from streamglot.stages.stage import CheckResult, ExchangeContext, ExchangeEnded, NextRequest, Output, Question, Stage
 from streamglot.upstream import Upstream
+from vocabulary import *
 
 pytestmark = pytest.mark.anyio
 

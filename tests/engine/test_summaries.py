@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from streamglot import check
 from streamglot.engine.summaries import LastMoment, ReasoningSummaries, Summarise
-from streamglot.events import (
-    Choice,
-    Echo,
-    Event,
-    Extra,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-)
-from streamglot.messages import Message, ReasoningPart, Request, TextPart
 from streamglot.stages.stage import ExchangeContext, ExchangeEnded, Output, Question
+from vocabulary import *
 
 START, END = StreamStart("a"), StreamEnd("end")
 TEXT: list[Event] = [TextStart(), TextDelta("Pears."), TextEnd()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -26,6 +27,17 @@ CLIENT_DIALECTS = (
     "openai_completions",
 )
 STREAMS_ONLY = ("agui", "vercel_ui")
+
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+def in_turn(first: Iterable[First], second: Iterable[Second]) -> list[tuple[First, Second]]:
+    """Pairs in which each value of both stands at least once. A reader knows no client, and a writer no upstream: what holds for each
+    of them holds for all pairs."""
+    ones, others = list(first), list(second)
+    return [(ones[n % len(ones)], others[n % len(others)]) for n in range(max(len(ones), len(others)))]
 
 
 class Understood(Struct):
@@ -108,10 +120,10 @@ def understood(name: str, answer: Answer, stream: bool = True) -> Understood:
         response = collect([*reader.feed(answer.body), *reader.close()])
     else:
         response = wire.parse_response(answer.json())
-    return _of_response(response, answer.status)
+    return of_response(response, answer.status)
 
 
-def _of_response(response: Response, status: int) -> Understood:
+def of_response(response: Response, status: int) -> Understood:
     found = Understood(status)
     choice = response.choices[0] if response.choices else None
     for part in choice.parts if choice else []:

@@ -18,19 +18,8 @@ from gateway.stored_turns import USAGE, chunk, keeping, kept, text_script
 from gateway.upstream import Hang, HostileUpstream, Step, Until, sse, streamed, unfinished, whole
 from streamglot.engine.stats import estimate, estimated_usage
 from streamglot.gateway.auth.authenticator import digest_of
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    Part,
-    ReasoningPart,
-    RefusalPart,
-    Request,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-)
+from streamglot.messages import Part
+from vocabulary import *
 from waiting import until
 
 KEY = "sesame"

@@ -1,13 +1,16 @@
-"""Every scenario for the client of every dialect, streamed and whole: the right answer, or the right error."""
+"""Every scenario once at the reader and once end to end, and the client of every dialect with the scenarios that differ for it."""
 
 from __future__ import annotations
 
 import pytest
 
-from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, TOOLS, Understood, asked
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, TOOLS, Understood, asked, in_turn, of_response
 from gateway.running import Running
 from gateway.scenarios import SCENARIOS, Scenario
-from gateway.upstream import HostileUpstream
+from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Script
+from split_checks import every_cut
+from streamglot import collect
+from streamglot.dialects import dialect
 
 TEXT_ONLY = ("openai_completions",)
 TEXT_MOVES = ("anthropic",)
@@ -16,6 +19,20 @@ NO_FINISH = ("agui", "vercel_ui")
 NO_USAGE = ("agui", "vercel_ui")
 NO_CACHED = ("ollama",)
 NO_FILTER = ("ollama", "anthropic")
+FULL_CLIENTS = [name for name in CLIENT_DIALECTS if name not in (*TEXT_ONLY, *STREAMS_ONLY)]
+"""The clients that see text, reasoning, calls, finish and usage, streamed and whole."""
+EVERY_CLIENT = (
+    "plain",
+    "text_after_call",
+    "interleaved",
+    "anthropic_all",
+    "cached_usage",
+    "filtered",
+    "done_in_arguments",
+    "too_many",
+)
+"""What a dialect writes in its own way: text, order, several calls, reasoning with a signature, usage, a finish, an error in the middle
+and one before the first byte."""
 
 
 def check(found: Understood, scenario: Scenario, client: str, stream: bool) -> None:
@@ -51,21 +68,57 @@ def check(found: Understood, scenario: Scenario, client: str, stream: bool) -> N
             assert (found.usage[2] or None) == scenario.usage[2]
 
 
+def check_through(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
+    """The client asks for a stream, and without one: then the upstream streams nevertheless."""
+    scenario = SCENARIOS[name]
+    upstream.scripts[name] = scenario.script
+    for stream in (True, False):
+        if stream or client not in STREAMS_ONLY:
+            check(asked(gateway, client, f"{scenario.via}/{name}", stream, TOOLS), scenario, client, stream)
+
+
+@pytest.mark.parametrize(("name", "client"), in_turn(SCENARIOS, FULL_CLIENTS))
+def test_scenarios_end_to_end(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
+    check_through(gateway, upstream, name, client)
+
+
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_scenarios_are_streamed(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
-    scenario = SCENARIOS[name]
-    upstream.scripts[name] = scenario.script
-    check(asked(gateway, client, f"{scenario.via}/{name}", True, TOOLS), scenario, client, True)
+@pytest.mark.parametrize("name", EVERY_CLIENT)
+def test_scenarios_for_every_client(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
+    check_through(gateway, upstream, name, client)
 
 
-@pytest.mark.parametrize("client", [name for name in CLIENT_DIALECTS if name not in STREAMS_ONLY])
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_scenarios_are_answered_without_streaming(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
-    """A client without streaming, and an upstream that streams nevertheless."""
+OF_THE_CONNECTION = (
+    *("compressed", "many_headers", "redirect", "no_http", "nobody_there", "hangs_up", "resets", "reset_in_text"),
+    *("chunks_without_end", "silent_in_the_middle", "never_answers", "only_headers"),
+)
+OF_THE_PARSER = ("thinking-split", "thinking-repeated", "in_band_call")
+"""The reader passes them on as text; a stage after it finds reasoning and calls."""
+
+
+def body_of(script: Script) -> bytes:
+    """What a reader gets of this answer."""
+    first, *rest = [step for step in script if isinstance(step, bytes)]
+    head, _, body = first.partition(b"\r\n\r\n")
+    if b"transfer-encoding: chunked" in head:
+        return b"".join(step.partition(b"\r\n")[2][:-2] for step in rest)
+    return b"".join([body, *rest])
+
+
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in OF_THE_CONNECTION + OF_THE_PARSER])
+def test_scenarios_at_the_reader(name: str) -> None:
     scenario = SCENARIOS[name]
-    upstream.scripts[name] = scenario.script
-    check(asked(gateway, client, f"{scenario.via}/{name}", False, TOOLS), scenario, client, False)
+    wire = next((one for one, via in UPSTREAM_NAMES.items() if via == scenario.via), "openai_chat")
+    found = of_response(collect(every_cut(lambda: dialect(wire).reader(), body_of(scenario.script), cuts=1)), 200)
+    assert (found.text, found.reasoning) == (scenario.text, scenario.reasoning)
+    if scenario.error:
+        assert scenario.error in (found.error or "")
+        return
+    assert found.error is None
+    assert found.calls == scenario.calls
+    assert found.finish == scenario.finish
+    if scenario.usage is not None:
+        assert found.usage == scenario.usage
 
 
 def test_there_are_at_least_forty_scenarios() -> None:

@@ -129,6 +129,10 @@ class HostileUpstream:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [seen.body for seen in self.seen]
+
+    @property
     def url(self) -> str:
         return f"{'https' if self._context else 'http'}://127.0.0.1:{self.port}"
 
@@ -176,7 +180,7 @@ class HostileUpstream:
         try:
             while (seen := await _request(reader, number)) is not None:
                 self.seen.append(seen)
-                if not await self._play(self._script(seen), seen, reader, writer):
+                if not await self._play(self.script_for(seen), seen, reader, writer):
                     return
                 seen.over = True
         except (OSError, asyncio.IncompleteReadError):
@@ -184,7 +188,8 @@ class HostileUpstream:
         finally:
             writer.close()
 
-    def _script(self, seen: Seen) -> Script:
+    def script_for(self, seen: Seen) -> Script:
+        """What a model that computes its answers overrides."""
         name = seen.body.get("model") or _model_in(seen.path)
         script = self.scripts.get(name)
         if script is None:

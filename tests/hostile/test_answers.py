@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from each import each
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from gateway.running import Running
@@ -42,9 +43,9 @@ def post(port: int, path: str, body: dict[str, Any], *headers: bytes) -> Respons
     return response
 
 
-@pytest.mark.parametrize("origin", [b"", ORIGIN], ids=["no page", "a page"])
-@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400", "1e300", "-5", "9" * 400, "soon", "0"])
-@pytest.mark.parametrize("stream", [False, True])
+@each(origin=[b"", ORIGIN])
+@each(value=["inf", "-inf", "nan", "1e400", "1e300", "-5", "9" * 400, "soon", "0"])
+@each(stream=[False, True])
 def test_any_retry_after_is_an_answer(port: int, upstream: HostileUpstream, value: str, origin: bytes, stream: bool) -> None:
     upstream.scripts["retry"] = whole({"error": {"message": "busy"}}, 429, retry_after=value)
     response = post(port, DIRECT.path, body_of("openai_chat", "work/retry", stream), origin)

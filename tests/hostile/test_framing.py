@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 
+from each import each
 from gateway.running import Running
 from hostile.targets import ASGI, DIRECT, HEALTH, HOST, Attacker, Target, chunks, statuses
 from streamglot.gateway.http.http_call import HTTPCall
@@ -55,7 +56,7 @@ LENGTHS = {
 }
 
 
-@pytest.mark.parametrize("shape", LENGTHS)
+@each(shape=LENGTHS)
 def test_conflicting_body_lengths_are_refused(gateway: Running, target: Target, shape: str) -> None:
     """One refusal, and nothing behind it is read."""
     found = statuses(gateway, target.line() + HOST + LENGTHS[shape] + b"\r\n0\r\n\r\n" + SMUGGLED)
@@ -82,8 +83,8 @@ CHUNKS = {
 }
 
 
-@pytest.mark.parametrize("shape", CHUNKS)
-@pytest.mark.parametrize("packets", [1, 2])
+@each(shape=CHUNKS)
+@each(packets=[1, 2])
 def test_broken_chunks_are_refused(gateway: Running, target: Target, shape: str, packets: int) -> None:
     """They are noticed inside the body: the endpoint answers, and nothing behind it is read."""
     request = target.chunked(CHUNKS[shape] + SMUGGLED)
@@ -125,9 +126,9 @@ UPGRADES = {
 }
 
 
-@pytest.mark.parametrize("shape", UPGRADES)
-@pytest.mark.parametrize("cut", ["whole", "head and body", "in the head", "in the body"])
-@pytest.mark.parametrize("framing", ["length", "chunks"])
+@each(shape=UPGRADES)
+@each(cut=["whole", "head and body", "in the head", "in the body"])
+@each(framing=["length", "chunks"])
 def test_an_offer_to_upgrade_is_ignored(gateway: Running, target: Target, shape: str, cut: str, framing: str) -> None:
     """Clients that offer h2c by default work, and the body belongs to its request."""
     offer = UPGRADES[shape]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from each import each
 from hostile.targets import DIRECT, HEALTH, HOST, chunks
 from hostile.test_framing import CHUNKS, LENGTHS, OTHERS, SMUGGLED, UPGRADES
 from streamglot.gateway.http.parser import FRAMING_BYTES, HEAD_BYTES, HEADERS, ProtocolError, RequestHead, RequestParser
@@ -58,7 +59,7 @@ def seen(*pieces: bytes) -> list[Any]:
     return receiver.events
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@each(name=SHAPES)
 def test_any_split_gives_the_same_requests(name: str) -> None:
     data = SHAPES[name]
     whole = seen(data)
@@ -135,7 +136,7 @@ def test_limits_hold_after_an_offer_to_upgrade(cut: int) -> None:
     assert refusal(broken) == (400, "not_http")
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@each(name=SHAPES)
 def test_an_error_that_is_being_handled_does_not_affect_the_parser(name: str) -> None:
     """A request may be read while another one fails: the errors are not mixed up."""
     try:

@@ -7,22 +7,10 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from streamglot.events import (
-    BareEvent,
-    Event,
-    ReasoningDelta,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
+from streamglot.events import BareEvent
 from streamglot.grammar import check
 from streamglot.inband import InBand, parse_text
+from vocabulary import *
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 WEATHER = {

@@ -7,26 +7,15 @@ from typing import Any
 
 import pytest
 
+from each import each
 from inband.readings import READ, WEATHER, outcome, put_together, read, read_all_ways, run
 from streamglot import PerChoice
 from streamglot.errors import ToolCallParseError
-from streamglot.events import (
-    BareEvent,
-    Choice,
-    Event,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallStart,
-    Usage,
-)
+from streamglot.events import BareEvent
 from streamglot.grammar import check
 from streamglot.inband import FORMATS, inband, parse_text
 from streamglot.inband.scan import MAX_TRAIL_CHARS
+from vocabulary import *
 
 HALF = 'Ok. <tool_call>{"name": "get_weather", "arguments": {"city": "Pa</tool_call>'
 LIMITED = {"name": "read", "parameters": {"properties": {"filePath": {"type": "string"}, "limit": {"type": "integer"}}}}
@@ -113,9 +102,7 @@ hermes_loose phi4_mini firefunction_v2 cohere_command_r_plus llama3_json xlam js
 """Notations without a strong marker: half a call cannot be told from prose."""
 
 
-@pytest.mark.parametrize(
-    "format", sorted(name for name, row in FORMATS.items() if "get_weather" in row.example and name not in WEAK)
-)
+@each(format=sorted(name for name, row in FORMATS.items() if "get_weather" in row.example and name not in WEAK))
 def test_no_part_of_a_call_after_its_name_is_a_success(format: str) -> None:
     example = FORMATS[format].example
     for at in range(example.index("get_weather") + len("get_weather"), len(example)):

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from each import each
 from inband.notations import CALLS
 from inband.readings import put_together, run
 from streamglot.events import BareEvent, StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart
@@ -51,8 +52,8 @@ def values(format: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("bad_call", ["incomplete", "text"])
-@pytest.mark.parametrize("end", ENDS)
+@each(bad_call=["incomplete", "text"])
+@each(end=ENDS)
 @pytest.mark.parametrize("format", ENGINES)
 def test_a_value_that_was_cut_is_no_complete_call(format: str, end: str, bad_call: str) -> None:
     for content in values(format):

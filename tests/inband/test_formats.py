@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from each import each
 from inband.readings import READ, WEATHER, arguments, put_together, read, read_all_ways
 from streamglot.inband import FORMATS, find_format, format_for_model, parse_text
 from streamglot.inband.engines import WrittenCall
@@ -31,7 +32,7 @@ def test_every_format_is_there_by_its_name() -> None:
     assert all(row.name == name and row.example for name, row in FORMATS.items())
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@each(name=sorted(FORMATS))
 def test_the_example(name: str) -> None:
     found = read_all_ways(FORMATS[name].example, name)
     if FORMATS[name].engines and name != "qwen3_think":
@@ -44,7 +45,7 @@ def test_the_example(name: str) -> None:
         assert (found["reasoning"], found["text"], found["calls"]) == ("I think.", "It is sunny.", [])
 
 
-@pytest.mark.parametrize("name", WITH_CALLS)
+@each(name=WITH_CALLS)
 def test_text_before_between_and_after_calls(name: str) -> None:
     write = FORMATS[name].write
     before = "all\nBefore." if name == "functionary_v32" else "Before."
@@ -74,7 +75,7 @@ def test_the_token_that_ends_a_turn_of_the_model_is_dropped_at_the_end(name: str
     assert read_all_ways(mention, name, starts_in_reasoning=False)["text"] == mention
 
 
-@pytest.mark.parametrize("name", WITH_CALLS)
+@each(name=WITH_CALLS)
 def test_only_declared_tools_are_called(name: str) -> None:
     text = FORMATS[name].write([WrittenCall("rm_rf", '{"city": "Paris"}', "0")])
     found = read_all_ways(text, name, starts_in_reasoning=False)
@@ -93,15 +94,15 @@ def test_only_declared_tools_are_called(name: str) -> None:
         assert len(read(text, name, None, starts_in_reasoning=False)["calls"]) == 1, "without tools every name may be called"
 
 
-@pytest.mark.parametrize("name", sorted(set(WITH_CALLS) - set(FENCED)))
-@pytest.mark.parametrize("fence", ["```", "~~~~"])
+@each(name=sorted(set(WITH_CALLS) - set(FENCED)))
+@each(fence=["```", "~~~~"])
 def test_no_call_in_a_fence(name: str, fence: str) -> None:
     text = f"Look:\n{fence}\n{FORMATS[name].write([PARIS])}\n{fence}\nSo."
     found = read_all_ways(text, name, starts_in_reasoning=False)
     assert (found["calls"], found["text"]) == ([], text)
 
 
-@pytest.mark.parametrize("name", WITH_CALLS)
+@each(name=WITH_CALLS)
 def test_a_call_in_the_thinking_counts_only_where_the_row_says_so(name: str) -> None:
     row = FORMATS[name]
     if not row.think.openers:
@@ -117,7 +118,7 @@ def test_a_call_in_the_thinking_counts_only_where_the_row_says_so(name: str) -> 
         assert found["reasoning"].split() == f"Maybe {row.write([PARIS])}".split()
 
 
-@pytest.mark.parametrize("name", WITH_CALLS)
+@each(name=WITH_CALLS)
 def test_a_call_that_was_cut_is_text_or_incomplete(name: str) -> None:
     text = FORMATS[name].write([PARIS])
     for size in range(1, len(text)):
@@ -140,7 +141,7 @@ cohere_command_r_plus firefunction_v2 generic_json json_array llama3_json phi4_m
 """Rows whose calls look like ordinary text, or like a message to somebody: what is not a call is never an error there."""
 
 
-@pytest.mark.parametrize("name", sorted(set(WITH_CALLS) - set(ANY_NAME)))
+@each(name=sorted(set(WITH_CALLS) - set(ANY_NAME)))
 def test_a_call_that_is_not_one_can_be_an_error(name: str) -> None:
     before = "all\nLook: " if name == "functionary_v32" else "Look: "
     text = before + FORMATS[name].write([WrittenCall("rm_rf", '{"city": "Paris"}', "0")])
@@ -201,7 +202,7 @@ def test_two_tools() -> None:
     assert arguments(found) == [("get_weather", {"city": "Paris"}), ("read", {"filePath": "a"})]
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@each(name=sorted(FORMATS))
 def test_plain_words_are_never_an_error(name: str) -> None:
     text = "It is to=sunny, a < b; see [1] and {x}.\nThat is all."
     found = read_all_ways(text, name, starts_in_reasoning=False, bad_call="error")

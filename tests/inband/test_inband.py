@@ -8,19 +8,9 @@ import pytest
 
 from inband.readings import CALL, READ, WEATHER, arguments, put_together, read, read_all_ways, run, stream
 from streamglot.errors import ConfigError
-from streamglot.events import (
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from streamglot.grammar import check
 from streamglot.inband import FORMATS, Buffering, inband, parse_text
-from streamglot.messages import ToolSpec
+from vocabulary import *
 
 # --- live
 

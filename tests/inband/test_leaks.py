@@ -5,23 +5,11 @@ from __future__ import annotations
 import pytest
 
 from inband.readings import read_all_ways
-from streamglot.events import (
-    BareEvent,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-)
+from streamglot.events import BareEvent
 from streamglot.inband import FORMATS
 from streamglot.inband.leaks import MAX_WAITING_CHARS, Leaks
 from streamglot.inband.scan import END_TOKENS
+from vocabulary import *
 
 WRITE = {"name": "write", "parameters": {"properties": {"content": {"type": "string"}}}}
 CODER = "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>"

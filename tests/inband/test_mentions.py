@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from each import each
 from inband.notations import CALLS, markup
 from inband.readings import PYTHON, WEATHER, read, read_all_ways
 from streamglot.events import StreamStart, TextDelta, ToolCallStart
@@ -46,7 +47,7 @@ def expected(text: str = "", reasoning: str = "") -> dict[str, Any]:
     return {"text": text, "reasoning": reasoning, "calls": [], "complete": [], "ids": [], "end": "end"}
 
 
-@pytest.mark.parametrize("tools", [TOOLS, (WEATHER,), None], ids=["tools", "a tool", "no tools"])
+@each(tools=[TOOLS, (WEATHER,), None])
 @pytest.mark.parametrize("name", ROWS)
 def test_a_sentence_with_a_marker_is_unchanged_text(name: str, tools: Any) -> None:
     for word in words(name):
@@ -58,14 +59,14 @@ def test_a_sentence_with_a_marker_is_unchanged_text(name: str, tools: Any) -> No
                 assert read(text, name, tools, starts_in_reasoning=False, **more) == expected(text), (text, more)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@each(name=ROWS)
 def test_a_sentence_with_a_marker_is_unchanged_at_every_split(name: str) -> None:
     for word in markup(name):
         text = SENTENCES[0].replace("{}", word)
         assert read_at_every_split(text, name, (WEATHER,), starts_in_reasoning=False) == expected(text)
 
 
-@pytest.mark.parametrize("tools", [(WEATHER,), None], ids=["a tool", "no tools"])
+@each(tools=[(WEATHER,), None])
 @pytest.mark.parametrize("name", [name for name in ROWS if FORMATS[name].think.openers])
 def test_a_thought_with_a_marker_is_one_thought(name: str, tools: Any) -> None:
     think = FORMATS[name].think
@@ -164,13 +165,13 @@ def test_a_quoted_call_is_unchanged_text(name: str) -> None:
                 assert read_all_ways(text, name, starts_in_reasoning=False, **more) == expected(text), (text, more)
 
 
-@pytest.mark.parametrize("name", [name for name in WRITTEN if not WRITTEN[name].startswith("`")])
+@each(name=[name for name in WRITTEN if not WRITTEN[name].startswith("`")])
 def test_a_quoted_call_is_unchanged_at_every_split(name: str) -> None:
     text = f"Write `{WRITTEN[name]}` to call it."
     assert read_at_every_split(text, name, (WEATHER,), starts_in_reasoning=False) == expected(text)
 
 
-@pytest.mark.parametrize("calls", [True, False])
+@each(calls=[True, False])
 @pytest.mark.parametrize("name", [name for name in WRITTEN if FORMATS[name].think.openers])
 def test_a_quoted_call_does_not_end_a_thought(name: str, calls: bool) -> None:
     think = FORMATS[name].think
@@ -181,7 +182,7 @@ def test_a_quoted_call_does_not_end_a_thought(name: str, calls: bool) -> None:
         assert found == expected("Hi", thought), text
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@each(name=WRITTEN)
 def test_a_call_after_an_apostrophe_or_a_single_mark_is_a_call(name: str) -> None:
     for lead in ("I don'", 'I look up "Paris"', "I run `look`", 'It is 5"', "So `", "So ``", 'So "'):
         if lead.endswith("`") and WRITTEN[name].startswith("`"):
@@ -258,7 +259,7 @@ def test_a_call_that_breaks_after_a_mark_without_an_end_is_an_error(behind: str)
     assert (found["complete"], found["end"]) == ([False], "tool_call_parse_error")
 
 
-@pytest.mark.parametrize("name", [name for name in WRITTEN if "`" not in WRITTEN[name]])
+@each(name=[name for name in WRITTEN if "`" not in WRITTEN[name]])
 def test_half_a_call_in_an_open_code_span_is_text(name: str) -> None:
     call = WRITTEN[name]
     for at in range(call.index("get_weather"), call.index("Paris") + 3):

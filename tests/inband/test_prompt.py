@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from each import each
 from inband.readings import arguments, read
 from streamglot.inband import FORMATS, as_prompt
 from streamglot.messages import MediaPart, Message, Part, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart, ToolSpec
@@ -30,7 +29,7 @@ def request(**more: object) -> Request:
     return Request(model="m", messages=messages, tools=TOOLS, **more)  # type: ignore[arg-type]  # fields of a Request
 
 
-@pytest.mark.parametrize("name", sorted(name for name, row in FORMATS.items() if row.engines))
+@each(name=sorted(name for name, row in FORMATS.items() if row.engines))
 def test_earlier_calls_are_written_as_the_parser_reads_them(name: str) -> None:
     made = as_prompt(request(), name)
     written = made.messages[2].parts[1]
@@ -77,7 +76,7 @@ def test_without_a_system_message_one_is_made() -> None:
     assert as_prompt(plain, "hermes").messages == plain.messages
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@each(name=sorted(FORMATS))
 def test_the_tools_come_with_an_example_that_the_parser_reads(name: str) -> None:
     text = as_prompt(request(), name).messages[0].text
     for tool in TOOLS[:2]:

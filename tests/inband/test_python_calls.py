@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from each import each
 from inband.readings import PYTHON, WEATHER, arguments, outcome, read_all_ways
 from streamglot.events import StreamEnd, TextDelta, ToolCallEnd
 from streamglot.inband import inband
@@ -75,10 +76,8 @@ def test_literals(text: str, value: Any) -> None:
         assert found["complete"] == [True]
 
 
-@pytest.mark.parametrize(
-    "value", [f"one{gap}two = three" for gap in (", ", ") ", "): ", ": ", ",", ")", " = ", "; ", ".\n", " (")]
-)
-@pytest.mark.parametrize("place", ["{}", "['x', {}]", "[{}, 'x']", "{{'k': {}}}", "{{'k': {}, 'l': 2}}"])
+@each(value=[f"one{gap}two = three" for gap in (", ", ") ", "): ", ": ", ",", ")", " = ", "; ", ".\n", " (")])
+@each(place=["{}", "['x', {}]", "[{}, 'x']", "{{'k': {}}}", "{{'k': {}, 'l': 2}}"])
 def test_a_string_is_cut_in_two_anywhere(place: str, value: str) -> None:
     for middle in range(1, len(value) + 1):
         text = place.format(f"{value[:middle]!r}{value[middle:]!r}")

@@ -8,24 +8,12 @@ from typing import Any
 import pytest
 
 from inband.readings import WEATHER, arguments, outcome, put_together, read_all_ways
-from streamglot.events import (
-    BareEvent,
-    Citation,
-    Echo,
-    Event,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallEnd,
-)
+from streamglot.events import BareEvent
 from streamglot.grammar import check
 from streamglot.inband import FORMATS, Buffering, InBand, inband, parse_text
 from streamglot.inband.engines import FormatEngine, WrittenCall
 from streamglot.inband.scan import Malformed, Markers, Source
+from vocabulary import *
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 XML = "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>"

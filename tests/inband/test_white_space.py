@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from each import each
 from inband.readings import WEATHER, read_all_ways
 from streamglot import collect, reader, writer
 from streamglot.events import BareEvent, TextDelta, TextStart
@@ -21,7 +22,7 @@ WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines and nam
 WITH_THINKING = sorted(name for name, row in FORMATS.items() if row.think.openers and name != "functionary_v32")
 
 
-@pytest.mark.parametrize("format", WITH_CALLS)
+@each(format=WITH_CALLS)
 def test_white_space_around_a_call(format: str) -> None:
     for before, behind in product(GAPS, GAPS):
         text = f"One{before}{FORMATS[format].write([PARIS])}{behind}Two."
@@ -29,7 +30,7 @@ def test_white_space_around_a_call(format: str) -> None:
         assert (found["text"], len(found["calls"])) == (f"One{before}{behind}Two.", 1)
 
 
-@pytest.mark.parametrize("format", WITH_THINKING)
+@each(format=WITH_THINKING)
 def test_white_space_around_reasoning(format: str) -> None:
     think = FORMATS[format].think
     opener = next(word for word in think.openers if not word[0].isalpha())

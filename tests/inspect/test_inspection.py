@@ -8,29 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from each import each
 from inspected import of_pieces, unzipped
 from recordings import Recording, recordings
 from split_checks import every_cut
 from streamglot import check, collect
 from streamglot.dialects import DIALECTS
 from streamglot.errors import RequestError
-from streamglot.events import (
-    Citation,
-    Event,
-    ReasoningDelta,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-    encode,
-)
+from streamglot.events import encode
 from streamglot.inband import FORMATS, Format, parse_text
 from streamglot.inspect.detection import reader_of
 from streamglot.inspect.export import MAX_STRING_CHARS, curl, pytest_archive, shortened, shown_body
@@ -40,6 +25,7 @@ from streamglot.inspect.paging import FIRST_ROWS
 from streamglot.inspect.recording import RecordedPiece, begins_in_thinking, notation_of, read_source, recording_lines
 from streamglot.inspect.waterfall import bars_of_facts, bars_of_marks
 from streamglot.inspect.web_readers import ClientReader
+from vocabulary import *
 
 EVERY = recordings()
 WRITERS = [one.name for one in DIALECTS.values() if one.has_writer]
@@ -49,7 +35,7 @@ def named(recording: Recording) -> str:
     return f"{recording.dialect}-{recording.name}"
 
 
-@pytest.mark.parametrize("recording", EVERY, ids=named)
+@each(recording=EVERY)
 def test_frames_joined_are_the_bytes_however_they_are_cut(recording: Recording) -> None:
     first = recording.body.lstrip()[:1]
     frames = every_cut(lambda: cutter_for(recording.dialect, first), recording.body)
@@ -67,7 +53,7 @@ def test_a_binary_frame_with_an_impossible_length_is_shown_as_it_is() -> None:
     assert readable(data).startswith("00 00 00 01")
 
 
-@pytest.mark.parametrize("recording", EVERY, ids=named)
+@each(recording=EVERY)
 def test_every_recording_is_recognised_and_gives_its_events(recording: Recording) -> None:
     source = read_source(recording.body)
     assert source.dialect == recording.dialect
@@ -212,9 +198,7 @@ def test_pages_are_joined_without_a_gap() -> None:
 # --- notations
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in FORMATS.values() if not row.untouched and not row.only_declared], ids=lambda row: row.name
-)
+@each(row=[row for row in FORMATS.values() if not row.untouched and not row.only_declared])
 def test_a_notation_is_found_by_what_it_reads(row: Format) -> None:
     example = row.example
     name = notation_of(example)
@@ -295,8 +279,8 @@ def test_a_writer_that_gives_up_leaves_what_was_folded_before() -> None:
     assert found.head["how_folded"]["Usage"]
 
 
-@pytest.mark.parametrize("client", ["agui", "vercel_ui"])
-@pytest.mark.parametrize("recording", EVERY, ids=named)
+@each(client=["agui", "vercel_ui"])
+@each(recording=EVERY)
 def test_streams_for_web_pages_are_read_back(recording: Recording, client: str) -> None:
     writer = DIALECTS[client].writer()
     body = writer.feed(recording.expected()) + writer.close()

@@ -9,27 +9,13 @@ from typing import Any
 import pytest
 
 import streamglot
-from streamglot import (
-    Choice,
-    Collect,
-    Event,
-    PerChoice,
-    StreamEnd,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallStart,
-    check,
-    inband,
-    reader,
-    translator,
-    writer,
-)
+from each import each
+from streamglot import Collect, PerChoice, check, inband, reader, translator, writer
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.common.custom_tools import CustomCalls
 from streamglot.policies import PolicyBox, load_policies
 from streamglot.stages import SentenceBuffer, UniqueCallIds
+from vocabulary import *
 
 ROOT = Path(__file__).parents[2]
 BODY = (ROOT / "examples" / "anthropic.sse").read_bytes()
@@ -61,8 +47,8 @@ def test_a_box_gives_the_same_for_a_list_an_iterator_and_single_events(name: str
     assert make().feed([]) == []
 
 
-@pytest.mark.parametrize("wrong", NO_EVENTS, ids=repr)
-@pytest.mark.parametrize("name", [*BOXES, "writer"])
+@each(wrong=NO_EVENTS)
+@each(name=[*BOXES, "writer"])
 def test_a_box_refuses_what_is_not_an_event(name: str, wrong: Any) -> None:
     box = BOXES[name]() if name in BOXES else writer("openai_chat")
     with pytest.raises(TypeError, match="a box takes events, not"):
@@ -83,8 +69,8 @@ def test_the_error_says_what_to_pass(wrong: Any, hint: str) -> None:
         writer("anthropic").feed(wrong)
 
 
-@pytest.mark.parametrize("wrong", ["data: {}", None, [b"x"], 5])
-@pytest.mark.parametrize("name", sorted(name for name in DIALECTS if DIALECTS[name].has_reader))
+@each(wrong=["data: {}", None, [b"x"], 5])
+@each(name=sorted(name for name in DIALECTS if DIALECTS[name].has_reader))
 def test_a_reader_takes_bytes_only(name: str, wrong: Any) -> None:
     with pytest.raises(TypeError, match="a reader takes bytes, not"):
         reader(name).feed(wrong)

@@ -7,44 +7,27 @@ from pathlib import Path
 import pytest
 
 from streamglot import (
-    Choice,
     Collect,
     ConfigError,
-    Event,
     LimitExceeded,
     PolicyRefused,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
     RequestError,
-    Response,
     Snapshot,
-    StreamEnd,
-    StreamError,
     StreamglotError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
     ToolCallParseError,
-    ToolCallPart,
-    ToolCallStart,
-    ToolResult,
     Unsupported,
     UpstreamError,
     UpstreamProtocolError,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamTruncated,
-    Usage,
     collect,
     reader,
 )
 from streamglot.errors import error_of
 from streamglot.events import StopReason
-from streamglot.messages import MediaPart, NativePart, Part, RefusalPart, ResponseChoice
+from streamglot.messages import Part
+from vocabulary import *
 
 BODY = (Path(__file__).parents[2] / "examples" / "anthropic.sse").read_bytes()
 EVENTS: list[Event] = [

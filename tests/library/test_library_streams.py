@@ -14,20 +14,10 @@ from streamglot import (
     AsyncByteStream,
     AsyncEventStream,
     ByteStream,
-    Choice,
     ConfigError,
-    Event,
     EventStream,
     GrammarError,
-    StreamEnd,
-    StreamError,
     StreamglotError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallStart,
-    ToolSpec,
     UpstreamTruncated,
     check,
     collect,
@@ -42,6 +32,7 @@ from streamglot import (
 )
 from streamglot.inband import FORMATS
 from streamglot.policies import load_policies
+from vocabulary import *
 
 ROOT = Path(__file__).parents[2]
 BODY = (ROOT / "examples" / "anthropic.sse").read_bytes()

@@ -8,25 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamglot import (
-    Built,
-    ConfigError,
-    Echo,
-    MediaPart,
-    Message,
-    ReasoningPart,
-    Request,
-    RequestError,
-    TextPart,
-    ToolResultPart,
-    Unsupported,
-    UpstreamEndpoint,
-    dialect,
-    prepare,
-    read,
-)
+from streamglot import Built, ConfigError, RequestError, Unsupported, UpstreamEndpoint, dialect, prepare, read
 from streamglot.dialects import DIALECTS
 from streamglot.upstream.providers import PROVIDERS, VENDORS
+from vocabulary import *
 
 HELLO = Request("m", "Hello")
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": True}

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 import streamglot
+from each import each
 from streamglot import Dialect, Message, Request, ToolResultPart, errors, events, messages, names
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.common import options
@@ -127,7 +128,7 @@ def test_a_function_says_what_it_takes_gives_and_raises(name: str) -> None:
     assert re.search(r"\b[Rr]aises\b", text), "what it raises"
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@each(name=CLASSES)
 def test_a_class_says_what_it_has(name: str) -> None:
     kind = getattr(streamglot, name)
     text = own_doc(kind)
@@ -143,13 +144,13 @@ def test_a_class_says_what_it_has(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@each(name=CLASSES)
 def test_a_public_method_says_what_it_does(name: str) -> None:
     kind = getattr(streamglot, name)
-    for each in kind.__mro__:
-        if not each.__module__.startswith("streamglot"):
+    for owner in kind.__mro__:
+        if not owner.__module__.startswith("streamglot"):
             continue
-        for method, member in vars(each).items():
+        for method, member in vars(owner).items():
             function = member.fget if isinstance(member, property) else member
             if not method.startswith("_") and inspect.isfunction(function):
                 assert inspect.getdoc(getattr(kind, method)) or inspect.getdoc(function), f"{name}.{method}"

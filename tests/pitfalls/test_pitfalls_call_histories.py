@@ -11,28 +11,13 @@ import pytest
 import streamglot
 from agents.turns import Call, Turn
 from agents.wires import streamed as wire
-from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
+from gateway.dialect_clients import body_of, in_turn, path_of
 from gateway.running import Running
 from gateway.scenarios import DONE, PLAIN, called, calls, chunk
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, sse, streamed
 from recordings import recordings
-from streamglot import (
-    Event,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-)
 from streamglot.framing.sse import Sse
+from vocabulary import *
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama")
 CLIENTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "agui", "vercel_ui")
@@ -109,8 +94,7 @@ AS_TEXT = ("openai_chat", "openai_responses", "agui")
 """The dialects whose arguments are text."""
 
 
-@pytest.mark.parametrize("via", WIRES)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("via", "client"), in_turn(WIRES, CLIENTS))
 def test_a_call_without_arguments_in_the_history_is_sent_as_an_empty_object(
     gateway: Running, upstream: HostileUpstream, client: str, via: str
 ) -> None:
@@ -129,8 +113,7 @@ BIG = '{"account": 123456789012345678901234567890, "zip": "02139", "price": 1.10
 DIGITS = (b"123456789012345678901234567890", b"02139")
 
 
-@pytest.mark.parametrize("client", [name for name in CLIENT_DIALECTS if name != "openai_completions"])
-@pytest.mark.parametrize("via", WIRES)
+@pytest.mark.parametrize(("via", "client"), in_turn(WIRES, CLIENTS))
 def test_numbers_and_texts_in_arguments_stay_as_the_model_wrote_them(
     gateway: Running, upstream: HostileUpstream, via: str, client: str
 ) -> None:
@@ -175,8 +158,7 @@ def _arguments_of_stream(client: str, body: bytes) -> bytes:
     return found.encode()
 
 
-@pytest.mark.parametrize("via", WIRES)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(("via", "client"), in_turn(WIRES, CLIENTS))
 def test_numbers_in_a_history_keep_their_digits(gateway: Running, upstream: HostileUpstream, client: str, via: str) -> None:
     name = f"digits-back-{client}-{via}"
     upstream.scripts[name] = streamed(ENDS[via], media_type=MEDIA.get(via, "text/event-stream"))

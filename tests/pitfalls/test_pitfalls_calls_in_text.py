@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.conftest import upstreams_at
-from gateway.dialect_clients import Understood, asked, body_of, path_of
+from gateway.dialect_clients import Understood, asked, body_of, in_turn, path_of
 from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, chunk, lines, message, text_chunk
@@ -67,18 +67,14 @@ THOUGHTS = {
 }
 
 
-@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", THOUGHTS)
-def test_thinking_is_found_wherever_its_tags_are_cut(
-    notations: Running, upstream: HostileUpstream, name: str, client: str
-) -> None:
+def test_thinking_is_found_wherever_its_tags_are_cut(notations: Running, upstream: HostileUpstream, name: str) -> None:
     """pydantic-ai#3007, #7865: a tag counted only if it was exactly one chunk, and the chunk that held it was dropped."""
     pieces, reasoning, text = THOUGHTS[name]
-    for number, body in enumerate(
-        (sse(*map(text_chunk, pieces), END, DONE), spoken("".join(pieces)), spoken("".join(pieces), 10_000))
-    ):
-        found = read_by(notations, upstream, f"thought-{name}-{number}", "hermes", body, client)
-        assert (found.error, found.calls, found.reasoning, found.text) == (None, [], reasoning, text), number
+    bodies = (sse(*map(text_chunk, pieces), END, DONE), spoken("".join(pieces)), spoken("".join(pieces), 10_000))
+    for body, client in in_turn(bodies, CLIENTS):
+        found = read_by(notations, upstream, f"thought-{name}", "hermes", body, client)
+        assert (found.error, found.calls, found.reasoning, found.text) == (None, [], reasoning, text), (client, body)
 
 
 @pytest.mark.parametrize("client", FEW)
@@ -110,13 +106,11 @@ def test_both_calls_and_the_text_around_them_arrive_without_markup(
     closer = row.think.closers[0] if row.think.starts else ""
     before = PROSE.get(name, ("{}\n",))[0].format("I look.")
     text = closer + before + CALLS.get(name, "{}").format(row.write([PARIS, ROME]))
-    for size in (1, 7, 10_000):
-        body = spoken(text, size)
-        for client in FEW:
-            found = read_by(notations, upstream, f"both-{name}-{size}", name, body, client)
-            assert (found.error, found.calls) == (None, BOTH), (size, client)
-            assert (found.text + found.reasoning).strip() == "I look.", (size, client)
-            assert found.finish in ("tool_calls", None)
+    for size, client in in_turn((1, 7, 10_000), FEW):
+        found = read_by(notations, upstream, f"both-{name}-{size}", name, spoken(text, size), client)
+        assert (found.error, found.calls) == (None, BOTH), (size, client)
+        assert (found.text + found.reasoning).strip() == "I look.", (size, client)
+        assert found.finish in ("tool_calls", None)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -130,18 +124,16 @@ def test_text_between_and_after_calls_is_kept(notations: Running, upstream: Host
             assert word in moved(found, client)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize(
-    "tag", ["<b>bold</b>", "<weather_report>x</weather_report>", "<search><query>x</query></search>", "<div>"]
-)
+TAGS = ("<b>bold</b>", "<weather_report>x</weather_report>", "<search><query>x</query></search>", "<div>")
+
+
 @pytest.mark.parametrize("via", ["tool_tags", "hermes", "minicpm5", "qwen3_coder"])
-def test_only_a_declared_tool_becomes_a_call(
-    notations: Running, upstream: HostileUpstream, via: str, tag: str, client: str
-) -> None:
+def test_only_a_declared_tool_becomes_a_call(notations: Running, upstream: HostileUpstream, via: str) -> None:
     """Elsewhere every tag became a tool, ``<b>`` and ``<think>`` among them."""
-    body = spoken(f"</think>So: {tag} it is." if FORMATS[via].think.starts else f"So: {tag} it is.", 3)
-    found = read_by(notations, upstream, f"tag-{via}-{tag[1:4]}", via, body, client)
-    assert (found.error, found.calls, found.text) == (None, [], f"So: {tag} it is.")
+    for tag, client in in_turn(TAGS, CLIENTS):
+        body = spoken(f"</think>So: {tag} it is." if FORMATS[via].think.starts else f"So: {tag} it is.", 3)
+        found = read_by(notations, upstream, f"tag-{via}-{tag[1:4]}", via, body, client)
+        assert (found.error, found.calls, found.text) == (None, [], f"So: {tag} it is."), client
 
 
 BROKEN = {
@@ -152,15 +144,14 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("via", BROKEN)
 def test_broken_markup_is_text_and_never_a_call_without_arguments(
-    notations: Running, upstream: HostileUpstream, via: str, client: str
+    notations: Running, upstream: HostileUpstream, via: str
 ) -> None:
-    for size in (1, 10_000):
-        text = f"I look. {BROKEN[via]}"
+    text = f"I look. {BROKEN[via]}"
+    for size, client in in_turn((1, 10_000), CLIENTS):
         found = read_by(notations, upstream, f"broken-{via}-{size}", via, spoken(text, size), client)
-        assert (found.calls, found.text) == ([], text), size
+        assert (found.calls, found.text) == ([], text), (size, client)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -199,10 +190,9 @@ SMALL_MODEL = {
 def test_a_small_model_that_writes_json_is_understood(notations: Running, upstream: HostileUpstream, form: str) -> None:
     """Qwen2.5-Coder 1.5B writes its calls as fenced JSON; llama.cpp recovered none of six."""
     name = f"Qwen2.5-Coder-1.5B-Instruct-{form}"
-    for size in (1, 5, 10_000):
-        for client in CLIENTS[:-1]:  # the last declares no tools in its request
-            found = read_by(notations, upstream, name, "auto", spoken(SMALL_MODEL[form], size), client)
-            assert (found.calls, found.text.strip()) == ([("weather", {"city": "Paris"})], ""), (size, client)
+    for size, client in in_turn((1, 5, 10_000), CLIENTS[:-1]):  # the last declares no tools in its request
+        found = read_by(notations, upstream, name, "auto", spoken(SMALL_MODEL[form], size), client)
+        assert (found.calls, found.text.strip()) == ([("weather", {"city": "Paris"})], ""), (size, client)
 
 
 @pytest.mark.parametrize("client", CLIENTS)

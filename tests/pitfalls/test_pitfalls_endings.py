@@ -9,11 +9,14 @@ import pytest
 
 from agents.turns import Call, Turn
 from agents.wires import streamed as wire
-from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, path_of
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, in_turn, of_response, path_of
 from gateway.raw import raw
 from gateway.running import Running
 from gateway.scenarios import DONE, END, anthropic, block, called, chunk, gemini, lines, message, responses, text_chunk
 from gateway.upstream import UPSTREAM_NAMES, Hang, HostileUpstream, head, sse, streamed, unfinished, whole
+from split_checks import every_cut
+from streamglot import collect
+from streamglot.dialects import dialect
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama")
 MEDIA = {"ollama": "application/x-ndjson"}
@@ -26,6 +29,9 @@ def media(via: str) -> str:
 
 
 # --- streams that break off
+
+
+PLACES = ("behind_text", "inside_a_call", "before_the_end", "inside_a_frame")
 
 
 def _cuts(via: str) -> dict[str, bytes]:
@@ -44,26 +50,28 @@ def _cuts(via: str) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("place", ["behind_text", "inside_a_call", "before_the_end", "inside_a_frame"])
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("via", WIRES)
 def test_a_stream_without_its_end_is_an_error_and_keeps_what_came(
     gateway: Running, upstream: HostileUpstream, via: str, place: str
 ) -> None:
     """litellm#40260, #42085: a connection that closed cleanly counted as success, even inside the arguments of a call."""
     body = _cuts(via)[place]
-    for kind, script in (("closed", unfinished(body, media_type=media(via))), ("chunked", streamed(body, media_type=media(via)))):
-        name = f"cut-{via}-{place}-{kind}"
+    half = WIRES.index(via) + PLACES.index(place)  # the clients of an even and of an odd number take turns
+    for script, client in in_turn(
+        (unfinished(body, media_type=media(via)), streamed(body, media_type=media(via))), CLIENT_DIALECTS[half % 2 :: 2]
+    ):
+        name = f"cut-{via}-{place}"
         upstream.scripts[name] = script
-        for client in CLIENT_DIALECTS:
-            found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}", True, ("weather",))
-            assert found.error, (client, found)
-            assert (found.status, found.text) == (200, "Let me look."), (client, found)
-            if place != "before_the_end":
-                assert found.calls == [], (client, found)
-            if client not in STREAMS_ONLY:
-                refused = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}", False, ("weather",))
-                assert refused.status >= 500, (client, refused)
-                assert refused.error
+        found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}", True, ("weather",))
+        assert found.error, (client, found)
+        assert (found.status, found.text) == (200, "Let me look."), (client, found)
+        if place != "before_the_end":
+            assert found.calls == [], (client, found)
+        if client not in STREAMS_ONLY:
+            refused = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}", False, ("weather",))
+            assert refused.status >= 500, (client, refused)
+            assert refused.error
 
 
 EMPTY: dict[str, tuple[str, bytes]] = {
@@ -93,12 +101,11 @@ def test_a_failed_upstream_is_not_an_empty_answer(gateway: Running, upstream: Ho
             assert found.status == 502, (client, stream, found)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 413, 422, 429, 500, 502, 503, 529])
 @pytest.mark.parametrize("via", WIRES)
-def test_a_refusal_of_the_upstream_is_a_status(gateway: Running, upstream: HostileUpstream, via: str, status: int) -> None:
-    name = f"refusal-{via}-{status}"
-    upstream.scripts[name] = whole({"error": {"message": "not today", "type": "some_error"}}, status)
-    for client in CLIENT_DIALECTS:
+def test_a_refusal_of_the_upstream_is_a_status(gateway: Running, upstream: HostileUpstream, via: str) -> None:
+    for status, client in in_turn((400, 401, 403, 404, 408, 413, 422, 429, 500, 502, 503, 529), CLIENT_DIALECTS):
+        name = f"refusal-{via}-{status}"
+        upstream.scripts[name] = whole({"error": {"message": "not today", "type": "some_error"}}, status)
         found = asked(gateway, client, f"{UPSTREAM_NAMES[via]}/{name}")
         assert found.status >= 400
         assert "not today" in (found.error or "")
@@ -125,14 +132,17 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
+COMBINATIONS = [some for size in (1, 2, 3, 4) for some in combinations(PARTS, size) if some != ("role",)]
+
+
 @pytest.mark.parametrize("finish", ["with", "after", "before"])
-@pytest.mark.parametrize(
-    "parts", [some for size in (1, 2, 3, 4) for some in combinations(PARTS, size) if some != ("role",)], ids="-".join
-)
-def test_parts_and_the_finish_come_in_any_combination(
-    gateway: Running, upstream: HostileUpstream, parts: tuple[str, ...], finish: str
-) -> None:
+def test_parts_and_the_finish_come_in_any_combination(gateway: Running, upstream: HostileUpstream, finish: str) -> None:
     """Text in the finish chunk, or behind it, was dropped; role, text, call and finish may stand in one chunk."""
+    for parts, client in in_turn(COMBINATIONS, WIRES):
+        check_combination(gateway, upstream, finish, parts, client)
+
+
+def check_combination(gateway: Running, upstream: HostileUpstream, finish: str, parts: tuple[str, ...], client: str) -> None:
     delta = {name: value for part in parts for name, value in PARTS[part].items()}
     chunks = {
         "with": [chunk(delta, "stop")],
@@ -141,14 +151,13 @@ def test_parts_and_the_finish_come_in_any_combination(
     }[finish]
     name = f"combined-{'-'.join(parts)}-{finish}"
     upstream.scripts[name] = streamed(sse(*chunks, DONE))
-    for client in ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama"):
-        for stream in (True, False):
-            found = asked(gateway, client, f"work/{name}", stream, ("weather",))
-            assert found.error is None
-            assert found.text == ("Hello" if "text" in parts else "")
-            assert found.calls == ([("weather", {"city": "Paris"})] if "call" in parts else [])
-            assert found.reasoning == ("Hm." if "reasoning" in parts else "")
-            assert found.finish == ("tool_calls" if "call" in parts else "end")
+    read = of_response(collect(every_cut(lambda: dialect("openai_chat").reader(), sse(*chunks, DONE), cuts=1)), 200)
+    for found in (read, *(asked(gateway, client, f"work/{name}", stream, ("weather",)) for stream in (True, False))):
+        assert found.error is None, name
+        assert found.text == ("Hello" if "text" in parts else ""), name
+        assert found.calls == ([("weather", {"city": "Paris"})] if "call" in parts else []), name
+        assert found.reasoning == ("Hm." if "reasoning" in parts else ""), name
+        assert found.finish == ("tool_calls" if "call" in parts else "end"), name
 
 
 OTHER_COMBINATIONS: dict[str, tuple[str, bytes]] = {
@@ -329,8 +338,9 @@ def test_usage_is_counted_once_with_its_cached_part(gateway: Running, upstream: 
 # --- clients that hang up
 
 
-@pytest.mark.parametrize("client", ["openai_responses", "gemini", "agui", "vercel_ui", "openai_completions"])
-@pytest.mark.parametrize("via", WIRES)
+@pytest.mark.parametrize(
+    ("via", "client"), in_turn(WIRES, ("openai_responses", "gemini", "agui", "vercel_ui", "openai_completions"))
+)
 def test_a_client_that_disconnects_releases_the_upstream(
     gateway: Running, upstream: HostileUpstream, via: str, client: str
 ) -> None:

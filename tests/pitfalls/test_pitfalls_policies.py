@@ -13,7 +13,7 @@ import pytest
 from agents.turns import Call, Turn
 from agents.wires import streamed as wire
 from gateway.conftest import upstreams_at
-from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, path_of
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, in_turn, path_of
 from gateway.judges import SCRIPTED, judged
 from gateway.raw import raw
 from gateway.running import Running, running
@@ -40,8 +40,7 @@ def redacting(upstream: HostileUpstream) -> Iterator[Running]:
 # --- one gate for all dialects
 
 
-@pytest.mark.parametrize("client", [name for name in CLIENT_DIALECTS if name != "openai_completions"])
-@pytest.mark.parametrize("via", WIRES)
+@pytest.mark.parametrize(("via", "client"), in_turn(WIRES, [name for name in CLIENT_DIALECTS if name != "openai_completions"]))
 def test_a_policy_holds_in_every_dialect_for_text_reasoning_and_arguments(
     redacting: Running, upstream: HostileUpstream, via: str, client: str
 ) -> None:

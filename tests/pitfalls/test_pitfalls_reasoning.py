@@ -14,7 +14,7 @@ import streamglot
 from agents.turns import Turn
 from agents.wires import streamed as wire
 from gateway.conftest import upstreams_at
-from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
+from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, in_turn, path_of
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, anthropic, block, called, calls, chunk, gemini, responses, stopped, text_chunk
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, sse, streamed
@@ -50,8 +50,7 @@ ENCODINGS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("client", WITH_REASONING)
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize(("name", "client"), in_turn(ENCODINGS, WITH_REASONING))
 def test_reasoning_in_any_field_is_one_block_and_never_doubled(
     gateway: Running, upstream: HostileUpstream, name: str, client: str
 ) -> None:

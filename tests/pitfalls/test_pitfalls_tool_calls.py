@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import streamglot
-from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, in_turn
 from gateway.running import Running
 from gateway.scenarios import DONE, anthropic, chunk, gemini, lines, message, responses, stopped
 from gateway.upstream import UPSTREAM_NAMES, HostileUpstream, Script, sse, streamed
@@ -123,23 +123,26 @@ def script(fragments: list[list[dict[str, Any]]], finish: str = "tool_calls", on
     return streamed(sse(*chunks, DONE))
 
 
-def check_every_client(gateway: Running, model: str, expected: list[tuple[str, Any]]) -> None:
-    """Every client gets these calls, in a stream and whole, and is told that there are calls."""
-    for client in CLIENT_DIALECTS:
-        if client == "openai_completions":
-            continue  # it has no calls
-        for stream in (True, False) if client not in STREAMS_ONLY else (True,):
-            found = asked(gateway, client, model, stream, TOOLS)
-            assert (found.error, found.calls) == (None, expected), (client, stream, found)
-            assert found.finish in ("tool_calls", None), (client, stream, found)
+CLIENTS = [name for name in CLIENT_DIALECTS if name != "openai_completions"]
+"""Those that have calls."""
 
 
-@pytest.mark.parametrize("name", FRAGMENTS)
-def test_calls_are_distinguished_for_every_fragmentation(gateway: Running, upstream: HostileUpstream, name: str) -> None:
+def check_calls(gateway: Running, client: str, model: str, expected: list[tuple[str, Any]]) -> None:
+    """The client gets these calls, in a stream and whole, and is told that there are calls."""
+    for stream in (True, False) if client not in STREAMS_ONLY else (True,):
+        found = asked(gateway, client, model, stream, TOOLS)
+        assert (found.error, found.calls) == (None, expected), (client, stream, found)
+        assert found.finish in ("tool_calls", None), (client, stream, found)
+
+
+@pytest.mark.parametrize(("name", "client"), in_turn(FRAGMENTS, CLIENTS))
+def test_calls_are_distinguished_for_every_fragmentation(
+    gateway: Running, upstream: HostileUpstream, name: str, client: str
+) -> None:
     """hermes-agent#57939, gcli2api#406: equal indexes; llama_cpp.server: ids in every fragment; Mistral and Ollama: no index."""
     fragments, expected = FRAGMENTS[name]
     upstream.scripts[f"calls-{name}"] = script(fragments)
-    check_every_client(gateway, f"work/calls-{name}", expected)
+    check_calls(gateway, client, f"work/calls-{name}", expected)
 
 
 @pytest.mark.parametrize("finish", ["tool_calls", "stop", "function_call", "end_turn"])
@@ -150,7 +153,8 @@ def test_the_last_fragment_may_stand_in_the_finish_chunk(
     """66 of 227 recorded streams of compatible servers end a call with ``stop``."""
     fragments, expected = FRAGMENTS[name]
     upstream.scripts[f"finish-{name}-{finish}"] = script(fragments, finish, one_chunk=True)
-    check_every_client(gateway, f"work/finish-{name}-{finish}", expected)
+    for client in CLIENTS:
+        check_calls(gateway, client, f"work/finish-{name}-{finish}", expected)
 
 
 # --- other dialects
@@ -333,8 +337,10 @@ OTHERS: dict[str, tuple[str, bytes, list[tuple[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_calls_of_other_dialects_are_distinguished_too(gateway: Running, upstream: HostileUpstream, name: str) -> None:
+@pytest.mark.parametrize(("name", "client"), in_turn(OTHERS, CLIENTS))
+def test_calls_of_other_dialects_are_distinguished_too(
+    gateway: Running, upstream: HostileUpstream, name: str, client: str
+) -> None:
     """litellm PR#36356, PR#32777, #41009, llm-rosetta#56, llama.cpp: indexes out of order, and parts of the lifecycle missing."""
     via, body, expected = OTHERS[name]
     response = collect(every_cut(lambda: streamglot.reader(via), body))
@@ -343,4 +349,4 @@ def test_calls_of_other_dialects_are_distinguished_too(gateway: Running, upstrea
     upstream.scripts[f"others-{name}"] = streamed(
         body, media_type="application/x-ndjson" if via == "ollama" else "text/event-stream"
     )
-    check_every_client(gateway, f"{UPSTREAM_NAMES[via]}/others-{name}", expected)
+    check_calls(gateway, client, f"{UPSTREAM_NAMES[via]}/others-{name}", expected)

@@ -8,27 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from streamglot import check
-from streamglot.events import (
-    BareEvent,
-    Choice,
-    Event,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamEnd,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-)
-from streamglot.messages import Request
+from streamglot.events import BareEvent
 from streamglot.policies import Policy, apply_policies, run_policies
 from streamglot.stages.stage import ExchangeContext, Question
+from vocabulary import *
 
 DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)
 

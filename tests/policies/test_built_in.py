@@ -9,23 +9,12 @@ import pytest
 
 from policies.policy_streams import call, calls_of, in_characters, normal, reasoning, run, split, stream, text, text_of
 from streamglot.errors import ConfigError, PolicyRefused
-from streamglot.events import (
-    Event,
-    ReasoningDelta,
-    StreamEnd,
-    StreamError,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallEnd,
-    ToolResult,
-)
 from streamglot.json.schema import parse_path, values_at
-from streamglot.messages import Message, OutputFormat, Request, TextPart, ToolCallPart, ToolSpec
 from streamglot.patterns.detectors import detectors
 from streamglot.policies import Policy, apply_to_request, load_policies, prepare
 from streamglot.policies.builtin.tool_arguments import allowed_host, allowed_path
 from streamglot.stages.stage import ExchangeContext
+from vocabulary import *
 
 
 def policy(use: str, **options: Any) -> Policy:

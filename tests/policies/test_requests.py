@@ -11,19 +11,6 @@ import pytest
 from policies.async_driver import Driver
 from policies.policy_streams import run, stream, text
 from streamglot.errors import PolicyRefused
-from streamglot.events import Citation, Echo
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    ReasoningPart,
-    RefusalPart,
-    Request,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
 from streamglot.policies import (
     FORWARD,
     JudgeContext,
@@ -47,6 +34,7 @@ from streamglot.policies.builtin.compose import DryRun
 from streamglot.policies.needs import IN_REQUESTS
 from streamglot.policies.running.facts import header_value
 from streamglot.stages.stage import ExchangeContext
+from vocabulary import *
 
 ECHO = Echo("p", {"signature": "s"})
 CONVERSATION = Request(

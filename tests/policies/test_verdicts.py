@@ -8,27 +8,6 @@ from typing import Any
 import pytest
 
 from policies.policy_streams import call, calls_of, normal, reasoning, run, stream, text, text_of
-from streamglot.events import (
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
 from streamglot.policies import (
     FORWARD,
     JudgeContext,
@@ -51,6 +30,7 @@ from streamglot.policies import (
 )
 from streamglot.policies.running.release import MAX_HELD_CHARS
 from streamglot.stages.stage import ExchangeContext
+from vocabulary import *
 
 SIGNED = Echo("p", {"signature": "s"})
 NEEDS: dict[str, Needs] = {

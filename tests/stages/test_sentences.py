@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
+from each import each
 from split_checks import random_cuts
-from streamglot.events import (
-    Choice,
-    Event,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-)
 from streamglot.stages import SentenceBuffer
+from vocabulary import *
 
 TEXT = (
     'First I look at 3.14 and at e.g. this. Then "that is it!" I say… And so on?) Yes.\nA line\n\nanother "line".\'\n'
@@ -61,7 +49,7 @@ def test_each_sentence_leaves_whole() -> None:
     assert pieces([TEXT]) == SENTENCES
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each(seed=range(50))
 def test_the_cuts_of_the_upstream_change_nothing(seed: int) -> None:
     assert pieces(random_cuts(TEXT, seed)) == SENTENCES
 
@@ -70,7 +58,7 @@ def test_character_by_character() -> None:
     assert pieces(list(TEXT)) == SENTENCES
 
 
-@pytest.mark.parametrize("at", range(len(TEXT)))
+@each(at=range(len(TEXT)))
 def test_every_cut_in_two(at: int) -> None:
     assert pieces([TEXT[:at], TEXT[at:]]) == SENTENCES
 

@@ -11,27 +11,7 @@ import pytest
 
 from recordings import Recording, recordings
 from streamglot import Collect, Snapshot, collect
-from streamglot.events import (
-    Choice,
-    Citation,
-    Event,
-    Extra,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallStart,
-    Usage,
-)
-from streamglot.messages import MediaPart, ReasoningPart, RefusalPart, Response, TextPart, TokenCounts, ToolCallPart
+from vocabulary import *
 
 CITE = Citation("http://a")
 

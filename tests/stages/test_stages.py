@@ -6,47 +6,10 @@ import msgspec
 import pytest
 
 from streamglot import check, collect, replay
-from streamglot.events import (
-    BareEvent,
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    KeepAlive,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    Part,
-    ReasoningPart,
-    RefusalPart,
-    Response,
-    ResponseChoice,
-    Step,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolResultPart,
-)
+from streamglot.events import BareEvent
+from streamglot.messages import Part, Step
 from streamglot.stages import Collect, PerChoice
+from vocabulary import *
 
 ECHO = Echo("p", {"s": 1})
 CITE = Citation("http://a")

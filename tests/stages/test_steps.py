@@ -6,46 +6,13 @@ import random
 
 import pytest
 
+from each import each
 from streamglot import check, collect, messages_of, replay
 from streamglot.dialects import DIALECTS
-from streamglot.events import (
-    BareEvent,
-    Choice,
-    Citation,
-    Echo,
-    Event,
-    Extra,
-    Media,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StopReason,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    Usage,
-)
-from streamglot.messages import (
-    Message,
-    Request,
-    Response,
-    ResponseChoice,
-    Step,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolResultPart,
-    ToolSpec,
-)
+from streamglot.events import BareEvent, StopReason
+from streamglot.messages import Step
 from streamglot.stages.steps import parts_by_step, with_step_breaks
+from vocabulary import *
 
 NATIVE = Echo("p", {"block": 1})
 
@@ -145,7 +112,7 @@ def random_stream(seed: int) -> list[Event]:
     return [*events, chance.choice(ends)]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@each(seed=range(300))
 def test_replaying_and_collecting_are_inverse(seed: int) -> None:
     events = random_stream(seed)
     check(events)

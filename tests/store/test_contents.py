@@ -12,24 +12,11 @@ from msgspec.structs import replace
 
 from store.tables import counted
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
-from streamglot.events import Citation, Echo
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    OutputFormat,
-    Part,
-    RefusalPart,
-    Request,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolSpec,
-)
+from streamglot.messages import Part
 from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, prune_turns
 from streamglot.store.contents import HOLE, MAX_PIECES, PIECE_CHARS, cut, cut_request, filled, hashed, piece_row, unpacked
 from streamglot.store.retention import delete_session
+from vocabulary import *
 
 LONG = 'a "long" text, with \\ and \n and \x1a and ü and 斑马: ' * 20
 TOOLS = [ToolSpec(f"tool_{number}", "what it does " * 20, {"type": "object", "properties": {}}) for number in range(40)]

@@ -13,21 +13,7 @@ from msgspec.structs import replace
 
 from store.servers import writing
 from store.turns import answer, ask, asynchronous, begin, call, result, start, take, user
-from streamglot.events import Echo, StreamError
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    NativePart,
-    Part,
-    ReasoningPart,
-    RefusalPart,
-    Response,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolResultPart,
-    ToolSpec,
-)
+from streamglot.messages import Part
 from streamglot.store import Filter, Finished, SessionHints, Store, StoreSettings
 from streamglot.store.rows import SHORT_BYTES, TurnEntry
 from streamglot.store.turns import (
@@ -42,6 +28,7 @@ from streamglot.store.turns import (
     short_response,
     weight,
 )
+from vocabulary import *
 from waiting import soon
 
 LONG = "words without end " * 20_000

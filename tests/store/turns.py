@@ -7,20 +7,9 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from streamglot.events import Echo, StreamError
-from streamglot.messages import (
-    Message,
-    Part,
-    ReasoningPart,
-    Request,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolResultPart,
-)
+from streamglot.messages import Part
 from streamglot.store import Finished, Session, SessionHints, Started, Store, Turn
+from vocabulary import *
 
 P = ParamSpec("P")
 T = TypeVar("T")

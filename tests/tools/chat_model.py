@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 from typing import Any
 
-import msgspec
-
+from gateway.upstream import HostileUpstream, Script, Seen, sse, whole
 from streamglot import Upstream
 
 
-class ChatModel:
+class ChatModel(HostileUpstream):
     """Calls each declared tool for two cities, then tells the results. It speaks openai_chat."""
 
     def __init__(self) -> None:
-        self.bodies: list[dict[str, Any]] = []
-        model = self
+        super().__init__()
+        self.start()
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = msgspec.json.decode(self.rfile.read(int(self.headers["content-length"])))
-                model.bodies.append(body)
-                data = (
-                    b"".join(b"data: " + msgspec.json.encode(chunk) + b"\n\n" for chunk in model.answer(body))
-                    + b"data: [DONE]\n\n"
-                )
-                self.send_response(200)
-                self.send_header("content-type", "text/event-stream")
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+    @property
+    def url(self) -> str:
+        return f"{super().url}/v1"
 
     def upstream(self) -> Upstream:
         return Upstream(name="scripted", base_url=self.url, models=["m"])
 
     def close(self) -> None:
-        self._server.shutdown()
+        self.stop()
+
+    def script_for(self, seen: Seen) -> Script:
+        return whole(sse(*self.answer(seen.body), "[DONE]"), media_type="text/event-stream")
 
     def answer(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         results = [message["content"] for message in body["messages"] if message["role"] == "tool"]

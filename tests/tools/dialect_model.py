@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gateway.upstream import Cut, HostileUpstream, Seen, whole
+from gateway.upstream import Script as Steps
 from streamglot import DIALECTS, Upstream
 from streamglot.events import Event, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart, Usage
 from streamglot.framing.aws_eventstream import frame
@@ -109,48 +109,30 @@ def _converse(turn: Turn, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "metadata", {"usage": {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}}
 
 
-class DialectModel:
-    """Answers every request by the ``script``, which a test may change; then the count of requests begins anew."""
+class DialectModel(HostileUpstream):
+    """Answers every request by the script that it ``plays``, which a test may change; then the count of requests begins anew."""
 
     def __init__(self, wire: str, script: Script) -> None:
+        super().__init__()
         self.wire = wire
-        self._script = script
-        self.bodies: list[str] = []
-        model = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                asked = self.rfile.read(int(self.headers["content-length"])).decode()
-                if self.path == "/api/v2/chats/new":  # a web chat is made before it is asked
-                    self._answer(b'{"success": true, "data": {"id": "chat"}}', "application/json")
-                    return
-                model.bodies.append(asked)
-                number = len(model.bodies) - 1
-                turn = model._script(number, asked)
-                if not turn:  # hangs up
-                    self.close_connection = True
-                    return
-                self._answer(*encoded(model.wire, turn, number))
-
-            def _answer(self, body: bytes, media_type: str) -> None:
-                self.send_response(200)
-                self.send_header("content-type", media_type)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.texts: list[str] = []
+        self.plays(script)
+        self.start()
 
     def plays(self, script: Script) -> None:
-        self._script = script
-        self.bodies = []
+        self._turn_of = script
+        self.texts = []
+
+    def script_for(self, seen: Seen) -> Steps:
+        if seen.path == "/api/v2/chats/new":  # a web chat is made before it is asked
+            return whole(b'{"success": true, "data": {"id": "chat"}}')
+        number, asked = len(self.texts), seen.raw.decode()
+        self.texts.append(asked)
+        turn = self._turn_of(number, asked)
+        if not turn:
+            return [Cut()]
+        body, media_type = encoded(self.wire, turn, number)
+        return whole(body, media_type=media_type)
 
     def upstream(self) -> Upstream:
         name, _, in_text = self.wire.partition(":")
@@ -165,5 +147,4 @@ class DialectModel:
         )
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.stop()

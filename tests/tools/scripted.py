@@ -15,26 +15,14 @@ from streamglot.engine.observer import Observer
 from streamglot.engine.stage_runner import build_stages
 from streamglot.engine.stats import ExchangeRecord
 from streamglot.errors import StreamglotError
-from streamglot.events import (
-    Event,
-    StreamEnd,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-)
 from streamglot.grammar import check
-from streamglot.messages import Message, Request, TextPart, ToolResultPart, ToolSpec
 from streamglot.policies import Approvals, Policy
 from streamglot.stages.stage import ExchangeContext
 from streamglot.tools import ToolRegistry, ToolsConfig
 from streamglot.tools.executor import ToolExecutor
 from streamglot.tools.settings import ToolLimits
 from streamglot.upstream import Upstream
+from vocabulary import *
 
 
 def call(call_id: str, name: str, arguments: str = "{}", *, complete: bool = True) -> list[Event]:

@@ -39,8 +39,8 @@ def test_one_generic_event_stream_for_all_vendors(models: list[DialectModel]) ->
 def test_the_loop_appends_the_call_and_its_result_and_asks_again(models: list[DialectModel]) -> None:
     model = models[0]
     shapes(model)
-    assert len(model.bodies) == 2
-    first, second = model.bodies
+    assert len(model.texts) == 2
+    first, second = model.texts
     assert "sunny in Paris" not in first
     assert second.index('"forecast"') < second.index("sunny in Paris")
 
@@ -54,7 +54,7 @@ def test_the_answer_is_history_for_the_next_question(models: list[DialectModel])
         again = streamglot.collect(client.stream(model="m", messages=history))
     assert [message.role for message in history] == ["user", "assistant", "tool", "assistant", "user"]
     assert again.choices[0].text == DONE
-    assert "sunny in Paris" in model.bodies[-1]
+    assert "sunny in Paris" in model.texts[-1]
 
 
 def test_an_error_in_a_later_turn_ends_the_stream(models: list[DialectModel]) -> None:

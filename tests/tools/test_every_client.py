@@ -49,9 +49,9 @@ def gateway_of(model: DialectModel, limits: ToolLimits) -> Iterator[Running]:
 def played(model: DialectModel, name: str) -> None:
     """Checks the number of requests to the model and their content."""
     scenario = SCENARIOS[name]
-    assert len(model.bodies) == scenario.requests
+    assert len(model.texts) == scenario.requests
     for words in scenario.expected:
-        assert words in model.bodies[-1], model.bodies[-1]
+        assert words in model.texts[-1], model.bodies[-1]
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
@@ -86,4 +86,4 @@ def test_hanging_up_while_a_tool_runs_cancels_it(model: DialectModel, gateways: 
         line.sendall(head.encode() + body)
         assert HANG.started.wait(WAIT_SECONDS)
     assert HANG.cancelled.wait(WAIT_SECONDS)
-    assert len(model.bodies) == 1
+    assert len(model.texts) == 1

@@ -45,7 +45,7 @@ def test_the_loop_ends_properly(model: DialectModel, name: str) -> None:
     check(events)
     if name == "unknown_tool" and ":text" in model.wire:  # what looks like a call of no declared tool stays text
         assert '"nothing"' in streamglot.collect(events).choices[0].text
-        assert len(model.bodies) == 1
+        assert len(model.texts) == 1
         return
     results = [event for event in events if isinstance(event, ToolResult)]
     assert (len(results), sum(result.is_error for result in results)) == (scenario.results, scenario.failed)
@@ -53,10 +53,10 @@ def test_the_loop_ends_properly(model: DialectModel, name: str) -> None:
     assert isinstance(last, StreamEnd)
     assert last.reason == scenario.reason
     assert streamglot.collect(events).choices[0].text.endswith(DONE)
-    assert len(model.bodies) == scenario.requests
+    assert len(model.texts) == scenario.requests
     assert sum(isinstance(event, StepEnd) for event in events) == scenario.requests - 1
     for words in scenario.expected:
-        assert words in model.bodies[-1], model.bodies[-1]
+        assert words in model.texts[-1], model.bodies[-1]
 
 
 def test_a_model_without_parallel_calls_gets_the_same_results(model: DialectModel) -> None:
@@ -65,8 +65,8 @@ def test_a_model_without_parallel_calls_gets_the_same_results(model: DialectMode
     with client_of(model) as client:
         answer = streamglot.collect(client.stream(model="m", messages="What is the weather?", parallel_tool_calls=False))
     assert answer.choices[0].text.endswith(DONE)
-    assert "sunny in Paris" in model.bodies[-1]
-    assert "sunny in Rome" in model.bodies[-1]
+    assert "sunny in Paris" in model.texts[-1]
+    assert "sunny in Rome" in model.texts[-1]
 
 
 def test_hanging_up_cancels_the_tool(model: DialectModel) -> None:
@@ -81,7 +81,7 @@ def test_hanging_up_cancels_the_tool(model: DialectModel) -> None:
         events = list(running)
     assert isinstance(events[-1], StreamEnd)
     assert events[-1].reason == "cancelled"
-    assert len(model.bodies) == 1
+    assert len(model.texts) == 1
 
 
 SEEN: dict[str, tuple[str, dict[str, Any], str]] = {

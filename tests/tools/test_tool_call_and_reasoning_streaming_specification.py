@@ -11,21 +11,9 @@ import pytest
 
 import streamglot
 from gateway.running import Running, running
-from streamglot.events import (
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-)
 from streamglot.inband import inband
-from streamglot.messages import ToolCallPart, ToolSpec
 from tools.chat_model import ChatModel
+from vocabulary import *
 
 TOOLS = """
 import streamglot

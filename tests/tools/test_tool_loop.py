@@ -11,37 +11,12 @@ import pytest
 import streamglot
 from streamglot.engine.observer import Observer
 from streamglot.errors import RequestError, StreamglotError, Unsupported
-from streamglot.events import (
-    Echo,
-    Event,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
-    StreamEnd,
-    StreamError,
-    StreamStart,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-)
-from streamglot.messages import (
-    MediaPart,
-    Message,
-    ReasoningPart,
-    Request,
-    TextPart,
-    ToolCallPart,
-    ToolChoice,
-    ToolResultPart,
-    ToolSpec,
-)
 from streamglot.stages import collect, messages_of
 from streamglot.stages.stage import ExchangeContext
 from streamglot.tools.loop import STEP
 from streamglot.tools.settings import ToolLimits
 from tools.scripted import Model, call, calls, events_of, exchange_of, executor_of, hanging_tool, text, wait_for
+from vocabulary import *
 
 pytestmark = pytest.mark.anyio
 
