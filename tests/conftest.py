@@ -1,8 +1,8 @@
-"""Databases and the clients in Node for the tests. Every test that takes ``url`` runs on SQLite and on PostgreSQL, unless its module defines its own."""
+"""Databases and the clients in Node for the tests. The tests of the store and of durable batches that take ``url`` run on
+SQLite and on PostgreSQL, others on SQLite unless they say ``EVERY_DATABASE``."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import signal
 import warnings
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from clients.node import NodeClients, missing
+from databases import empty_database
 from store.servers import NoServer, Postgres, started_valkey
 from streamglot.store.database import sqlite
 from waiting import WAIT_SECONDS
@@ -55,13 +56,10 @@ def postgres() -> Iterator[Postgres]:
         server.close()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store' / 'streamglot.db'}"
-    server: Postgres = request.getfixturevalue("postgres")
-    return asyncio.run(server.database())
+    return empty_database(request, tmp_path)
 
 
 @pytest.fixture
