@@ -19,9 +19,9 @@ from streamglot.store.database import sqlite
 from waiting import WAIT_SECONDS
 
 # How fast inputs are generated and tried depends on the load of the machine, so it must not fail a test.
-settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The suite generates the same inputs in each run; `make fuzz` runs the same tests with new ones.
-settings.register_profile("suite", settings.get_profile("random"), derandomize=True)
+settings.register_profile("random", deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+# The suite generates the same few inputs in each run; `make fuzz` runs the same tests with many new ones.
+settings.register_profile("suite", settings.get_profile("random"), max_examples=25, derandomize=True)
 settings.load_profile("suite")
 
 # A shell starts background jobs with Ctrl-C ignored, and the programs that the tests start would inherit that.
