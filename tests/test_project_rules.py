@@ -12,6 +12,7 @@ import pytest
 from docs.generate import DOCUMENTS
 
 import streamglot
+from project_files import python_files
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -137,7 +138,7 @@ def test_the_version_is_defined_in_one_place() -> None:
 
 def test_no_file_contains_paths_of_a_development_machine() -> None:
     words = re.compile(r"/(root|home|work)/(?!user)\w")
-    paths = [*SOURCES, *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "tests").rglob("*.py")]
+    paths = [*SOURCES, *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *python_files(ROOT / "tests")]
     for path in paths:
         if path != Path(__file__):
             assert not words.search(path.read_text()), path
