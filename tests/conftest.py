@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import signal
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,11 +29,33 @@ settings.load_profile("suite")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# What is imported and collected is no garbage.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Excludes the collected tests and the imported modules from garbage collection. They live as long as the process, and every full
     collection would visit them all."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: runs first, so that no process works on it alone at the end")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says at the end which tests did not run, and why."""
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", []))
+    terminalreporter.section("not run")
+    for reason, number in reasons.most_common():
+        terminalreporter.line(f"{number} {'test' if number == 1 else 'tests'}: {reason}")
+    if not reasons:
+        terminalreporter.line("every test that was selected ran")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,6 +64,13 @@ def data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
+
+
+@pytest.fixture
+def mypy_cache(request: pytest.FixtureRequest) -> Path:
+    """What mypy found in an earlier run of this test, above all about packages. It is for this test alone."""
+    assert request.config.cache is not None
+    return request.config.cache.mkdir(f"mypy-{request.node.name}")
 
 
 @pytest.fixture(scope="session")
