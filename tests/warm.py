@@ -78,7 +78,7 @@ class Popen(subprocess.Popen[bytes]):
             socket.send_fds(warm(python_variables(environment)), [json.dumps(started).encode()], [*fds, far.fileno()])
         kind, number = self._told()
         if kind != b"p":
-            raise OSError(f"the warm process could not start {self.args}")
+            raise OSError(f"the warm process could not start {self.args!r}")
         self.pid = number
         self._child_created = True
         names = ["p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"]
@@ -174,11 +174,11 @@ def serve(fd: int) -> str:
     gc.collect()
     gc.freeze()
     while True:
-        ready = select.select([server, wake], [], [])[0]
+        ready = select.select([server.fileno(), wake], [], [])[0]
         if wake in ready:
             os.read(wake, 4096)
             tell_the_ended(running)
-        if server not in ready:
+        if server.fileno() not in ready:
             continue
         message, fds, _, _ = socket.recv_fds(server, 2 * MAX_MESSAGE, 8)
         if not message:

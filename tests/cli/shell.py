@@ -91,8 +91,14 @@ class Shell:
         read, write = os.pipe()
         os.close(read)
         try:
-            out = {"stdin": subprocess.DEVNULL, "stdout": write}
-            return warm.run([PROGRAM, *arguments], env=self.environment, cwd=self.home, timeout=2 * WAIT_SECONDS, **out)
+            return warm.run(
+                [PROGRAM, *arguments],
+                env=self.environment,
+                cwd=self.home,
+                timeout=2 * WAIT_SECONDS,
+                stdin=subprocess.DEVNULL,
+                stdout=write,
+            )
         finally:
             os.close(write)
 
