@@ -17,7 +17,10 @@ CORPUS ?= ../shared/corpus
 TEST_WORKERS ?= 4
 # `make quick`: whole folders of what needs no socket, and of each other room the files that cover its common way in a few seconds.
 QUICK := tests/dialects tests/framing tests/stages tests/policies tests/engine tests/upstream tests/test_project_rules.py \
-    tests/test_grammar.py tests/test_errors.py tests/test_documents.py tests/test_tasks.py
+    tests/test_grammar.py tests/test_errors.py tests/test_documents.py tests/test_tasks.py tests/inband/test_formats.py \
+    tests/inband/test_scenarios.py tests/inspect/test_inspection.py tests/cli/test_question.py tests/client/test_library_client.py \
+    tests/gateway/test_gateway_streams.py tests/gateway/test_gateway_keys.py tests/store/test_lookup.py tests/store/test_echoes.py \
+    tests/tools/test_tool_sources.py tests/batch/test_batcher.py tests/batch_durable/test_parts.py tests/web/test_overview_page.py
 FUZZ_SECONDS ?= 60
 FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
