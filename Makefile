@@ -15,6 +15,12 @@ ALL_AGENTS_READY := $(AGENTS)/.all
 CORPUS ?= ../shared/corpus
 # Processes that run the tests: two for each core of a small machine, because many tests wait for other programs.
 TEST_WORKERS ?= 4
+# `make quick`: whole folders of what needs no socket, and of each other room the files that cover its common way in a few seconds.
+QUICK := tests/dialects tests/framing tests/stages tests/policies tests/engine tests/upstream tests/test_project_rules.py \
+    tests/test_grammar.py tests/test_errors.py tests/test_documents.py tests/test_tasks.py tests/inband/test_formats.py \
+    tests/inband/test_scenarios.py tests/inspect/test_inspection.py tests/cli/test_question.py tests/client/test_library_client.py \
+    tests/gateway/test_gateway_streams.py tests/gateway/test_gateway_keys.py tests/store/test_lookup.py tests/store/test_echoes.py \
+    tests/tools/test_tool_sources.py tests/batch/test_batcher.py tests/batch_durable/test_parts.py tests/web/test_overview_page.py
 FUZZ_SECONDS ?= 60
 FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
@@ -23,7 +29,7 @@ SOAK_WORKERS ?= 2
 # The tests start programs several thousand times. Without bytecode files each of them compiles the package and its tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test browser screenshots bench-page check coverage conformance matrix agents bench bench-store bench-batch soak fuzz docs site lock clean
+.PHONY: help run test quick browser screenshots bench-page check coverage conformance matrix agents bench bench-store bench-batch soak fuzz docs site lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,7 +76,10 @@ $(ALL_AGENTS_READY): tests/agents/package-lock.json tests/agents/package.json
 	touch $(AGENTS_READY) $(ALL_AGENTS_READY)
 
 test: $(READY) $(NODE_READY) $(WEB_READY) $(AGENTS_READY) browser ## run the tests
-	$(BIN)/python -m pytest -n $(TEST_WORKERS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal
+
+quick: $(READY) ## the inner loop: the pure half and a smoke test of each room, below a minute
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(QUICK)
 
 check: $(READY) ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz import LIMITS, run, try_one
@@ -57,14 +57,12 @@ json_values = st.recursive(
 
 
 @pytest.mark.parametrize("dialect", READERS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(max_size=200))
 def test_any_bytes(dialect: str, data: bytes) -> None:
     try_one(dialect, data, random.Random(0))
 
 
 @pytest.mark.parametrize("dialect", READERS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(values=st.lists(json_values, max_size=5))
 def test_any_json(dialect: str, values: list[object]) -> None:
     import json

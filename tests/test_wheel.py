@@ -96,14 +96,14 @@ def test_the_installed_package_has_the_page(consumer: Consumer) -> None:
     assert licences == {"htm", "preact", "marked", "dompurify", "hljs"}
 
 
-def test_the_examples_pass_a_strict_type_check(consumer: Consumer, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_examples_pass_a_strict_type_check(consumer: Consumer, mypy_cache: Path, tmp_path: Path) -> None:
     """Checks the installed package as its consumer sees it: mypy looks for it where the consumer's Python does."""
     sources = [code for _, code in examples()] + [CLIENT]
     for number, code in enumerate(sources):
         (tmp_path / f"example_{number}.py").write_text(code)
-    cache = str(tmp_path / "cache")
     checked = run(
-        *(sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", cache),
+        *(sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(mypy_cache)),
         *("--python-executable", str(consumer.python), *sorted(str(path) for path in tmp_path.glob("*.py"))),
         cwd=tmp_path,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import warm
 from agents.scripted import PATHS
 from gateway.upstream import UPSTREAM_NAMES
 from waiting import until
@@ -41,7 +41,7 @@ def gateway(folder: Path, dialect: str, upstream: str) -> Iterator[str]:
     )
     log = folder / "gateway.log"
     with log.open("wb") as sink:
-        process = subprocess.Popen([*_COMMAND, "--config", str(config), "--port", "0"], stderr=sink, stdout=sink)
+        process = warm.Popen([*_COMMAND, "--config", str(config), "--port", "0"], stderr=sink, stdout=sink)
     try:
         until(
             lambda: _LISTENS.search(log.read_text()) or process.poll() is not None, lambda: f"it did not start: {log.read_text()}"

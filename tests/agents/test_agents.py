@@ -28,6 +28,7 @@ CELLS = (
 """Every kind of scenario and every dialect once, in about a minute."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.agent}-{cell.upstream}-{cell.scenario}")
 def test_an_agent_works_on_another_dialect(cell: Cell, tmp_path: Path) -> None:
     if not installed(MODULES):

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import warm
 from batch.mock import MockUpstream
 from streamglot.cli.app import run as command
 from streamglot.cli.batch import rows as rows_module
@@ -273,7 +274,7 @@ def test_progress_is_drawn_at_a_terminal_and_printed_elsewhere(monkeypatch: pyte
 
 def start(*words: object) -> subprocess.Popen[bytes]:
     program = [str(Path(sys.executable).with_name("streamglot")), "batch", "run", *map(str, words)]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return warm.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])

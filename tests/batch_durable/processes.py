@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import warm
 from waiting import WAIT_SECONDS, end, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
@@ -51,7 +51,7 @@ class Process:
         self.log = folder / f"log-{len(list(folder.glob('log-*')))}"
         kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN"))}
         with self.log.open("wb") as sink:
-            self.process = subprocess.Popen([*COMMAND, *arguments, "--config", str(path)], stderr=sink, env=kept)
+            self.process = warm.Popen([*COMMAND, *arguments, "--config", str(path)], stderr=sink, env=kept)
         until(
             lambda: ready.search(self.log.read_text()) or self.process.poll() is not None,
             lambda: f"it did not start: {self.log.read_text()}",

@@ -10,7 +10,6 @@ import shlex
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator, Sequence
@@ -20,9 +19,10 @@ from typing import IO
 
 from msgspec.json import encode
 
+import warm
 from waiting import WAIT_SECONDS
+from warm import PROGRAM as PROGRAM
 
-PROGRAM = str(Path(sys.executable).with_name("streamglot"))
 CHUNK = 'data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%s%s}]%s}\n\n'
 DONE = "data: [DONE]\n\n"
 
@@ -70,15 +70,7 @@ class Shell:
         self, *arguments: str, stdin: bytes = b"", environment: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         variables = {**self.environment, **(environment or {})}
-        return subprocess.run(
-            [PROGRAM, *arguments],
-            input=stdin,
-            capture_output=True,
-            check=False,
-            env=variables,
-            cwd=self.home,
-            timeout=2 * WAIT_SECONDS,
-        )
+        return warm.run([PROGRAM, *arguments], sent=stdin, env=variables, cwd=self.home, timeout=2 * WAIT_SECONDS)
 
     def completions(self, *words: str) -> list[str]:
         """The completions of bash for the last of these words, by the program's completion script."""
@@ -99,15 +91,13 @@ class Shell:
         read, write = os.pipe()
         os.close(read)
         try:
-            return subprocess.run(
+            return warm.run(
                 [PROGRAM, *arguments],
                 env=self.environment,
                 cwd=self.home,
+                timeout=2 * WAIT_SECONDS,
                 stdin=subprocess.DEVNULL,
                 stdout=write,
-                stderr=subprocess.PIPE,
-                timeout=2 * WAIT_SECONDS,
-                check=False,
             )
         finally:
             os.close(write)
@@ -115,14 +105,13 @@ class Shell:
     @contextmanager
     def started(self, *arguments: str, errors: IO[bytes] | None = None, **more: str) -> Iterator[subprocess.Popen[bytes]]:
         """With pipes, or ``errors`` for what it says beside its output; standard input is empty."""
-        with subprocess.Popen(
+        with warm.Popen(
             [PROGRAM, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors or subprocess.PIPE,
             env={**self.environment, **more},
             cwd=self.home,
-            preexec_fn=handle_interrupts,
         ) as process:
             try:
                 yield process
@@ -134,20 +123,14 @@ class Shell:
         """At a terminal of 80 columns, which is the controlling one: Ctrl-C works."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-
-        def take_control() -> None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            handle_interrupts()
-
-        process = subprocess.Popen(
+        process = warm.Popen(
             [*program, *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             env={**self.environment, **more},
             cwd=self.home,
-            start_new_session=True,
-            preexec_fn=take_control,
+            controlling=True,
         )
         os.close(slave)
         terminal = Terminal(master, process)
@@ -211,13 +194,6 @@ class Terminal:
         """A program that queries the cursor position gets the top left corner."""
         if b"\x1b[6n" in data:
             os.write(self.master, b"\x1b[1;1R")
-
-
-def handle_interrupts() -> None:
-    """A test run that was put into the background of a shell has Ctrl-C switched off, for all that it starts, and one under
-    ``nohup`` has hang-ups."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import PROGRAM, Shell, chunk, handle_interrupts, text_answer
+from cli.shell import PROGRAM, Shell, chunk, text_answer
 from waiting import WAIT_SECONDS
+from warm import default_signals
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 RECORDING = str(CORPUS / "anthropic" / "thinking.sse")
@@ -129,7 +130,7 @@ def test_signals_that_come_while_the_program_ends_change_nothing() -> None:
             "sys.exit(exit_status(command))",
         )
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, preexec_fn=handle_interrupts)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, preexec_fn=default_signals)
     assert (done.returncode, done.stderr) == (129, b"")
 
 

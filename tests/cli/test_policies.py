@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from cli.shell import PROGRAM
 from store.turns import answer, ask, take, user
 from streamglot.events import encode
@@ -37,9 +38,9 @@ def file(tmp_path: Path) -> Path:
 def run(*arguments: str | Path, status: int = 0) -> str:
     command = [PROGRAM, "policies", *map(str, arguments)]
     environment = {**os.environ, "COLUMNS": "160"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = warm.run(command, env=environment, stderr=subprocess.STDOUT)
     assert done.returncode == status, done.stdout
-    return done.stdout
+    return done.stdout.decode()
 
 
 def test_all_policies_are_listed_and_shown() -> None:

@@ -6,7 +6,7 @@ import io
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.screen import screen_lines
@@ -167,7 +167,6 @@ PIECES = (
 )
 
 
-@settings(deadline=None, max_examples=50)  # a busy machine takes long, and each example is rendered many times
 @given(st.lists(st.sampled_from(PIECES), max_size=12))
 def test_rendered_text_does_not_depend_on_its_pieces(pieces: list[str]) -> None:
     whole = rendered("".join(pieces))

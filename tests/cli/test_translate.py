@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import warm
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "anthropic.sse"
 
 
 def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-c", "from streamglot.cli import main; main()", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, check=False)
+    return warm.run([warm.PROGRAM, *arguments], sent=stdin)
 
 
 def test_a_file_to_another_dialect() -> None:

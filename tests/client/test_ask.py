@@ -306,8 +306,9 @@ def test_asynchronous_streams_need_no_loop_of_a_kind(run: Callable[..., Any]) ->
     assert text == collect(streamglot.read(body, "anthropic")).text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
-def test_an_editor_knows_which_client_it_has(tmp_path: Path) -> None:
+def test_an_editor_knows_which_client_it_has(mypy_cache: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import streamglot\n"
@@ -327,7 +328,7 @@ def test_an_editor_knows_which_client_it_has(tmp_path: Path) -> None:
     )
     expected = ["Response", "Stream", "AsyncByteStream", "PlainClient", "Response", "PlainStream", "ByteStream", "EventStream"]
     for checker in (
-        ["mypy", "--strict", "--config-file", "", "--cache-dir", str(tmp_path / "cache")],
+        ["mypy", "--strict", "--config-file", "", "--cache-dir", str(mypy_cache)],
         ["basedpyright", "--pythonpath", sys.executable],
     ):
         done = subprocess.run(

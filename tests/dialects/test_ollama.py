@@ -7,7 +7,7 @@ from typing import Any
 
 import ollama
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from response_server import serve_response
@@ -250,7 +250,6 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(JSON, max_size=4), st.binary(max_size=12))
 def test_anything_gives_events_or_an_error(values: list[Any], tail: bytes) -> None:
     data = b"".join(json.dumps(value).encode() + b"\n" for value in values) + tail

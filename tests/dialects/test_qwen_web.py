@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -280,7 +280,6 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(JSON, max_size=3), st.lists(JSON, max_size=4), st.binary(max_size=12))
 def test_anything_gives_events_or_an_error(values: list[Any], deltas: list[Any], tail: bytes) -> None:
     reader = QwenWebReader()

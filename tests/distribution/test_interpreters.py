@@ -11,19 +11,18 @@ import pytest
 from distribution.environments import NEWEST, OLDEST, Environment, install, interpreter
 from distribution.test_installed_extras import PURE
 
-FOUND = {minor: python for minor in range(OLDEST, NEWEST + 1) if (python := interpreter(minor)) is not None}
-"""The supported versions on this machine, with their programs."""
-FOUND[sys.version_info[1]] = sys.executable
 
-
-@pytest.mark.parametrize("minor", sorted(FOUND))
+@pytest.mark.parametrize("minor", range(OLDEST, NEWEST + 1))
 def test_the_library_and_the_command_line_run(
     minor: int, distributions: dict[str, Path], environment: Callable[[str], Environment], tmp_path: Path
 ) -> None:
+    python = sys.executable if minor == sys.version_info[1] else interpreter(minor)
+    if python is None:
+        pytest.skip(f"NOT CHECKED: Python 3.{minor} is not on this machine")
     if minor == sys.version_info[1]:
         installed = environment("server")
     else:
-        installed = install(tmp_path / "venv", distributions["wheel"], "server", FOUND[minor])
+        installed = install(tmp_path / "venv", distributions["wheel"], "server", python)
     assert installed.code(PURE) == "StreamStart StreamEnd Hello\n"
     assert f"Python 3.{minor}." in installed.streamglot("--version").stdout
     assert installed.streamglot("query", "-m", "replay", "hi").stdout.endswith("You said: hi\n")

@@ -6,13 +6,13 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import warm
 from gateway.worker_client import asked
 from streamglot.store import Database, Filter, Queries, TurnDetail
 from waiting import WAIT_SECONDS, end, until
@@ -54,7 +54,7 @@ class Served:
         kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN"))}
         with self.log.open("wb") as sink:
             command = [*COMMAND, "--config", str(config), "--port", "0", *options]
-            self.process = subprocess.Popen(command, stderr=sink, env=kept)
+            self.process = warm.Popen(command, stderr=sink, env=kept)
         until(lambda: self._listens() or self.process.poll() is not None, lambda: f"it did not start: {self.log.read_text()}")
         listening = self._listens()
         assert listening, f"it ended: {self.log.read_text()}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from databases import EVERY_DATABASE
 from gateway.archived import database, with_store
 from gateway.dialect_clients import body_of
 from gateway.process import serving
@@ -82,6 +83,7 @@ def test_replacing_the_database_does_not_open_the_gateway(tmp_path: Path) -> Non
         assert "No key can pass" not in why(asked(gateway))
 
 
+@EVERY_DATABASE
 def test_removing_keys_from_the_table_does_not_open_the_gateway(url: str) -> None:
     secret = add(url)
     with running({"store": {"url": url}}) as gateway:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from databases import EVERY_DATABASE
 from gateway.archived import inside, store_of, with_store
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.process import Served, serving
@@ -91,6 +92,7 @@ def spent(url: str, name: str = "me") -> int:
 # --- admission
 
 
+@EVERY_DATABASE
 def test_parallel_requests_share_what_is_left(upstream: HostileUpstream, url: str) -> None:
     go_on = threading.Event()
     model = fresh(upstream, text_script("word", Until(go_on)))
@@ -246,6 +248,7 @@ def test_usage_counts_before_it_is_in_the_database(upstream: HostileUpstream, tm
         assert gateway.ask(CHAT, asking(f"work/{model}", False), {"x-api-key": secret}).status == 429
 
 
+@EVERY_DATABASE
 def test_usage_that_is_written_while_usage_is_added_up_counts_once(
     upstream: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import warm
 from gateway.dialect_clients import body_of
 from gateway.raw import raw
 from gateway.scenarios import DONE, END, PLAIN, text_chunk
@@ -70,7 +71,7 @@ def serving(
     log = tmp_path / "log"
     with log.open("wb") as sink:
         command = [*COMMAND, "--config", str(path), "--port", "0", *options]
-        process = subprocess.Popen(command, stderr=sink, env={**environment(), **found}, start_new_session=True)
+        process = warm.Popen(command, stderr=sink, env={**environment(), **found}, start_new_session=True)
     try:
         until(
             lambda: LISTENS.search(log.read_text()) or process.poll() is not None,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from databases import EVERY_DATABASE
 from gateway.process import serving, stored_turns
 from gateway.stored_turns import USAGE, chunk
 from gateway.upstream import Hang, HostileUpstream, Script, Seen, sse, streamed
@@ -80,6 +81,7 @@ def text_of(turn: TurnDetail) -> str:
     return turn.response.choices[0].text if turn.response is not None and turn.response.choices else ""
 
 
+@EVERY_DATABASE
 def test_kill_in_the_middle_of_200_streams(answering: HostileUpstream, url: str, tmp_path: Path) -> None:
     whole = [Client(f"whole-{number}") for number in range(WHOLE)]
     held = [Client(f"held-{number}") for number in range(HELD)]
@@ -145,6 +147,7 @@ def test_kill_in_the_middle_of_200_streams(answering: HostileUpstream, url: str,
         assert b"word 19" in body
 
 
+@EVERY_DATABASE
 def test_sigterm_in_the_middle_of_200_streams(answering: HostileUpstream, url: str, tmp_path: Path) -> None:
     """Nothing is lost at all: the unfinished streams end with an error in their own dialect, and are kept as far as they came."""
     whole = [Client(f"whole-{number}") for number in range(WHOLE)]

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pytest
 
+from databases import EVERY_DATABASE
 from gateway.dialect_clients import body_of, understood
 from gateway.process import Served, serving
 from gateway.running import Answer
@@ -332,6 +333,7 @@ def test_a_lone_process_decides_while_its_database_does_not_answer(calling: Host
     at_once(drive)
 
 
+@EVERY_DATABASE
 @pytest.mark.usefixtures("patient_writers")
 @asynchronous
 async def test_a_decision_that_its_own_process_takes_from_the_table_at_once_counts(

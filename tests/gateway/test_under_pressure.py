@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from databases import EVERY_DATABASE
 from gateway.archived import inside, store_of
 from gateway.running import Running
 from gateway.stored_turns import USAGE, chunk, keeping, kept, text_script
@@ -36,6 +37,7 @@ def large(upstream: HostileUpstream) -> HostileUpstream:
     return upstream
 
 
+@EVERY_DATABASE
 def test_parallel_large_answers_lock_no_conversation(large: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve answers of 600 kB at once and a queue of 2 MB, while the database takes nothing."""
     monkeypatch.setattr("streamglot.gateway.recording.StoreSettings", partial(StoreSettings, queue_bytes=2 * 2**20))
@@ -71,6 +73,7 @@ def test_parallel_large_answers_lock_no_conversation(large: HostileUpstream, url
         assert answer["content"].startswith("lorem ipsum")
 
 
+@EVERY_DATABASE
 def test_a_turn_ends_whatever_fails_at_its_end(large: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in what is done beside it does not leave a conversation locked."""
 
@@ -94,6 +97,7 @@ def test_a_turn_ends_whatever_fails_at_its_end(large: HostileUpstream, url: str,
 HOSTILE_TEXTS = ("\0", "a\0b", "\ufffd", "\U0010ffff", "' OR 1=1 --", "%", "x" * 100_000)
 
 
+@EVERY_DATABASE
 @pytest.mark.parametrize("name", HOSTILE_TEXTS, ids=range(len(HOSTILE_TEXTS)))
 def test_no_string_of_a_client_is_a_fault(large: HostileUpstream, url: str, name: str) -> None:
 

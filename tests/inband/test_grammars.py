@@ -111,7 +111,7 @@ def test_every_notation_has_its_grammar() -> None:
 
 @pytest.mark.parametrize("slips", [False, True])
 @pytest.mark.parametrize("format", WITH_CALLS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=some.data(), seed=some.integers(0, 9999))
 def test_calls_that_the_grammar_allows_are_read(format: str, slips: bool, data: Any, seed: int) -> None:
     answer = data.draw(answers(format, slips))
@@ -159,7 +159,7 @@ DROPS_UNDECLARED = ("minicpm5",)
 
 @pytest.mark.parametrize("bad_call", BAD_CALLS)
 @pytest.mark.parametrize("format", WITH_CALLS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=some.data(), seed=some.integers(0, 9999))
 def test_damage_loses_no_word_and_runs_no_half_call(format: str, bad_call: str, data: Any, seed: int) -> None:
     def choose(count: int) -> int:

@@ -108,7 +108,7 @@ def strings_in(value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("format", WITH_CALLS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=some.data(), before=prose, after=prose, seed=some.integers(0, 9999))
 def test_written_calls_are_read_back(format: str, data: Any, before: str, after: str, seed: int) -> None:
     tools, calls = data.draw(tools_and_calls(format))
@@ -126,7 +126,7 @@ def test_written_calls_are_read_back(format: str, data: Any, before: str, after:
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=some.data(), seed=some.integers(0, 9999))
 def test_any_text_reads_the_same_in_any_cut(format: str, data: Any, seed: int) -> None:
     words = ["f", "x", "get_weather", '{"name": "f", "arguments": {', "\n", " ", " " * 300, "```\n", *"\"'=:,{}()[]>"]

@@ -181,10 +181,11 @@ def sources(folder: Path) -> list[str]:
     return made
 
 
-def test_the_examples_pass_mypy_strict(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_examples_pass_mypy_strict(mypy_cache: Path, tmp_path: Path) -> None:
     files = sources(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(tmp_path / "cache"), *files],
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(mypy_cache), *files],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -193,6 +194,7 @@ def test_the_examples_pass_mypy_strict(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
 def test_the_examples_pass_pyright(tmp_path: Path) -> None:
     """By basedpyright, which brings its own Node, with the rules of pyright."""

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import warm
+
 PROGRAM = str(Path(sys.executable).with_name("streamglot"))
 WAIT_SECONDS = 60.0
 """Seconds to wait for a condition. A busy machine loads the model slowly."""
@@ -63,7 +65,7 @@ def serving(folder: Path, *options: str, **more: str) -> Iterator[Serving]:
     log = folder / "said"
     with log.open("wb") as file:
         command = [PROGRAM, "serve", "--port", "0", *options]
-        process = subprocess.Popen(command, stderr=file, env=bare(folder, **more), cwd=folder)
+        process = warm.Popen(command, stderr=file, env=bare(folder, **more), cwd=folder)
     try:
         yield Serving(process, log)
     finally:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamglot.patterns.scanner import Overflow, Pattern, PatternMatch, PatternSet, Segment, joined
@@ -77,7 +77,6 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(value=json_values, ascii_only=st.booleans(), cuts=st.lists(st.integers(0, 60), max_size=5))
 def test_any_json_in_any_cut_stays_json(value: Any, ascii_only: bool, cuts: list[int]) -> None:
     written = json.dumps(value, ensure_ascii=ascii_only)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import re2  # type: ignore[import-untyped]  # google-re2 has no type information
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamglot.errors import ConfigError
@@ -104,7 +104,6 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(pattern=trees, text=st.text(alphabet="abB1\n", max_size=12))
 def test_a_tree_is_written_with_the_same_meaning(pattern: str, text: str) -> None:
     options = re2.Options()

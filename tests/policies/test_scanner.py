@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from bench.pattern_oracle import expected_matches, least_hold
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamglot.errors import ConfigError
@@ -57,13 +57,11 @@ def spans(segments: list[Segment]) -> list[tuple[int, int, str]]:
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-@settings(max_examples=150, deadline=None)
 @given(text=texts)
 def test_one_pattern_is_found_and_held_as_the_oracle_says(name: str, text: str) -> None:
     check_against_oracle({name: PATTERNS[name]}, text)
 
 
-@settings(max_examples=150, deadline=None)
 @given(text=texts)
 def test_all_patterns_together_are_found_and_held_as_the_oracle_says(text: str) -> None:
     check_against_oracle(PATTERNS, text)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from databases import DATABASES, empty_database
 from waiting import WAIT_SECONDS
 
 NEVER = 1e9
 """Seconds: longer than any test."""
+
+
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of each kind."""
+    return empty_database(request, tmp_path)
 
 
 @pytest.fixture(scope="module")

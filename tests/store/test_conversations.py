@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
@@ -77,14 +77,12 @@ def echoed(messages: list[Message], seed: int) -> list[Message]:
     return out
 
 
-@settings(max_examples=150, deadline=None)
 @given(conversations, st.integers(0, 10_000))
 def test_a_repeated_conversation_has_the_same_hash(turns: list[tuple[str, list[Part]]], seed: int) -> None:
     messages = messages_of_turns(turns)
     assert hash_conversation("me", messages) == hash_conversation("me", echoed(messages, seed))
 
 
-@settings(max_examples=100, deadline=None)
 @given(conversations, words, words)
 def test_two_callers_never_share_a_hash(turns: list[tuple[str, list[Part]]], one: str, two: str) -> None:
     if one == two:
@@ -98,7 +96,6 @@ def test_two_callers_never_share_a_hash(turns: list[tuple[str, list[Part]]], one
     assert not hashes[0] & hashes[1]
 
 
-@settings(max_examples=100, deadline=None)
 @given(conversations, words, answers)
 def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], question: str, parts: list[Part]) -> None:
     messages = [*messages_of_turns(turns), user(question)]
@@ -116,7 +113,6 @@ def test_a_turn_whose_answer_has_no_words_is_found(parts: list[Part]) -> None:
     assert hash_conversation("me", [Message("assistant", parts), user("q")]).prefixes == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(conversations, conversations)
 def test_other_words_have_another_hash(one: list[tuple[str, list[Part]]], two: list[tuple[str, list[Part]]]) -> None:
     same = [normal(message.parts) for message in messages_of_turns(one)] == [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -112,7 +112,6 @@ parts = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(parts, min_size=1, max_size=5))
 def test_nothing_is_lost_doubled_or_moved(answers: list[list[Part]]) -> None:
     """For any answers: text and calls keep their order, and no signature occurs twice."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import warm
 from ports import free_port
 from waiting import WAIT_SECONDS, until
 
@@ -19,7 +20,7 @@ START_SECONDS = 2 * WAIT_SECONDS
 def mcp_server(command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[str]:
     """Starts the command with a free port as its last word, and gives the address."""
     port = free_port()
-    process = subprocess.Popen([*command, str(port)], cwd=directory, env=environment, stderr=subprocess.DEVNULL)
+    process = warm.Popen([*command, str(port)], cwd=directory, env=environment, stderr=subprocess.DEVNULL)
     try:
         until(lambda: _listens(port), lambda: "the MCP server did not start")
         yield f"http://127.0.0.1:{port}/mcp"

@@ -27,7 +27,7 @@ NOT_PAINTED = """
 
 def use_model(watched: Watched, model: str, fragment: str = "") -> Page:
     """The chat with this model chosen, as the browser remembers it."""
-    watched.context.add_init_script(
+    watched.page.add_init_script(
         f"localStorage.getItem('streamglot.settings') ?? localStorage.setItem('streamglot.settings', JSON.stringify({{model: '{model}'}}))"
     )
     return watched.open(fragment)

@@ -52,21 +52,48 @@ def launched() -> Iterator[Browser]:
             browser.close()
 
 
-class Watched:
-    """A page and what went wrong in it. Requests to any host but the gateway's are refused and noted."""
+class Window:
+    """A context of the browser for pages one after the other. A new context costs as much as a whole test: the browser draws
+    another window, with its own tabs and bars."""
 
     def __init__(self, browser: Browser, url: str, **options: object) -> None:
+        self.executed: list[str] = []
+        self.context: BrowserContext = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)  # type: ignore[arg-type]  # as the test gives them
+        self.context.set_default_timeout(WAIT_SECONDS * 1000)
+        self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+        self.context.expose_function("executed", lambda what: self.executed.append(str(what)))
+
+    def keep_open(self) -> None:
+        """Leaves an empty page in it. A window closes with its last page."""
+        self.context.new_page()
+
+    def empty_page(self, url: str) -> Page:
+        """A page without anything that an earlier one stored."""
+        page = self.context.new_page()
+        if len(self.context.pages) > 1:
+            self.context.clear_cookies()
+            session = self.context.new_cdp_session(page)
+            session.send("Storage.clearDataForOrigin", {"origin": url, "storageTypes": "all"})
+            session.detach()
+        return page
+
+
+class Watched:
+    """A page and what went wrong in it. Requests to any host but the gateway's are refused and noted. It has a window of its own,
+    unless it gets one that stays open."""
+
+    def __init__(self, place: Browser | Window, url: str, **options: object) -> None:
         self.url = url
         self.faults: list[str] = []
         self.elsewhere: list[str] = []
         self.executed: list[str] = []
         self.hostile = False
-        self.context: BrowserContext = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)  # type: ignore[arg-type]  # as the test gives them
-        self.context.set_default_timeout(WAIT_SECONDS * 1000)
-        self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+        self._shared = isinstance(place, Window)
+        window = place if isinstance(place, Window) else Window(place, url, **options)
+        window.executed = self.executed
+        self.context = window.context
         self.context.route("**/*", self._only_here)
-        self.context.expose_function("executed", lambda what: self.executed.append(str(what)))
-        self.page: Page = self.context.new_page()
+        self.page: Page = window.empty_page(url)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("console", lambda message: self._noted(message.type, message.text))
         self.page.on("dialog", self._asked)
@@ -96,7 +123,12 @@ class Watched:
         return self.page
 
     def close(self) -> None:
-        self.context.close()
+        if self._shared:
+            for page in self.context.pages[1:]:
+                page.close()
+            self.context.unroute_all()
+        else:
+            self.context.close()
         assert not self.faults, self.faults
         assert not self.executed, f"it was executed: {self.executed}"
         assert not self.elsewhere, f"the page asked another host: {self.elsewhere}"

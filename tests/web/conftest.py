@@ -14,7 +14,7 @@ from gateway.conftest import LONG_TIMEOUTS
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, hostile
 from waiting import WAIT_SECONDS
-from web.chromium import Watched, launched, needed
+from web.chromium import Watched, Window, launched, needed
 from web.scripts import answer
 
 
@@ -55,10 +55,17 @@ def gateway(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
         yield started
 
 
+@pytest.fixture(scope="module")
+def window(browser: Browser, gateway: Running) -> Window:
+    window = Window(browser, gateway.url)
+    window.keep_open()
+    return window
+
+
 @pytest.fixture
-def watched(browser: Browser, gateway: Running) -> Iterator[Watched]:
+def watched(window: Window, gateway: Running) -> Iterator[Watched]:
     """A page of its own for each test. It must have no errors, and it may send requests only to the gateway."""
-    page = Watched(browser, gateway.url)
+    page = Watched(window, gateway.url)
     try:
         yield page
     finally:

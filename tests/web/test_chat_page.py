@@ -80,7 +80,7 @@ def test_an_answer_streams_with_thinking_markdown_and_numbers(watched: Watched, 
 
 def test_the_next_question_can_be_asked_before_the_connection_has_ended(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-next"] = text_script("Fine")
-    watched.context.add_init_script(
+    watched.page.add_init_script(
         """const real = window.fetch;
         window.fetch = async (address, options) => {
             const response = await real(address, options);
@@ -326,7 +326,7 @@ LATE_ANSWER = """
 
 def test_an_approval_that_arrives_before_the_answer_is_still_waited_for(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-early"] = calling("deploy", '{"to": "production"}', text="I will deploy.")
-    watched.context.add_init_script(LATE_ANSWER)
+    watched.page.add_init_script(LATE_ANSWER)
     page = use_model(watched, "lab-early")
     ask(page, "Ship it")
     expect(answers(page)).to_contain_text("I will deploy.")
@@ -522,7 +522,7 @@ def test_another_page_and_back_keeps_the_conversation(watched: Watched, upstream
 
 
 def test_a_link_is_followed_before_the_page_is_painted(watched: Watched) -> None:
-    watched.context.add_init_script(NOT_PAINTED)
+    watched.page.add_init_script(NOT_PAINTED)
     page = watched.open()
     page.get_by_role("link", name="Overview").click()
     page.wait_for_url("**/#/overview")
@@ -533,7 +533,7 @@ def test_a_link_is_followed_before_the_page_is_painted(watched: Watched) -> None
 def test_it_works_without_a_secure_context(watched: Watched, upstream: HostileUpstream) -> None:
     """A browser gives a page of another machine over plain HTTP neither random ids nor the clipboard."""
     upstream.scripts["lab-plain"] = text_script("Plain")
-    watched.context.add_init_script(
+    watched.page.add_init_script(
         "delete Crypto.prototype.randomUUID; Object.defineProperty(navigator, 'clipboard', {get: () => undefined})"
     )
     page = use_model(watched, "lab-plain")

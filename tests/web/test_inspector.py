@@ -381,6 +381,7 @@ def test_a_file_is_dropped_on_the_page(watched: Watched) -> None:
     expect(column(page, "upstream").locator(".badge")).to_have_text("anthropic")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_events_are_rows_of_a_short_document(watched: Watched) -> None:
     page = pasted(watched, chunk({"content": "word "}) * MANY + ending(), seconds=MANY_SECONDS)
     expect(column(page, "events").locator(".trace-head .number")).to_have_text(f"{MANY + 5:,}")

@@ -221,7 +221,7 @@ HTMLDialogElement.prototype.close = function () { closedDialogs.push(this); clos
 def test_a_dialog_that_was_closed_leaves_the_next_one_open(browser: Browser, locked: Running) -> None:
     """A browser tells of a close with the next frame; the page may show another dialog by then."""
     watched = Watched(browser, locked.url)
-    watched.context.add_init_script(NOTE_CLOSED)
+    watched.page.add_init_script(NOTE_CLOSED)
     page = watched.open()
     dialog = page.get_by_role("dialog", name="This gateway requires a key")
     dialog.get_by_label("Key").fill("wrong")
