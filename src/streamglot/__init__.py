@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from .dialects import DIALECTS, Dialect, dialect
 from .dialects.common.reader import Reader
 from .dialects.common.writer import Writer
-from .dialects.dialect import UpstreamEndpoint
+from .dialects.interface import UpstreamEndpoint
 from .dialects.openai_chat.accumulate import accumulate_delta
 from .errors import (
     ConfigError,

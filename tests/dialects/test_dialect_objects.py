@@ -14,7 +14,7 @@ import pytest
 from streamglot.dialects import DIALECTS, Dialect, dialect
 from streamglot.dialects.common.reader import Reader
 from streamglot.dialects.common.writer import Writer
-from streamglot.dialects.dialect import FindAnswers, Lazy, encoded, lazy, path_segment
+from streamglot.dialects.interface import FindAnswers, Lazy, encoded, lazy, path_segment
 from streamglot.errors import ConfigError, RequestError
 from streamglot.events import StreamError
 from streamglot.json_types import JsonObject

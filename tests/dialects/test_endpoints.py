@@ -8,7 +8,7 @@ import pytest
 
 from streamglot import ConfigError
 from streamglot.dialects import DIALECTS, dialect
-from streamglot.dialects.dialect import UpstreamEndpoint
+from streamglot.dialects.interface import UpstreamEndpoint
 from streamglot.events import StreamError
 from streamglot.messages import Request
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..errors import ConfigError, did_you_mean
 from ..names import DialectName
 from .common.fields import Fields, give, give_extra, take
-from .dialect import DIALECTS, Dialect, lazy
+from .interface import DIALECTS, Dialect, lazy
 
 __all__ = ["DIALECTS", "Dialect", "Fields", "dialect", "give", "give_extra", "lazy", "take"]
 

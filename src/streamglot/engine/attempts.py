@@ -15,7 +15,7 @@ import msgspec
 
 from ..dialects import dialect
 from ..dialects.common.lenient import loads
-from ..dialects.dialect import Setup
+from ..dialects.interface import Setup
 from ..errors import (
     ConfigError,
     RequestError,

@@ -22,7 +22,7 @@ from msgspec import Struct, field, structs
 from ..config import ServerConfig
 from ..dialects import dialect
 from ..dialects.common.server_tools import Answers, ApprovalAnswer
-from ..dialects.dialect import FindAnswers
+from ..dialects.interface import FindAnswers
 from ..engine.ask import AskForTurn, Passthrough, cached, resumed
 from ..engine.exchange import Ending, Exchange, Upstreams
 from ..engine.stats import ExchangeRecord, estimate

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ..dialects import dialect
-from ..dialects.dialect import bearer, join
+from ..dialects.interface import bearer, join
 from ..engine.answer import ErrorContext, refused
 from ..engine.attempts import check_headers
 from ..engine.observer import ExchangeResult

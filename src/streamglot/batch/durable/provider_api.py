@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ...dialects import dialect
 from ...dialects.common import upstream_errors as faults
-from ...dialects.dialect import join
+from ...dialects.interface import join
 from ...errors import UpstreamError
 from ...json_types import JsonObject, JsonValue
 from ...messages import Request

@@ -11,7 +11,7 @@ from ...json_types import JsonObject
 from ...messages import Request
 from ..common.abilities import PLAIN
 from ..common.options import BuildOptions
-from ..dialect import Dialect, UpstreamEndpoint, join, lazy
+from ..interface import Dialect, UpstreamEndpoint, join, lazy
 
 DEFAULT_VERSION: Final = "2023-06-01"
 

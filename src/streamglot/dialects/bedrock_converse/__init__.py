@@ -9,7 +9,7 @@ from msgspec import structs
 from ...messages import Request
 from ..common.abilities import PLAIN
 from ..common.options import BuildOptions
-from ..dialect import Dialect, UpstreamEndpoint, bearer, join, lazy, path_segment
+from ..interface import Dialect, UpstreamEndpoint, bearer, join, lazy, path_segment
 
 
 class BedrockConverseDialect(Dialect):

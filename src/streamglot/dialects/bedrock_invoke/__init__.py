@@ -8,7 +8,7 @@ from ...messages import Built, Request
 from ..common.abilities import UNSPECIFIED, Abilities
 from ..common.options import BuildOptions, PrepareOptions
 from ..common.state import maker
-from ..dialect import Dialect, UpstreamEndpoint, bearer, join, lazy, path_segment
+from ..interface import Dialect, UpstreamEndpoint, bearer, join, lazy, path_segment
 
 
 class BedrockInvokeDialect(Dialect):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..dialect import Dialect, lazy
+from ..interface import Dialect, lazy
 
 
 class CohereDialect(Dialect):

@@ -7,7 +7,7 @@ from typing import Final, Unpack
 from ...json_types import JsonObject
 from ...messages import Request
 from ..common.options import BuildOptions
-from ..dialect import Dialect, UpstreamEndpoint, checked_body, join, lazy, path_segments
+from ..interface import Dialect, UpstreamEndpoint, checked_body, join, lazy, path_segments
 
 PREFIX: Final = "models/"
 

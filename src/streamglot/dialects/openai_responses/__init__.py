@@ -7,7 +7,7 @@ from msgspec import structs
 from ...json_types import JsonObject
 from ...messages import Request
 from ..common.abilities import PLAIN
-from ..dialect import Dialect, lazy
+from ..interface import Dialect, lazy
 
 _ELSEWHERE = ("previous_response_id", "conversation", "prompt")
 """Fields that give a conversation which is not in the request."""

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from ...messages import Request
 from ..common.options import BuildOptions
-from ..dialect import Dialect, Setup, UpstreamEndpoint, bearer, encoded, join, lazy
+from ..interface import Dialect, Setup, UpstreamEndpoint, bearer, encoded, join, lazy
 
 
 class QwenWebDialect(Dialect):
