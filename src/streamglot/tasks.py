@@ -1,16 +1,8 @@
-"""Background tasks that survive their own errors: a failure is logged, and the task continues.
+"""Background tasks and threads, and waits that end: at a signal, at a deadline.
 
 A periodic task that ends silently is worse than one that fails: no timeout fires any more, no lease is renewed, no key is
-refreshed. Every background task of the gateway, the store, the upstreams and the client is started here.
-
-A thread with an event loop that runs the steps of a synchronous program.
-
-A wait that every signal ends. A signal interrupts a system call only if it arrives while the call blocks, in the same thread:
-one that comes just before it, or to another thread, would be handled only when the call returns for another reason.
-
-Cheap deadlines: the gateway's clock checks them a few times a second.
-
-A timer of the event loop for each wait would cost more than reading the request. Here a wait is one entry in a table.
+refreshed. So ``TaskSupervisor`` starts every background task of the gateway, the store, the upstreams and the client; it logs a
+failure, and the task continues.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""Makes untrusted text harmless for its reader: at a terminal, in a page, in a table row.
-
-The names of callers: a key has its own name, all others have one that no key may have.
-
-The two spellings of a tool's name, and the globs that match both.
+"""Text from outside, made harmless for its reader; the names of callers; the spellings and globs of tool names.
 
 The registry names a tool ``files.delete``. APIs take letters, digits, ``_`` and ``-`` only, so a model knows it as
 ``files__delete``. Policies, keys, headers, routes and the configuration may use either.
-
-Compares globs: whether a name exists that two of them match.
 """
 
 from __future__ import annotations

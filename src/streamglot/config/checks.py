@@ -1,8 +1,6 @@
-"""Rules for a configuration that its types do not express. A violation is a ``ConfigError`` that names the setting.
+"""Rules for a configuration that its types do not express, and whether the gateway requires keys.
 
-Decides whether keys are required, and why.
-
-One rule serves the gateway, its start, its 401, ``keys list`` and ``doctor``. Pure.
+A violation is a ``ConfigError`` that names the setting.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The interface of a dialect: everything that the rest of streamglot can do with one wire format. And the dialects by name.
 
-The URL and the headers of an upstream request.
-
-Values from clients enter a URL only through ``encoded``, ``path_segment`` and ``path_segments``.
+Values from clients enter the URL of an upstream only through ``encoded``, ``path_segment`` and ``path_segments``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""Bytes to lines, which end at LF, CR or CRLF and nowhere else (not at U+2028, not at U+0085).
-
-One JSON value per line.
-
-Joins text that was split inside a character.
-"""
+"""Bytes to lines, which end at LF, CR or CRLF and nowhere else (not at U+2028, not at U+0085), and text that was split inside a
+character."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """A format: one row that says which engines read the calls of a model, and how it marks its reasoning.
 
-How a format marks its reasoning.
-
-The opening tag may be missing because the chat template wrote it into the prompt (then the answer *starts* in the reasoning), the
-closing tag may never come (then everything is reasoning), tags may be repeated (several blocks), and the opening tag may occur
-again inside (at the beginning it is dropped, later it is part of the reasoning: the first closing tag ends it, because taking an
-answer for reasoning is the worse mistake).
+The opening tag of reasoning may be missing because the chat template wrote it into the prompt (then the answer *starts* in the
+reasoning), the closing tag may never come (then everything is reasoning), tags may be repeated (several blocks), and the opening
+tag may occur again inside (at the beginning it is dropped, later it is part of the reasoning: the first closing tag ends it,
+because taking an answer for reasoning is the worse mistake).
 """
 
 from __future__ import annotations

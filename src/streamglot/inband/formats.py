@@ -1,6 +1,6 @@
-"""Our rows of ``FORMATS``: every notation as a row of data: its markers, its engine, its reasoning tags, and an example.
+"""The rows of ``FORMATS``: every notation as a row of data: its markers, its engine, its reasoning tags, and an example.
 
-The rows of FORMATS with calls in tags, channels or object notations, and those with reasoning only.
+First those with calls in tags, channels or object notations, and those with reasoning only; then the others.
 """
 
 from __future__ import annotations

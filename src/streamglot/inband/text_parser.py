@@ -4,8 +4,6 @@ Prose is emitted as it arrives. Inside a code fence nothing is a marker. A word 
 structure; elsewhere the text mentions it, and it is text. A call that turns out not to be one becomes text again,
 and so does its closing tag; the text after its opener is read once more, unless it was long: every character is read a bounded
 number of times.
-
-Finds out whether a call begins, without emitting it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Reads streams whose dialect the user may leave out: the first lines show it.
+"""Finds the dialect of a stream whose dialect the user may leave out, and reads it: the first lines show it.
 
-A table of byte patterns in the first lines of a stream that show its dialect.
-
-Readers for inspection: plain text as an answer, and the in-band parser after any reader.
+Plain text is read as an answer too, and the in-band parser may follow any reader.
 """
 
 from __future__ import annotations

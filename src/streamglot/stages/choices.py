@@ -1,10 +1,8 @@
-"""One chain of boxes for each choice of an answer, for requests that ask for several choices.
-
-Ids of tool calls that are unique in their conversation, whatever the upstream says.
+"""One chain of boxes for each choice of an answer, and ids of calls that are unique in their conversation.
 
 Some upstreams count the calls of each answer from one, so that two turns have a ``call_1`` each. A client that looks up a call
 by its id then confuses the second call with the first. Ids that a reader or an in-band parser makes begin with a prefix that is
-unique to the exchange (``call_prefix``). This stage replaces the ids of an upstream that repeat one of the conversation.
+unique to the exchange (``call_prefix``). ``UniqueCallIds`` replaces the ids of an upstream that repeat one of the conversation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Converts a client's RunAgentInput to a Request. Only clients use AG-UI, so there is no builder.
 
-Converts the messages of a RunAgentInput. Reasoning and the following text are separate messages there, and one turn here.
+Reasoning and the following text are separate messages there, and one turn here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Writes an AG-UI run that the client's verifier accepts: everything that is opened is closed, every id is unique.
 
-The runs of tools as activity: a snapshot when a tool starts, and patches for its arguments and for its end.
-
-The messages of a run as the client stores them, for a MESSAGES_SNAPSHOT.
+Tools that run on the server are activity: a snapshot when a tool starts, and patches for its arguments and for its end.
+``MessageList`` has the messages of the run as the client stores them, for a MESSAGES_SNAPSHOT.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""The wire format: the fields of stream events that are read, stop reasons, usage, citations and errors.
-
-Opaque state and foreign ids inside this dialect's own fields.
+"""The wire format: the fields of stream events that are read, stop reasons, usage, citations and errors, and the blocks of calls
+and of opaque state.
 
 A client of this dialect keeps and returns the signature of a ``thinking`` block and the data of a ``redacted_thinking`` block.
 State in the format of this dialect is written into them unchanged; any other is packed, so that it comes back with the name of
 its maker. The wire has no field for the state of a text or a call; it follows the block in a
 ``redacted_thinking`` block of its own.
 
-The blocks of calls. Those that streamglot's tool loop ran are blocks of a remote MCP server, which no client runs.
-
-The start of the block has the whole call, because clients that do not know the block ignore deltas of its arguments.
-
-Tools that the client expects its provider to host, answered by a tool of ours: as blocks of the provider's own kinds.
+Calls that streamglot's tool loop ran are blocks of a remote MCP server, which no client runs. The start of such a block has the
+whole call, because clients that do not know the block ignore deltas of its arguments. If a tool of ours answers a tool that the
+client expects its provider to host, the blocks are of the provider's own kinds.
 """
 
 from __future__ import annotations
@@ -228,7 +225,7 @@ _CUSTOM_MARK = "toolu_sgc_"
 _BEFORE = "block_before"
 
 LATE_TEXT: Final = Echo("streamglot", {"late_text": True})
-"""Signs a thinking block that is really text: text that came after a call (see ``writer.py``)."""
+"""Signs a thinking block that is really text: text that came after a call (see ``write.py``)."""
 
 
 def packed(echo: Echo) -> str:

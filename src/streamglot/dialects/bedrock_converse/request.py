@@ -1,11 +1,7 @@
 """Converse requests: a client's body to a Request, and a Request to the body for the service.
 
 The model is part of the URL and not of the body. Options of one model family beyond the common fields go into
-``additionalModelRequestFields``: thinking and top_k.
-
-The messages of a Converse request, in both directions.
-
-Images, documents, audio and video: Converse has a kind and a format instead of a MIME type.
+``additionalModelRequestFields``: thinking and top_k. Media have a kind and a format instead of a MIME type.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Reads InvokeModel chunks: decodes them, then passes them to the reader of the model family's dialect, or reads them here if
-the family has none.
+the family has none. Builds responses in the format of a family that has a dialect.
 
 This is the only reader that uses other dialects, because its wire format wraps theirs. It looks them up in the registry when the
 first chunk has shown the family.
-
-Builds InvokeModel responses in the format of a family that has a dialect.
 """
 
 from __future__ import annotations

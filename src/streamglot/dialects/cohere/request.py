@@ -1,7 +1,4 @@
-"""Cohere chat requests: a client's body to a Request, and a Request to the body for the upstream.
-
-The messages of a Cohere chat request, in both directions.
-"""
+"""Chat requests: a client's body to a Request, and a Request to the body for the upstream; the messages, then the parameters."""
 
 from __future__ import annotations
 

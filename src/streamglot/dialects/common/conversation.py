@@ -1,8 +1,7 @@
-"""Builds the messages of a request: what belongs to one turn becomes one message, and results of tools have messages of their own.
+"""The messages of a request, as dialects share them: turns, tool results, and media in ``data:`` URLs.
 
-Media in requests: ``data:`` URLs and their content.
-
-Tool results for wire formats whose tool messages can hold text only.
+What belongs to one turn becomes one message. Results of tools have messages of their own; in some wire formats these can hold
+text only.
 """
 
 from __future__ import annotations

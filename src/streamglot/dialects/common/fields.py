@@ -1,15 +1,11 @@
-"""Takes a client's JSON object apart, field by field, with errors that name the field and the value.
+"""The fields of a client's request, and the parameters that dialects share.
 
-Fields that no one took belong to the dialect only; they travel in ``Request.extra``.
+``Fields`` takes a JSON object apart, with errors that name the field and the value. Fields that no one took belong to the dialect
+only; they travel in ``Request.extra``.
 
-The request parameters that dialects share, and what happens if a dialect lacks one.
-
-A dialect's ``request.py`` has a table from its own names to these fields. ``take`` and ``give`` convert the plain ones in both
-directions; the table in docs/parameters.md is generated from all of them.
-
-How many tokens a model may think, for APIs that take a number and count the thinking against the limit of the whole answer.
-
-Durations as rate limits are told: 120ms, 7.5s, 6m0s.
+A dialect's ``request.py`` has a table from its own names to the shared parameters. ``take`` and ``give`` convert the plain ones
+in both directions; the table in docs/parameters.md is generated from all of them. Some APIs take the thinking effort as a number
+of tokens, which count against the limit of the whole answer: ``effort_for`` and ``fit_budget`` convert it.
 """
 
 from __future__ import annotations

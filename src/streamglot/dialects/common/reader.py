@@ -1,9 +1,8 @@
 """The base of all readers: bytes to frames, the detection of bodies that are not streams, and errors as the last event.
 
 A dialect's reader interprets a frame (``read``), the end of the input (``eof``) and a complete JSON body (``whole``). It emits
-events through ``self.emit`` and opens blocks through ``self.blocks``.
-
-The common part of readers whose frames are chunks with a list of choices, and whose streams end with [DONE].
+events through ``self.emit`` and opens blocks through ``self.blocks``. ``ChoicesReader`` is the base for frames that are chunks
+with a list of choices, in streams that end with [DONE].
 """
 
 from __future__ import annotations

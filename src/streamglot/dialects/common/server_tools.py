@@ -1,14 +1,11 @@
-"""Calls of tools that a client expects its provider to host and that a tool of ours answered.
+"""Calls of tools that run on the server: tools that a client expects its provider to host and that a tool of ours answered, the
+tools of our own loop, and calls that wait for a person's approval.
 
-Each dialect with forms of its own for such calls has a file ``hosted.py`` that turns a ``HostedCall`` into events with these
-forms. Here is what they have in common: what a call asked for, and which sources its result names.
+A dialect with forms of its own for hosted tools turns a ``HostedCall`` into events with these forms. Here is what such dialects
+have in common: what a call asked for, and which sources its result names.
 
-The name of streamglot's own tool loop in dialects that have a form for server-side tools.
-
-A tool call that waits for a person's approval, as an Extra that several dialects can express.
-
-The event vocabulary has no event for it, because most wire formats cannot ask for approval. Code that holds a call back emits
-``asking(ApprovalPrompt(...))``; the writers of dialects that support approval write it in their own form, the others count it as lost.
+No event asks for approval, because most wire formats cannot. Code that holds a call back emits ``asking(ApprovalPrompt(...))``,
+an Extra; the writers of dialects that support approval write it in their own form, the others count it as lost.
 """
 
 from __future__ import annotations

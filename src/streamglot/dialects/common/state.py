@@ -8,9 +8,8 @@ A client of dialect A keeps and returns A's opaque fields (a signature, encrypte
 of A is written into them unchanged. State in another format is packed into them with a prefix, together with its maker, and
 unpacked when the client sends the conversation back. It is sent to its maker, and to no other.
 
-Keeps the opaque state of a conversation that one upstream may get, and names what it must not get.
-
-This is the only place that decides about it: a builder sends every state that is left in its messages.
+``StateFilter`` is the only place that decides which state an upstream gets: a builder sends every state that is left in its
+messages.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""Converts message parts to parts of this wire format, for responses to clients and for history to upstreams.
+"""The parts of a message in both directions: signatures, citations, media, and the parts of tools that the provider hosts.
 
-``thoughtSignature``: opaque base64 on any part, which must be returned on the same part.
+``thoughtSignature`` is opaque base64 on any part, and must be returned on the same part. Its Echo has the signature and its place
+in the block: ``offset`` is where the signed part begins, if unsigned text of the same block came before it; ``thought`` is set if
+the signed part was of the other kind than its block (an empty answer part after reasoning); ``next`` means that it belongs to the
+following medium.
 
-An echo has the signature and its place in the block: ``offset`` is where the signed part begins, if unsigned text of the same
-block came before it; ``thought`` is set if the signed part was of the other kind than its block (an empty answer part after
-reasoning); ``next`` means that it belongs to the following medium.
-
-Positions in a text: this dialect counts UTF-8 bytes, the events count characters.
-
-Citations: citationMetadata and groundingMetadata to events, and back.
-
-Tools that the client expects its provider to host, answered by a tool of ours: as parts and metadata of the provider's own.
+Positions in a text count UTF-8 bytes here and characters in the events. If a tool of ours answers a tool that the client expects
+its provider to host, the call becomes parts and metadata of the provider's own kinds.
 """
 
 from __future__ import annotations

@@ -3,10 +3,7 @@
 The wire format has no end marker. The stream is complete when every candidate has a finish reason, or the prompt was blocked, and
 the input has ended; an input that ends before that was truncated.
 
-Reads one candidate: the parts of its chunks to consecutive blocks.
-
-Converts arguments that arrive value by value, each with its JSON path, to JSON text while they stream.
-
+``PartialArgs`` converts arguments that arrive value by value, each with its JSON path, to JSON text while they stream:
 ``$.list[0].name = "Eg"``, ``$.list[0].name = "g"`` gives ``{"list":[{"name":"Eg``, then ``g``, then ``"}]}``. Paths normally
 arrive in document order, and then every value is written at once. A path into a part that is closed already cannot be written in
 its place: the top-level argument is then written again, complete, under the same key at the end. Every JSON parser in use takes

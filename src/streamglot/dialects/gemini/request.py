@@ -1,8 +1,7 @@
-"""generateContent requests: a client's body to a Request, and a Request to the body for an upstream.
+"""generateContent requests: a client's body to a Request, and a Request to the body for an upstream; the contents, then the
+parameters.
 
 The model and the streaming mode are in the URL, not in the body, and are the same for every version of the API.
-
-The contents of a request, in both directions.
 """
 
 from __future__ import annotations

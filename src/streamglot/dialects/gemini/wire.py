@@ -1,8 +1,7 @@
 """The wire format: the fields of a GenerateContentResponse that are read, finish reasons, usage and errors.
 
-Replaces the numbers that some client libraries write for enums by their names. The official client fails on the numbers.
-
-Converts the schemas of this dialect, a subset of OpenAPI with upper-case types, to JSON schema.
+Enums that some client libraries write as numbers become names, because the official client fails on the numbers. Schemas of this
+dialect, a subset of OpenAPI with upper-case types, become JSON schema.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Writes GenerateContentResponse chunks, as server-sent events or as a streamed JSON array.
+"""Writes GenerateContentResponse chunks, as server-sent events or as a streamed JSON array, and the whole response object.
 
 The official Python client fails on a comment, on ``data:`` without a space, and on U+2028, U+2029 or U+0085 inside a line: none
 of them is ever written. Its chat sessions discard an answer with a chunk without parts, so an empty chunk has an empty text.
-
-Writes the chunks of one candidate.
-
-Builds the GenerateContentResponse object for a client.
 """
 
 from __future__ import annotations

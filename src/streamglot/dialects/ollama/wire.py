@@ -1,7 +1,5 @@
-"""The wire format: the fields of a line that are read (the decoder skips all others), usage, times, arguments and errors.
-
-The model listings of a server of this dialect, for its clients, in particular editors.
-"""
+"""The wire format: the fields of a line that are read (the decoder skips all others), usage, times, arguments and errors. And the
+model listings that a server of this dialect has for its clients, in particular editors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Writes lines that every client accepts: never an empty one, complete calls, counters on the last line.
-
-Builds the response object for a client.
-"""
+"""Writes lines that every client accepts (no empty one, complete calls, counters on the last), and the response object."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Chat requests: a client's body to a Request, and a Request to the body for an upstream.
-
-The messages of a chat request, in both directions.
-"""
+"""Chat requests: a client's body to a Request, and a Request to the body for an upstream; the messages, then the parameters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The wire format: the fields of a chat chunk that are read (the decoder skips all others), finish reasons, usage and errors.
 
-Reasoning and calls of a whole answer that stand only in its ``extensions``, the pieces as they were generated.
-
-``reasoning_details``: reasoning in typed entries that stream in pieces and must be returned unchanged.
+``reasoning_details`` is reasoning in typed entries that stream in pieces and must be returned unchanged. Some servers put the
+reasoning and the calls of a whole answer only into its ``extensions``, the pieces as they were generated; ``complete`` adds them
+to the message.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Writes chat chunks that every client accepts: the role once, consecutive indexes, ids and names once, one end.
+"""Writes chat chunks that every client accepts, and the chat completion object.
 
-Builds the chat completion object for a client.
+A chunk has the role once, consecutive indexes, ids and names once, and there is one end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Writes chunks of text completions: the text and its end. The format has no reasoning, calls or media.
-
-Builds the completion object for a client.
-"""
+"""Writes chunks of text completions, and the completion object: text and its end. The format has no reasoning, calls or media."""
 
 from __future__ import annotations
 

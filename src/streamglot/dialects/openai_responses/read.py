@@ -1,8 +1,7 @@
 """Reads Responses events: what each says about the response or one of its items.
 
-Rebuilds the items of a stream as blocks, however much of their lifecycle the server omits.
-
-The items of a response while it streams, matched although servers change their ids and indexes.
+``Items`` rebuilds the items as blocks, however much of their lifecycle the server omits; ``Slots`` matches them although servers
+change their ids and indexes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""Responses requests: a client's body to a Request, and a Request to the body for an upstream.
-
-Converts the input items of a client to messages.
-
-Builds the input items for an upstream from messages.
-"""
+"""Responses requests: a client's body to a Request, and a Request to the body for an upstream; the input items, then the
+parameters."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""The tools of a request, in both directions.
+"""The tools of a request in both directions, and the items of tools that the provider runs.
 
 Only this dialect has tools in namespaces and a search that loads more of them. Elsewhere they are functions in one list: a member
 of a namespace has a flat name made of both, a client-side search is the function ``tool_search``, and the tools that it found are
 taken from its results. ``Origin`` maps a flat name back, to name a call as its tool was declared.
 
-Tools that the client expects its provider to host, answered by a tool of ours: as items of the provider's own kinds.
-
-Items that are calls of server-side tools: their names, their arguments and their results.
+If a tool of ours answers a tool that the client expects its provider to host, the call becomes an item of the provider's own
+kinds.
 """
 
 from __future__ import annotations

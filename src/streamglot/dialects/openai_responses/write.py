@@ -1,7 +1,4 @@
-"""Writes Responses events: the full lifecycle of every item, and a snapshot of the response at the end.
-
-Writes calls and results as items of a response.
-"""
+"""Writes Responses events: the full lifecycle of every item, a call or result too, and a snapshot of the response at the end."""
 
 from __future__ import annotations
 

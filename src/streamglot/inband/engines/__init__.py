@@ -1,6 +1,6 @@
-"""The engines: one for each family of notations.
+"""The engines, one for each family of notations, and their interface: a grammar that one or more markers open.
 
-The interface of an engine: a grammar that one or more markers open. Engines have no state, so streams share them.
+Engines have no state, so streams share them.
 """
 
 from __future__ import annotations

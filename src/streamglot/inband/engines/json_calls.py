@@ -1,11 +1,12 @@
-r"""Calls written as JSON objects: between markers, in an array, in a code fence, or bare.
+r"""Calls whose arguments are JSON: as objects with name and arguments, or behind a header with the name.
 
-``{"name": "f", "arguments": {...}}`` with its keys in any order and under the names that a row defines; wrapped in ``{"function":
-{...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls": [...]}``; or ``{"f": {...}}`` where the name itself is the key. Arguments
-may be an object or a string that contains one. Arguments that come before the name wait for it.
+Objects stand between markers, in an array, in a code fence, or bare: ``{"name": "f", "arguments": {...}}`` with its keys in any
+order and under the names that a row defines; wrapped in ``{"function": {...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls":
+[...]}``; or ``{"f": {...}}`` where the name itself is the key. Arguments may be an object or a string that contains one.
+Arguments that come before the name wait for it.
 
-Calls with the name in a header, followed by the arguments as JSON: special-token sections, ``<function=f>{...}</function>``,
-``[TOOL_CALLS]f[ARGS]{...}``, ``functions.f:0<...>{...}``, ``>>>f\n{...}``.
+Headers are special-token sections, ``<function=f>{...}</function>``, ``[TOOL_CALLS]f[ARGS]{...}``, ``functions.f:0<...>{...}``,
+``>>>f\n{...}``.
 """
 
 from __future__ import annotations

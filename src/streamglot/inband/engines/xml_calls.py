@@ -7,20 +7,18 @@ The grammar, with the mistakes that models make::
     parameter = parameter_open name ">" value [parameter_close]
     pairs     = call_open name {key_open name key_close value_open value value_close} [call_close]
 
-``xml_values.py`` says where a value ends. A call without its end tag ends with its section, or where the next call begins. At the
-end of the text at most one of the end tags of a call may be missing, and none if the model was stopped: its value may be cut.
-A parameter that is given twice breaks the call: the first value cannot be taken back, and nobody knows which one was meant.
+A call without its end tag ends with its section, or where the next call begins. At the end of the text at most one of the end
+tags of a call may be missing, and none if the model was stopped: its value may be cut. A parameter that is given twice breaks the
+call: the first value cannot be taken back, and nobody knows which one was meant.
 
-The values of parameters that are raw text between tags, and the parameters that may follow them.
-
-A closing tag counts only if something follows that may follow it, because values contain closing tags too. If text follows it, or
-the end of a call, that tag waits: a later closing tag that counts makes it a part of the value. If the end of the call counts
-instead, the value ended at the first tag that waited, and the text after it stands after the call. If the text ends first, the
-value was cut.
+A closing tag of a value counts only if something follows that may follow it, because values contain closing tags too. If text
+follows it, or the end of a call, that tag waits: a later closing tag that counts makes it a part of the value. If the end of the
+call counts instead, the value ended at the first tag that waited, and the text after it stands after the call. If the text ends
+first, the value was cut.
 
 A value without its closing tag ends at the next parameter or at the end of the call. The next parameter is one that the tool has
-and that was not given yet. If the tool may have others, it is also one of any other name on a line of its own. The end of the call
-is one only if something follows that may follow a call: at the end of the text it may be a part of a value that was cut.
+and that was not given yet. If the tool may have others, it is also one of any other name on a line of its own. The end of the
+call is one only if something follows that may follow a call: at the end of the text it may be a part of a value that was cut.
 """
 
 from __future__ import annotations
