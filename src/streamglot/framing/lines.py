@@ -84,6 +84,8 @@ class Lines:
 
 
 class NdJson:
+    """One JSON value per line."""
+
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._lines = Lines(limits)
 
@@ -101,7 +103,7 @@ class NdJson:
         return [Frame(line) for line in lines if line.strip()]
 
 
-def line(data: bytes) -> bytes:
+def ndjson_line(data: bytes) -> bytes:
     """One line. There are no keep-alive lines: clients fail on an empty one."""
     return data + b"\n"
 

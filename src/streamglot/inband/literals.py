@@ -304,6 +304,8 @@ def string(source: Source, notation: Notation = JSON, max_chars: int = 4096) -> 
     return unescaped("".join(parts))
 
 
+# --- values
+
 MAX_DEPTH = 512
 """Maximum nesting of one value: deeper is an attack, and would overflow the clients' parsers."""
 

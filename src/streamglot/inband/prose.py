@@ -38,6 +38,8 @@ QUOTES = {"`": "`", "'": "'", '"': '"', "“": "”", "‘": "’", "(": ")"}
 MAX_QUOTED_MARKERS = 16
 """Markers in a row that one pair of quotes may contain. A header has at most four; each further one costs another look ahead."""
 
+# --- mentions
+
 BLANK = (" ", "\t")
 _SENTENCE_GOES_ON = frozenset(" \t.,;:!?)")
 _NAME_PARTS = re.compile(r"[\w-]+")
@@ -108,6 +110,8 @@ def is_half_call(rest: str, declared: Declared) -> bool:
 def _begins_with(text: str, name: str) -> bool:
     return text.startswith(name) and _NAME_PARTS.match(text, len(name)) is None
 
+
+# --- what is passed on
 
 FENCES = ("```", "~~~")
 SENTENCE_ENDS = frozenset(".!?:…。！？\n")
@@ -235,6 +239,8 @@ class Prose:
             if closes and run >= size:
                 return
 
+
+# --- quotations
 
 MAX_BROKEN_CHARS = 2048
 """Characters between the place where a quoted call breaks and the closing mark: a sentence, not a page."""

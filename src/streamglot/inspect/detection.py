@@ -54,12 +54,13 @@ CLIENT_MARKS: Final = (
 """Patterns of dialects that only clients read."""
 CLIENT_DIALECTS: Final = frozenset(name for _, name in CLIENT_MARKS)
 
-
 LOOKED_AT_BYTES: Final = 8192
 """Bytes at the beginning of a stream: longer than the first event of any dialect, and short enough to wait for."""
 
 
 class EventReader(Protocol):
+    """Reads bytes of any kind to events."""
+
     def feed(self, chunk: bytes, /) -> list[Event]: ...
     def close(self) -> list[Event]: ...
 

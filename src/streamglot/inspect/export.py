@@ -87,6 +87,8 @@ def _suffix(dialect: str, body: bytes) -> str:
     return ".ndjson" if media_type == LINES else ".sse"
 
 
+# --- requests
+
 MAX_STRING_CHARS: Final = 4_000
 """Characters of one string in a request that are shown: a page of prose, but not an image."""
 MAX_DEPTH: Final = 100

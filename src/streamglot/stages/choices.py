@@ -44,12 +44,12 @@ class EventBox(Protocol):
 
 class PerChoice:
     """Makes a box for every choice and hides the wrapping from it: each box sees one whole stream. ``make`` returns a new box,
-    which is fed with one event at a time; ``first`` is the box of choice 0, if it exists already. ``feed`` takes the events of one read, or one event, and ``close`` gives what the boxes
-    still held. Raises ``TypeError`` for what is not an event.
+    which is fed with one event at a time; ``first`` is the box of choice 0, if it exists already. ``feed`` takes the events of
+    one read, or one event, and ``close`` gives what the boxes still held. Raises ``TypeError`` for what is not an event.
 
-    The StreamStart and a StreamError belong to all choices: every box sees them, they leave once. An error that a box
-    reports ends the stream. Where there are several choices the others go on first: the error takes the place of the end
-    of choice 0, which is the last event of every stream.
+    The StreamStart and a StreamError belong to all choices: every box sees them, they leave once. An error that a box reports
+    ends the stream. Where there are several choices the others go on first: the error takes the place of the end of choice 0,
+    which is the last event of every stream.
     """
 
     def __init__(self, make: Callable[[], EventBox], first: EventBox | None = None) -> None:

@@ -189,6 +189,8 @@ class Snapshot(Struct):
         )
 
 
+# --- the collector
+
 _PLAIN_TEXT = TextStart()
 
 
@@ -219,6 +221,7 @@ def add_last_step(steps: list[Step], end: int, usage: TokenCounts) -> None:
 
 
 def counts_of(usage: Usage) -> TokenCounts:
+    """The counts of a Usage event."""
     return TokenCounts(
         usage.input_tokens,
         usage.output_tokens,

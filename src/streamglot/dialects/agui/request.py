@@ -175,6 +175,8 @@ def _parse_binary(part: Fields) -> MediaPart:
     return media
 
 
+# --- the request
+
 PARAMETERS: Final = {
     "maxTokens": "max_tokens",
     "stop": "stop",

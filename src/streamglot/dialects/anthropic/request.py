@@ -62,6 +62,8 @@ from .wire import (
     write_citation,
 )
 
+# --- reasoning
+
 BUDGET_OF: Final[dict[Effort, int]] = {
     "minimal": 1024,
     "low": 2048,
@@ -445,6 +447,8 @@ def _plain(blocks: list[JsonObject]) -> str | list[JsonObject]:
     """A single text without further fields as a string."""
     return blocks[0]["text"] if len(blocks) == 1 and set(blocks[0]) == {"type", "text"} else blocks
 
+
+# --- the request
 
 PARAMETERS: Final = {
     "max_tokens": "max_tokens",

@@ -19,7 +19,7 @@ from ...framing import AwsEventStream, Frame
 from ...json_types import JsonObject, JsonValue
 from ...messages import Response
 from .. import dialect
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.lenient import clean, fit, loads
 from ..common.reader import Reader, ReaderOptions
 from ..common.state import in_format
@@ -93,7 +93,7 @@ class BedrockInvokeReader(Reader):
             self._read_plain(fit(Plain, body))
             self._end_plain()
         elif isinstance(body.get("message"), str) or "__type" in body:
-            raise faults.refusal(body)
+            raise upstream_errors.refusal(body)
         else:
             raise UpstreamProtocolError(f"a JSON body of an unknown model family: {excerpt(body)}")
 

@@ -172,6 +172,8 @@ def _build_part(part: Part) -> JsonObject:
     raise Unsupported(f"{named_part(part)} cannot be expressed in a message to this upstream")
 
 
+# --- the request
+
 PARAMETERS: Final = {
     "max_tokens": "max_tokens",
     "stop_sequences": "stop",

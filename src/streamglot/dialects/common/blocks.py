@@ -70,7 +70,8 @@ def _walked_size(value: JsonValue) -> int:
 
 
 class Tally:
-    """The total of one response, all choices together. It is kept until the answer ends, however many events it comes in."""
+    """What one response contains besides the text of its blocks, all choices together: opaque state, extras, results and media.
+    It is kept until the answer ends, however many events it comes in."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits

@@ -57,6 +57,8 @@ def cache_mark(kind: str, ttl: str) -> JsonObject:
     return {"type": kind, **({"ttl": ttl} if ttl else {})}
 
 
+# --- media
+
 _BEGINNINGS = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 """How the base64 of images begins."""
 
@@ -107,6 +109,9 @@ def parse_audio(part: Fields) -> MediaPart:
 
 def build_audio(part: MediaPart) -> JsonObject:
     return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.mime.removeprefix("audio/")}}
+
+
+# --- results, for messages that hold text only
 
 
 def failure_marked(text: str, is_error: bool) -> str:

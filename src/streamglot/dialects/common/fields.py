@@ -28,6 +28,8 @@ _WORD = {str: "a string", int: "a whole number", float: "a number", bool: "true 
 
 
 class Fields:
+    """A client's JSON object. ``rest`` has the fields that were not taken yet; ``path`` names the object in errors."""
+
     def __init__(self, value: object, path: str = "") -> None:
         if not isinstance(value, dict):
             raise RequestError(f"{path or 'the body'} must be an object, not {excerpt(value)}", detail={"param": path})
@@ -250,9 +252,11 @@ def build_output(output: OutputFormat, *, nested: bool) -> JsonObject:
     return {"type": "json_schema", **({"json_schema": schema} if nested else schema)}
 
 
+# --- how many tokens a model may think
+
 MIN_BUDGET: Final = 1024
 """The smallest budget that these APIs accept, in tokens."""
-_EFFORTS: Final = ((0, "none"), (2048, "low"), (12_288, "medium"))
+_BUDGET_EFFORTS: Final = ((0, "none"), (2048, "low"), (12_288, "medium"))
 """The efforts for budgets up to these numbers of tokens; a larger one is ``high``."""
 
 
@@ -269,7 +273,7 @@ def effort_for(reasoning: Reasoning, built: Built) -> str | None:
     if reasoning.enabled is False:
         return "none"
     if reasoning.effort is None and budget is not None:
-        return next((effort for max_budget, effort in _EFFORTS if budget <= max_budget), "high")
+        return next((effort for max_budget, effort in _BUDGET_EFFORTS if budget <= max_budget), "high")
     return reasoning.effort or ("medium" if reasoning.enabled else None)
 
 
@@ -287,7 +291,7 @@ def fit_budget(budget: int, max_tokens: int | None, *, given: bool) -> int | Non
 
 
 def duration(seconds: float) -> str:
-    """The duration, rounded up to a thousandth of a second."""
+    """A duration as rate limits are told (120ms, 7.5s, 6m0s), rounded up to a thousandth of a second."""
     thousandths = ceil(seconds * 1000)
     if thousandths < 1000:
         return f"{thousandths}ms"

@@ -30,8 +30,9 @@ _CODE: Final = ("code", "script", "source", "command", "expression")
 
 
 class HostedCall(Struct, kw_only=True):
-    """``declared`` is the tool as the client declared it in its own dialect, ``options`` are fields of the request that only
-    its dialect knows. ``earlier`` are the calls of the same exchange before this one."""
+    """A call of a hosted tool that a tool of ours answered. ``declared`` is the tool as the client declared it in its own
+    dialect, ``options`` are fields of the request that only its dialect knows. ``earlier`` are the calls of the same exchange
+    before this one."""
 
     declared: Mapping[str, JsonValue]
     name: str
@@ -55,6 +56,8 @@ class HostedCall(Struct, kw_only=True):
 
 
 class CitedSource(Struct):
+    """One source that a result names."""
+
     url: str
     title: str
     text: str = ""
@@ -97,6 +100,8 @@ def _first(fields: Mapping[str, JsonValue], names: Sequence[str]) -> str:
     return ""
 
 
+# --- tools of our own loop
+
 OWN_SERVER: Final = "streamglot"
 """The server name of calls that the tool loop ran. They are recognized by it when a client sends them back."""
 _OWN_ID: Final = re.compile(r"(?:[a-z]+_)?sglot_")
@@ -112,7 +117,10 @@ def is_own_id(call_id: str) -> bool:
     return _OWN_ID.match(call_id) is not None
 
 
+# --- approval
+
 APPROVAL: Final = "approval"
+"""The dialect of the Extra that asks for it."""
 
 
 class ApprovalPrompt(Struct, omit_defaults=True):
@@ -146,6 +154,7 @@ def reason_in(fields: Mapping[str, JsonValue]) -> str:
 
 
 def asking(approval: ApprovalPrompt) -> Extra:
+    """The Extra that requests this approval."""
     return Extra(APPROVAL, msgspec.to_builtins(approval))
 
 

@@ -41,6 +41,8 @@ from ..common.server_tools import HostedCall, own_id, sources_of
 from ..common.state import is_native, pack, unpack
 
 DIALECT: Final = "gemini"
+# --- signatures
+
 FIELD: Final = "thoughtSignature"
 _MARK: Final = b"sglot1."
 _STANDARD: Final = str.maketrans("-_", "+/")
@@ -72,6 +74,8 @@ def read_signature(text: str, **place: object) -> Echo:
 
 Sign = Callable[[Echo], str | None]
 """Returns the signature to write for an echo, or None if it has none."""
+
+# --- parts
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*")
 NATIVE_PARTS: Final = frozenset(("executableCode", "codeExecutionResult", "toolCall", "toolResponse", "functionResponse"))
@@ -242,8 +246,11 @@ def _text(text: str, thought: bool) -> JsonObject:
     return {"text": text, "thought": True} if thought else {"text": text}
 
 
+# --- citations
+
+
 class Offsets:
-    """The text of one answer in pieces. A piece is measured once, and only if a position is requested."""
+    """Converts positions: the text of one answer in pieces. A piece is measured once, and only if a position is requested."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -361,35 +368,37 @@ def _is_place(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+# --- tools that the client expects its provider to host, answered by a tool of ours
+
 _TOOL_TYPES: Final = {"googleSearch": "GOOGLE_SEARCH_WEB", "urlContext": "URL_CONTEXT", "fileSearch": "FILE_SEARCH"}
-_SHOWN: Final = "toolConfig.includeServerSideToolInvocations"
+_CALLS_SHOWN: Final = "toolConfig.includeServerSideToolInvocations"
 """The field of a request that asks for calls of the provider's tools as parts."""
 
 
-def events(call: HostedCall) -> list[Event] | None:
+def hosted_events(call: HostedCall) -> list[Event] | None:
     """The call and its result; None for a tool without a form of its own."""
     call_id = own_id("", call.call_id)
     if call.name == "codeExecution":
         outcome = "OUTCOME_FAILED" if call.is_error else "OUTCOME_OK"
         code = {"id": call_id, "language": "PYTHON", "code": call.code}
         result = {"id": call_id, "outcome": outcome, "output": call.text}
-        return _parts(call, call_id, {"executableCode": code}, {"codeExecutionResult": result})
+        return _hosted_parts(call, call_id, {"executableCode": code}, {"codeExecutionResult": result})
     tool_type = _TOOL_TYPES.get(call.name)
     if tool_type is None:
         return None
     shown: list[Event] = []
-    if call.options.get(_SHOWN):
+    if call.options.get(_CALLS_SHOWN):
         tool_call = {"id": call_id, "toolType": tool_type, "args": dict(call.arguments)}
         answer: JsonObject = {
             "id": call_id,
             "toolType": tool_type,
             "response": {"error" if call.is_error else "output": call.text},
         }
-        shown = _parts(call, call_id, {"toolCall": tool_call}, {"toolResponse": answer})
-    return [*shown, Extra(DIALECT, {"candidate": _metadata([*call.earlier, call])})]
+        shown = _hosted_parts(call, call_id, {"toolCall": tool_call}, {"toolResponse": answer})
+    return [*shown, Extra(DIALECT, {"candidate": _hosted_metadata([*call.earlier, call])})]
 
 
-def _parts(call: HostedCall, call_id: str, call_part: JsonObject, result: JsonObject) -> list[Event]:
+def _hosted_parts(call: HostedCall, call_id: str, call_part: JsonObject, result: JsonObject) -> list[Event]:
     return [
         ToolCallStart(call_id, call.name, "server", Echo(DIALECT, call_part)),
         ToolCallDelta(msgspec.json.encode(call.arguments).decode()),
@@ -398,7 +407,7 @@ def _parts(call: HostedCall, call_id: str, call_part: JsonObject, result: JsonOb
     ]
 
 
-def _metadata(calls: list[HostedCall]) -> JsonObject:
+def _hosted_metadata(calls: list[HostedCall]) -> JsonObject:
     """The searches and pages of all calls so far: the last metadata of an answer counts."""
     metadata: JsonObject = {}
     searches = [call for call in calls if call.name in ("googleSearch", "fileSearch")]

@@ -25,7 +25,7 @@ from ...events import BareEvent, Echo, Extra, Media, ReasoningStart, StopReason,
 from ...framing import Frame, Framing, JsonArray, JsonDepth
 from ...json_types import JsonObject, JsonValue
 from ...limits import DEFAULT_LIMITS, Limits
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import Block, Blocks
 from ..common.lenient import loads, string_in
 from ..common.reader import Reader, ReaderOptions
@@ -522,8 +522,8 @@ class GeminiReader(Reader):
         data = camel_case(data)
         chunk = self.decode(chunk_decoder, data)
         self._read_chunk(chunk, data)
-        if faults.is_error(chunk.error):
-            raise faults.refusal(chunk.error)
+        if upstream_errors.is_error(chunk.error):
+            raise upstream_errors.refusal(chunk.error)
 
     def eof(self) -> None:
         if self._bare:

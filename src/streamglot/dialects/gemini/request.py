@@ -282,6 +282,8 @@ def _sign_first_call(parts: list[JsonObject]) -> None:
         first[FIELD] = _UNSIGNED
 
 
+# --- the request
+
 PARAMETERS: Final = {
     "maxOutputTokens": "max_tokens",
     "stopSequences": "stop",

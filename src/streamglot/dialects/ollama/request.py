@@ -171,6 +171,8 @@ def build_content(parts: list[Part], built: Built, name: str = "content") -> Jso
     return body
 
 
+# --- the request
+
 PARAMETERS: Final = {"logprobs": "logprobs", "top_logprobs": "top_logprobs"}
 OPTIONS: Final = {
     "num_predict": "max_tokens",

@@ -151,6 +151,8 @@ def error_body(error: StreamError) -> JsonObject:
     return {"error": error.message or error.code}
 
 
+# --- model listings
+
 API_VERSION: Final = "0.13.0"
 """The API version that is reported. Editors refuse servers with an older version than they need."""
 UNKNOWN_TIME: Final = "2026-01-01T00:00:00Z"

@@ -20,7 +20,7 @@ from ...events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from ...framing import lines as ndjson
+from ...framing.lines import ndjson_line
 from ...json_types import JsonObject
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import STEP_BREAK, with_step_breaks
@@ -83,11 +83,11 @@ class OllamaWriter(Writer):
         reason = {"done_reason": done_reason(event.reason, event.raw_reason)}
         last = encode({**reason, **self._last, **write_usage(self.usage)})
         self.pieces.append(
-            ndjson.line(b'%b%b""%b,"done":true,%b' % (self._head or self._make_head(), self._open, self._close, last[1:]))
+            ndjson_line(b'%b%b""%b,"done":true,%b' % (self._head or self._make_head(), self._open, self._close, last[1:]))
         )
 
     def write_error(self, event: StreamError) -> None:
-        self.pieces.append(ndjson.line(encode(error_body(event))))
+        self.pieces.append(ndjson_line(encode(error_body(event))))
 
     def _make_head(self) -> bytes:
         return encode({"model": self.model, "created_at": write_time(self.created)})[:-1] + b","

@@ -368,6 +368,8 @@ def _build_media(part: MediaPart) -> JsonObject:
     return {"type": "file", "file": {"filename": part.filename or "file", "file_data": data_url(part)}}
 
 
+# --- the request
+
 PARAMETERS: Final = {
     "max_completion_tokens": "max_tokens",
     "safety_identifier": "user",

@@ -15,7 +15,7 @@ from msgspec import Struct, convert
 from ...errors import ToolCallParseError
 from ...events import Citation, Echo, StreamError
 from ...json_types import JsonObject, JsonValue
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import json_size
 from ..common.state import is_native, pack
 from ..common.tables import UsageFields, two_way
@@ -219,11 +219,13 @@ def write_citation(citation: Citation) -> JsonObject | None:
 
 def error_body(error: StreamError) -> JsonObject:
     """A tool call that cannot be parsed has a type of its own."""
-    body = faults.typed_error_body(error)
+    body = upstream_errors.typed_error_body(error)
     if error.code == ToolCallParseError.code:
         body["error"]["type"] = error.code
     return body
 
+
+# --- reasoning_details
 
 ENTRY_CHARS = 500
 """Characters that an entry counts without its fields: what its containers take in memory. A server can send millions of them."""
@@ -394,13 +396,16 @@ def split_text(text: str, states: list[Echo]) -> list[tuple[str, Echo | None]]:
     return pieces
 
 
+# --- extensions
+
+
 def complete(message: Delta, extensions: JsonObject) -> None:
     """Adds the reasoning and the calls that the message itself lacks. A call with a result was run by the server."""
     if not _has_reasoning(message):
-        pieces = [piece for piece in _list(extensions, "reasoning_chunks") if isinstance(piece, str)]
+        pieces = [piece for piece in _chunks_of(extensions, "reasoning_chunks") if isinstance(piece, str)]
         message.reasoning = "".join(pieces) or message.reasoning
     if not message.tool_calls and message.function_call is None:
-        message.tool_calls = _calls(_list(extensions, "tool_call_chunks")) or message.tool_calls
+        message.tool_calls = _joined_calls(_chunks_of(extensions, "tool_call_chunks")) or message.tool_calls
 
 
 def _has_reasoning(message: Delta) -> bool:
@@ -412,12 +417,12 @@ def _has_reasoning(message: Delta) -> bool:
     return any(isinstance(part, dict) and part.get("type") == "thinking" for part in parts)
 
 
-def _list(extensions: JsonObject, name: str) -> list[JsonValue]:
+def _chunks_of(extensions: JsonObject, name: str) -> list[JsonValue]:
     value = extensions.get(name)
     return value if isinstance(value, list) else []
 
 
-def _calls(chunks: list[JsonValue]) -> list[CallDelta]:
+def _joined_calls(chunks: list[JsonValue]) -> list[CallDelta]:
     names: dict[str, str] = {}
     arguments: dict[str, list[str]] = {}
     for chunk in chunks:

@@ -203,6 +203,8 @@ def _parse_file(part: Fields) -> MediaPart:
     return media
 
 
+# --- the request
+
 PARAMETERS: Final = {
     "maxOutputTokens": "max_tokens",
     "stopSequences": "stop",

@@ -18,7 +18,7 @@ from typing import Literal
 from ..call_reader import CallReader
 from ..emitter import Emitter
 from ..literals import JSON, decoded_string, escaped, quoted, string, value
-from ..scan import MAX_HELD_CHARS, MAX_TRAIL_CHARS, Malformed, Markers, Unfinished, Wait
+from ..scan import MAX_HELD_CHARS, MAX_TRAIL_CHARS, Malformed, Markers, Unfinished, Wait, nowhere
 from . import FormatEngine, WrittenCall
 
 NAMES = frozenset(("name", "tool_name", "function_name", "function", "tool"))
@@ -222,7 +222,7 @@ class JsonCalls(FormatEngine):
             if state.name and key in reader.declared.properties(state.name):
                 raise Malformed("there is an argument outside of the arguments")
             state.unknown = state.unknown or key not in OTHERS
-            yield from value(source, _nowhere, JSON)
+            yield from value(source, nowhere, JSON)
         else:
             raise Malformed(f"{key[:40]!r} is not a key of a call")
 
@@ -332,6 +332,7 @@ class FencedJson(_HeldCalls):
 
 
 def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
+    """Whether the opener ends with the bracket that begins the JSON itself."""
     return bool(openers) and openers[0].endswith(bracket)
 
 
@@ -348,10 +349,6 @@ class _CallState:
         self.unknown = False
         """An unknown member: the arguments under another name, if no arguments follow."""
         self.wrappers = 0
-
-
-def _nowhere(_: str) -> None:
-    return None
 
 
 def raw_arguments(reader: CallReader, name: str, ends: Markers) -> Generator[None, None, str]:
@@ -378,6 +375,8 @@ def json_arguments(reader: CallReader) -> Generator[None, None, bool]:
         return False
     return True
 
+
+# --- headers with the name
 
 _INDEXED = re.compile(r"(?:functions?\.)?(?P<name>.+?)(?::(?P<index>\d+))?")
 _ID = re.compile(r"[\w.:-]*")

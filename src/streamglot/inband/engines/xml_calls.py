@@ -31,7 +31,7 @@ from typing import Literal
 from ..call_reader import CallReader
 from ..literals import JSON, PYTHON, quoted, string
 from ..parameters import QUOTED, Declared, ValueWriter, feeding, follow, parsed, typed
-from ..scan import NAME_CHARS, Malformed, Markers, Sink, Source, Unfinished, Wait, markers_of
+from ..scan import NAME_CHARS, Malformed, Markers, Sink, Source, Unfinished, Wait, markers_of, nowhere
 from . import FormatEngine, WrittenCall, dumped
 from .json_calls import JsonCalls
 
@@ -437,7 +437,7 @@ class XmlCalls(FormatEngine):
             return (yield from self._wrapped(reader, key, untyped, parameters))
         if count == WHOLE or (self._only_declared and known and key not in known):
             # The value is read all the same: only its end tells where the next parameter begins.
-            yield from self._values.read(source, _nowhere, parameters)
+            yield from self._values.read(source, nowhere, parameters)
             return WHOLE if count == WHOLE else 0
         reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
         types = reader.declared.types(name, key)
@@ -506,7 +506,3 @@ class XmlCalls(FormatEngine):
 def _named(tag: str, name: str) -> str:
     """A name as it is written in a tag: quoted if it is an attribute."""
     return f'"{name}"' if tag.endswith("name=") else name
-
-
-def _nowhere(_: str) -> None:
-    return None
