@@ -176,6 +176,8 @@ def json_type(item: object) -> str:
     return "object"
 
 
+# --- values
+
 HOLD_CHARS = 4096
 """Characters after which an open object or array starts to stream."""
 

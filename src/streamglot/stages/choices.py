@@ -120,6 +120,8 @@ class PerChoice:
         return events[:-1]
 
 
+# --- ids of calls
+
 _WITHOUT_AN_ID: Final = EVENT_KINDS - {ToolCallStart, ToolResult, Choice}
 """Events that hold no id of a call. A read of nothing else passes as it is."""
 

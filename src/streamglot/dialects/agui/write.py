@@ -47,7 +47,7 @@ from .wire import (
     write_usage,
 )
 
-KIND: Final = "TOOL_RUN"
+ACTIVITY_TYPE: Final = "TOOL_RUN"
 
 
 def activity_events(extensions: JsonObject) -> list[JsonObject]:
@@ -55,7 +55,7 @@ def activity_events(extensions: JsonObject) -> list[JsonObject]:
     events: list[JsonObject] = []
     for chunk in extensions.get("tool_call_chunks", ()):
         call_id = chunk["tool_call_id"]
-        address = {"messageId": f"activity-{call_id}", "activityType": KIND}
+        address = {"messageId": f"activity-{call_id}", "activityType": ACTIVITY_TYPE}
         if chunk["type"] == "start":
             content = {"toolCallId": call_id, "toolName": chunk["tool_name"], "status": "running"}
             events.append({"type": "ACTIVITY_SNAPSHOT", **address, "content": content})
@@ -141,6 +141,9 @@ class MessageList:
 def _without_null(message: JsonObject) -> JsonObject:
     """Optional fields are absent or have a value: the client rejects null."""
     return {name: value for name, value in message.items() if value is not None}
+
+
+# --- the writer
 
 
 class AguiWriter(Writer):

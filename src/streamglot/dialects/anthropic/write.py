@@ -370,6 +370,9 @@ class AnthropicWriter(Writer):
             self.lose(event)
 
 
+# --- the whole response
+
+
 def build(response: Response, *, strict: bool = False) -> JsonObject:
     """Calls come last, because the API requires that when the client sends them back. An incomplete call is left out, so that
     no client runs it."""

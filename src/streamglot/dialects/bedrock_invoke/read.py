@@ -286,7 +286,10 @@ def _citation(citation: JsonObject) -> Citation:
     return Citation(start=start, end=end, native=Echo(DIALECT, citation))
 
 
+# --- complete responses
+
 _DIALECT_OF: Final = {"anthropic": "anthropic", "nova": "bedrock_converse", "openai": "openai_chat"}
+"""The dialect of the responses of each family."""
 
 
 def build(response: Response, *, strict: bool = False, family: str = "anthropic") -> JsonObject:

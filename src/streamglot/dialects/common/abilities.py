@@ -90,6 +90,7 @@ PLAIN: Final = Abilities(
 )
 """The abilities of a dialect whose builder handles developer messages and inner system messages itself."""
 
+# --- the request for an upstream
 
 _Answerable = TypeVar("_Answerable", ToolCallPart, ToolResultPart)
 _SYSTEM = ("system", "developer")

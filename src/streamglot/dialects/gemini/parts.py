@@ -43,14 +43,14 @@ from ..common.state import is_native, pack, unpack
 DIALECT: Final = "gemini"
 # --- signatures
 
-FIELD: Final = "thoughtSignature"
+SIGNATURE: Final = "thoughtSignature"
 _MARK: Final = b"sglot1."
 _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def sign(echo: Echo) -> str:
     """The signature to write for a client: our own state as it came, any other packed as base64."""
-    own = echo.data.get(FIELD)
+    own = echo.data.get(SIGNATURE)
     if is_native(echo, DIALECT) and isinstance(own, str):
         return own
     return base64.b64encode(pack(echo).encode()).decode()
@@ -58,7 +58,9 @@ def sign(echo: Echo) -> str:
 
 def own_place(echo: Echo) -> JsonObject:
     """The place of a signature of this dialect; empty for any other."""
-    return {name: echo.data[name] for name in ("offset", "thought", "next") if name in echo.data} if FIELD in echo.data else {}
+    return (
+        {name: echo.data[name] for name in ("offset", "thought", "next") if name in echo.data} if SIGNATURE in echo.data else {}
+    )
 
 
 def read_signature(text: str, **place: object) -> Echo:
@@ -67,9 +69,9 @@ def read_signature(text: str, **place: object) -> Echo:
     try:
         content = base64.b64decode(standard + "=" * (-len(standard) % 4))
     except (ValueError, binascii.Error):
-        return Echo(DIALECT, {FIELD: text, **place})
+        return Echo(DIALECT, {SIGNATURE: text, **place})
     foreign = unpack(content.decode("ascii", "replace")) if content.startswith(_MARK) else None
-    return foreign or Echo(DIALECT, {FIELD: standard, **place})
+    return foreign or Echo(DIALECT, {SIGNATURE: standard, **place})
 
 
 Sign = Callable[[Echo], str | None]
@@ -133,7 +135,7 @@ def signed_text(text: str, thought: bool, echo: Echo | None, sign: Sign) -> list
     place = own_place(echo)
     offset = place.get("offset", 0)
     head, tail = (text[:offset], text[offset:]) if isinstance(offset, int) and offset > 0 else ("", text)
-    signed = {**_text(tail, place.get("thought", thought) is True), FIELD: signature}
+    signed = {**_text(tail, place.get("thought", thought) is True), SIGNATURE: signature}
     return [_text(head, thought), signed] if head else [signed]
 
 
@@ -156,7 +158,7 @@ class PartBuilder:
                 continue
             made = self._build(part)
             if following is not None and made:
-                made[0][FIELD] = following
+                made[0][SIGNATURE] = following
                 following = None
             built += made
         return built
@@ -193,7 +195,7 @@ class PartBuilder:
         if self._ids:
             call = {"id": part.call_id, **call}
         signature = self._sign(part.echo) if part.echo is not None else None
-        return [{"functionCall": call, **({FIELD: signature} if signature is not None else {})}]
+        return [{"functionCall": call, **({SIGNATURE: signature} if signature is not None else {})}]
 
     def _native(self, native: Echo | None) -> list[JsonObject]:
         return [dict(native.data)] if native is not None and is_native_part(native) else []

@@ -29,7 +29,7 @@ from ..common import upstream_errors
 from ..common.blocks import Block, Blocks
 from ..common.lenient import loads, string_in
 from ..common.reader import Reader, ReaderOptions
-from .parts import DIALECT, FIELD, CitationReader
+from .parts import DIALECT, SIGNATURE, CitationReader
 from .wire import (
     CANDIDATE_EXTRAS,
     MALFORMED_CALL,
@@ -49,6 +49,8 @@ from .wire import (
     read_time,
     read_usage,
 )
+
+# --- arguments that arrive value by value
 
 Path = tuple[str | int, ...]
 _STEP: Final = re.compile(r"""\.([^.\[\]'"\s]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""", re.DOTALL)
@@ -214,6 +216,8 @@ def _inner(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
+# --- candidates
+
 _CALL_PARTS: Final = ("executableCode", "toolCall")
 _RUN_PARTS: Final = {
     "executable_code": "executableCode",
@@ -359,7 +363,7 @@ class CandidateReader:
         self.blocks.end(block, echo)
 
     def _echo(self, signature: str, **place: object) -> Echo:
-        return Echo(self._provider, {FIELD: signature, **place})
+        return Echo(self._provider, {SIGNATURE: signature, **place})
 
     def _read_lone_signature(self, signature: str, thought: bool) -> None:
         """Reads a signature on an empty part: the state of the open text or reasoning, or reasoning without visible text."""
@@ -447,7 +451,7 @@ class CandidateReader:
         self._emit(ToolResult(call_id, content, failed, self._native(name, data, signature)), self.index)
 
     def _native(self, name: str, data: JsonObject, signature: str | None) -> Echo:
-        return Echo(self._provider, {name: data, **({FIELD: signature} if signature else {})})
+        return Echo(self._provider, {name: data, **({SIGNATURE: signature} if signature else {})})
 
     # --- media and other parts
 
@@ -488,6 +492,9 @@ def _arguments(call: FunctionCall) -> str:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+# --- the stream
 
 
 class GeminiReader(Reader):

@@ -145,6 +145,9 @@ class OllamaWriter(Writer):
             self.lose(event)
 
 
+# --- the whole response
+
+
 def build(response: Response, *, strict: bool = False, generate: bool = False) -> JsonObject:
     """``generate``: the object of /api/generate. An incomplete answer is an error, because the format has no other way to say
     so."""

@@ -1,7 +1,7 @@
 """The wire format: the fields of a chat chunk that are read (the decoder skips all others), finish reasons, usage and errors.
 
 ``reasoning_details`` is reasoning in typed entries that stream in pieces and must be returned unchanged. Some servers put the
-reasoning and the calls of a whole answer only into its ``extensions``, the pieces as they were generated; ``complete`` adds them
+reasoning and the calls of a whole answer only into its ``extensions``, the pieces as they were generated; ``add_extensions`` adds them
 to the message.
 """
 
@@ -229,7 +229,7 @@ def error_body(error: StreamError) -> JsonObject:
 
 ENTRY_CHARS = 500
 """Characters that an entry counts without its fields: what its containers take in memory. A server can send millions of them."""
-SHOWN = ("reasoning.text", "reasoning.summary")
+SHOWN_ENTRIES = ("reasoning.text", "reasoning.summary")
 """The types of entries with visible text."""
 _BARE = frozenset(("type", "text", "summary", "index"))
 _OUR_SUMMARY = "sgsum_"
@@ -237,7 +237,7 @@ _OUR_SUMMARY = "sgsum_"
 _TEXT_OF = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
 
 
-def shown(entry: JsonObject) -> tuple[str, bool]:
+def shown_text(entry: JsonObject) -> tuple[str, bool]:
     """The visible text of an entry, and whether it is a summary."""
     kind = entry.get("type")
     text = entry.get("summary") if kind == "reasoning.summary" else entry.get("text")
@@ -250,7 +250,7 @@ def with_text(echo: Echo, text: str) -> Echo:
     return Echo(echo.provider, {"reasoning": text, "echo": echo.data})
 
 
-def apart(packed: Echo) -> tuple[Echo, str]:
+def text_apart(packed: Echo) -> tuple[Echo, str]:
     """The state and the text that ``with_text`` joined; no text for any other state."""
     match packed.data:
         case {"reasoning": str(text), "echo": dict(data)}:
@@ -260,7 +260,7 @@ def apart(packed: Echo) -> tuple[Echo, str]:
 
 def without_texts(entries: list[JsonObject], provider: str) -> list[JsonObject]:
     """A provider's own entries for such a client, and one more that has their texts."""
-    texts = [shown(entry)[0] for entry in entries]
+    texts = [shown_text(entry)[0] for entry in entries]
     if not any(texts):
         return entries
     bare = [_without_text(entry) if text else entry for entry, text in zip(entries, texts, strict=True)]
@@ -285,7 +285,7 @@ def with_texts(entries: list[JsonObject], state: JsonObject) -> list[JsonObject]
     ]
 
 
-def signed(echo: Echo, text: str, summary: bool) -> JsonObject:
+def signed_entry(echo: Echo, text: str, summary: bool) -> JsonObject:
     """An entry with the state of reasoning, for such a client."""
     kind: JsonObject = {"type": "reasoning.summary", "summary": ""} if summary else {"type": "reasoning.text"}
     return {**kind, "signature": pack(with_text(echo, text))}
@@ -359,14 +359,14 @@ def own_details(echo: Echo | None) -> list[JsonObject] | None:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else None
 
 
-def marker(echo: Echo, entries: list[JsonObject]) -> JsonObject:
+def marker_of(echo: Echo, entries: list[JsonObject]) -> JsonObject:
     """An entry that says that the entries before it are the upstream's, which indexes these had, and which fields the upstream
     wrote beside them."""
     state: JsonObject = {"more": echo.data.get("more") or [], "indexes": [entry.get("index") for entry in entries]}
     return {"type": "reasoning.encrypted", "data": pack(Echo(echo.provider, state))}
 
 
-def marked(entries: list[JsonObject], state: JsonObject) -> tuple[list[JsonObject], list[JsonValue]]:
+def unmarked(entries: list[JsonObject], state: JsonObject) -> tuple[list[JsonObject], list[JsonValue]]:
     """The upstream's entries before a marker with this state, and the fields beside them."""
     indexes, more = state.get("indexes"), state.get("more")
     if isinstance(indexes, list) and len(indexes) == len(entries):
@@ -375,7 +375,7 @@ def marked(entries: list[JsonObject], state: JsonObject) -> tuple[list[JsonObjec
     return entries, more if isinstance(more, list) else []
 
 
-def of_text(echo: Echo, start: int, end: int) -> Echo:
+def text_state(echo: Echo, start: int, end: int) -> Echo:
     """The state of a text, which has no field of its own. The text stands between two places of the message's content."""
     return Echo(echo.provider, {"text": [start, end], "echo": echo.data})
 
@@ -399,7 +399,7 @@ def split_text(text: str, states: list[Echo]) -> list[tuple[str, Echo | None]]:
 # --- extensions
 
 
-def complete(message: Delta, extensions: JsonObject) -> None:
+def add_extensions(message: Delta, extensions: JsonObject) -> None:
     """Adds the reasoning and the calls that the message itself lacks. A call with a result was run by the server."""
     if not _has_reasoning(message):
         pieces = [piece for piece in _chunks_of(extensions, "reasoning_chunks") if isinstance(piece, str)]
@@ -411,7 +411,7 @@ def complete(message: Delta, extensions: JsonObject) -> None:
 def _has_reasoning(message: Delta) -> bool:
     if message.reasoning or message.reasoning_content:
         return True
-    if any(isinstance(entry, dict) and shown(entry)[0] for entry in message.reasoning_details or ()):
+    if any(isinstance(entry, dict) and shown_text(entry)[0] for entry in message.reasoning_details or ()):
         return True
     parts = message.content if isinstance(message.content, list) else ()
     return any(isinstance(part, dict) and part.get("type") == "thinking" for part in parts)

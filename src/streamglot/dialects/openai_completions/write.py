@@ -128,6 +128,9 @@ class CompletionsWriter(Writer):
         return {name: value for name, value in data.items() if name in _SPEC or not self.strict}
 
 
+# --- the whole response
+
+
 def build(response: Response, *, strict: bool = False) -> JsonObject:
     choices: list[JsonObject] = []
     for choice in response.choices:

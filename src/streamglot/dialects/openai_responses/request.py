@@ -375,6 +375,8 @@ def _build_media(part: MediaPart) -> JsonObject:
     return {"type": "input_file", "file_url": part.url}
 
 
+# --- the request
+
 PARAMETERS: Final = {
     "max_output_tokens": "max_tokens",
     "temperature": "temperature",

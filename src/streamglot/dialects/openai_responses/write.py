@@ -50,6 +50,8 @@ from .wire import (
     write_usage,
 )
 
+# --- calls and results
+
 _CALL_ITEM: Final = {"function": "function_call", "custom": "custom_tool_call"}
 _CLIENT_ITEMS: Final = frozenset((*_CALL_ITEM.values(), "tool_search_call"))
 _WITH_STATUS: Final = frozenset(("mcp_call",))
@@ -179,6 +181,8 @@ class CallWriter:
         status = "failed" if event.is_error else "completed"
         self._writer.close_item(status)
 
+
+# --- the response
 
 _DEFAULTS: Final[JsonObject] = {
     "background": False,

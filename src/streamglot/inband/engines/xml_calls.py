@@ -35,6 +35,8 @@ from ..scan import NAME_CHARS, Malformed, Markers, Sink, Source, Unfinished, Wai
 from . import FormatEngine, WrittenCall, dumped
 from .json_calls import JsonCalls
 
+# --- values
+
 WAIT_CHARS = 4096
 """Characters after a closing tag or the end of a call inside a value that wait for the closing tag of the value: a short text
 after the calls."""
@@ -201,6 +203,8 @@ class XmlValues:
         except Malformed:
             return ""
 
+
+# --- calls
 
 _STRING_ATTRIBUTE = re.compile(r"""\bstring\s*=\s*["']?(true|false)""", re.I)
 _WORD = re.compile(r"[^\W\d][\w.-]*")
