@@ -1,9 +1,4 @@
-"""The optional packages, and the extra that installs each of them.
-
-The version of streamglot, of Python and of the packages that it runs on.
-
-The directories of a user, by the rules of each platform.
-"""
+"""What streamglot is installed with: the extras and their packages, the versions, and the directories of a user."""
 
 from __future__ import annotations
 

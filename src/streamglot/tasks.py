@@ -1,16 +1,8 @@
-"""Background tasks that survive their own errors: a failure is logged, and the task continues.
+"""Background tasks and threads, and waits that end: at a signal, at a deadline.
 
 A periodic task that ends silently is worse than one that fails: no timeout fires any more, no lease is renewed, no key is
-refreshed. Every background task of the gateway, the store, the upstreams and the client is started here.
-
-A thread with an event loop that runs the steps of a synchronous program.
-
-A wait that every signal ends. A signal interrupts a system call only if it arrives while the call blocks, in the same thread:
-one that comes just before it, or to another thread, would be handled only when the call returns for another reason.
-
-Cheap deadlines: the gateway's clock checks them a few times a second.
-
-A timer of the event loop for each wait would cost more than reading the request. Here a wait is one entry in a table.
+refreshed. So ``TaskSupervisor`` starts every background task of the gateway, the store, the upstreams and the client; it logs a
+failure, and the task continues.
 """
 
 from __future__ import annotations
@@ -33,6 +25,8 @@ from msgspec import Struct
 
 from .errors import FOREIGN_ERRORS
 from .json_types import JsonValue
+
+T = TypeVar("T")
 
 WriteLine: TypeAlias = Callable[[Mapping[str, JsonValue]], None]
 """Writes one line of the log."""
@@ -194,10 +188,9 @@ async def within(event: asyncio.Event, seconds: float) -> bool:
         return False
 
 
-T = TypeVar("T")
-
-
 class LoopThread:
+    """A thread with an event loop that runs the steps of a synchronous program."""
+
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -234,7 +227,11 @@ class LoopThread:
 @contextmanager
 def woken_by_signals() -> Iterator[socket.socket]:
     """A socket that gets a byte from every handled signal, and from every child that ends. A caller checks what it waits for,
-    then reads from the socket, then checks again."""
+    then reads from the socket, then checks again.
+
+    A signal interrupts a system call only if it arrives while the call blocks, in the same thread: one that comes just before it,
+    or to another thread, would be handled only when the call returns for another reason.
+    """
     woken, wake = socket.socketpair()
     with woken, wake:
         wake.setblocking(False)
@@ -248,6 +245,9 @@ def woken_by_signals() -> Iterator[socket.socket]:
 
 
 class Deadlines:
+    """Cheap deadlines: the owner's clock calls ``tick`` a few times a second. A timer of the event loop for each wait would cost
+    more than reading the request; here a wait is one entry in a table."""
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.open: set[Deadline] = set()

@@ -1,13 +1,7 @@
-"""Makes untrusted text harmless for its reader: at a terminal, in a page, in a table row.
-
-The names of callers: a key has its own name, all others have one that no key may have.
-
-The two spellings of a tool's name, and the globs that match both.
+"""Text from outside, made harmless for its reader; the names of callers; the spellings and globs of tool names.
 
 The registry names a tool ``files.delete``. APIs take letters, digits, ``_`` and ``-`` only, so a model knows it as
 ``files__delete``. Policies, keys, headers, routes and the configuration may use either.
-
-Compares globs: whether a name exists that two of them match.
 """
 
 from __future__ import annotations
@@ -38,14 +32,19 @@ def neutral(text: str) -> str:
 
 
 def one_line(text: str) -> str:
+    """The same on one line, with single spaces: for a row of a table."""
     return " ".join(neutral(text).split())
 
 
+# --- callers
+
 COMMAND_LINE: Final = "cli:"
+"""The prefix of people at a command line."""
 ANONYMOUS: Final = "anonymous:"
 """The prefix of callers without a key. A request without any credential has the empty name."""
 CALLER_CHARS: Final = 64
-MAX_LIMIT: Final = 2**31 - 1
+"""Characters of the longest name of a key."""
+MAX_KEY_LIMIT: Final = 2**31 - 1
 """The largest limit of a key: the maximum of an integer column."""
 
 
@@ -63,6 +62,8 @@ def fault_of_key_name(name: str) -> str:
         rule = f"names that begin with {COMMAND_LINE} or {ANONYMOUS} belong to callers without a key"
     return f"a key cannot have the name {excerpt(name)}: {rule}; choose another one" if rule else ""
 
+
+# --- tools
 
 TOOL_NAME_CHARS: Final = 64
 """Characters of the longest tool name that all APIs take."""
@@ -85,19 +86,21 @@ def _spelled(glob: str) -> str:
     return glob.replace(".", "__") if any(mark in glob for mark in "*?[") else model_name(glob)
 
 
-_TOKEN: Final = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
+# --- globs
+
+_GLOB_TOKEN: Final = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 """A star, a question mark, a set of characters, or a character."""
 
 
 def overlap(one: str, other: str) -> bool:
     """Whether some name matches both globs. A set of characters counts as any character, so the answer may be True too often."""
-    first, second = _tokens(one), _tokens(other)
+    first, second = _glob_tokens(one), _glob_tokens(other)
     waiting, seen = [(0, 0)], {(0, 0)}
     while waiting:
         i, j = waiting.pop()
         if (i, j) == (len(first), len(second)):
             return True
-        for step in _steps(first[i : i + 1], second[j : j + 1]):
+        for step in _glob_steps(first[i : i + 1], second[j : j + 1]):
             place = i + step[0], j + step[1]
             if place not in seen:
                 seen.add(place)
@@ -105,7 +108,7 @@ def overlap(one: str, other: str) -> bool:
     return False
 
 
-def _steps(a: list[str], b: list[str]) -> list[tuple[int, int]]:
+def _glob_steps(a: list[str], b: list[str]) -> list[tuple[int, int]]:
     """How many tokens of each glob may be passed: a star matches nothing more, or the next token of the other glob."""
     steps = []
     if a == ["*"]:
@@ -117,6 +120,6 @@ def _steps(a: list[str], b: list[str]) -> list[tuple[int, int]]:
     return steps
 
 
-def _tokens(glob: str) -> list[str]:
-    found = _TOKEN.findall(glob)
+def _glob_tokens(glob: str) -> list[str]:
+    found = _GLOB_TOKEN.findall(glob)
     return ["*" if token[0] == "*" else "?" if len(token) > 1 else token for token in found]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from split_checks import every_cut
 from streamglot.framing import Frame, JsonArray, JsonDepth, NdJson
-from streamglot.framing.lines import Surrogates, Utf8, line, whole_characters
+from streamglot.framing.lines import Surrogates, Utf8, ndjson_line, whole_characters
 from streamglot.limits import Limits
 
 values = st.recursive(
@@ -23,7 +23,7 @@ values = st.recursive(
 
 def test_json_lines() -> None:
     assert every_cut(NdJson, b'{"a": 1}\r\n\n  \n{"b": 2}') == [Frame(b'{"a": 1}'), Frame(b'{"b": 2}')]
-    assert line(b"{}") == b"{}\n"
+    assert ndjson_line(b"{}") == b"{}\n"
 
 
 def test_json_lines_have_a_limit() -> None:

@@ -1,8 +1,6 @@
-"""Rules for a configuration that its types do not express. A violation is a ``ConfigError`` that names the setting.
+"""Rules for a configuration that its types do not express, and whether the gateway requires keys.
 
-Decides whether keys are required, and why.
-
-One rule serves the gateway, its start, its 401, ``keys list`` and ``doctor``. Pure.
+A violation is a ``ConfigError`` that names the setting.
 """
 
 from __future__ import annotations
@@ -190,12 +188,13 @@ def _check_batches(batches: BatchesConfig) -> None:
             raise ConfigError(f"batches.s3.endpoint is not a valid address: {fault}")
 
 
-ADD: Final = "make a key with `streamglot keys add NAME`"
-OPEN: Final = 'or set server.authentication = "none" to let in everybody on this machine'
+_ADD_A_KEY: Final = "make a key with `streamglot keys add NAME`"
+_LET_IN: Final = 'or set server.authentication = "none" to let in everybody on this machine'
 
 
 class Authentication(Struct, frozen=True):
-    """``summary`` describes the state, ``step`` the next step. ``usable``: whether any request can pass."""
+    """Whether keys are required, and why. ``summary`` describes the state, ``step`` the next step. ``usable``: whether any
+    request can pass."""
 
     required: bool
     usable: bool
@@ -206,7 +205,7 @@ class Authentication(Struct, frozen=True):
 def authentication(
     server: ServerConfig, *, stored: int, revoked: int, had_keys: bool, store: str = "the store"
 ) -> Authentication:
-    """Decides from the settings and the keys.
+    """Decides from the settings and the keys: one rule for the gateway, its start, its 401, ``keys list`` and ``doctor``.
 
     ``stored`` and ``revoked`` are numbers of keys in the store. ``had_keys``: the store or this process ever had some. After the
     first key, requests without one are refused until ``server.authentication`` changes that: a database that was replaced,
@@ -222,7 +221,7 @@ def authentication(
         places = [f"{configured} in the configuration"] if configured else []
         places += [f"{stored} in {store}"] if stored else []
         return Authentication(True, True, f"keys are required: {' and '.join(places)}")
-    leave = f"{ADD}, {OPEN}" if here else f"{ADD}, or add [[server.keys]]"
+    leave = f"{_ADD_A_KEY}, {_LET_IN}" if here else f"{_ADD_A_KEY}, or add [[server.keys]]"
     if revoked:
         all_of_them = "the only one was" if revoked == 1 else f"all {revoked} were"
         return Authentication(True, False, f"keys are required and none is valid: {all_of_them} revoked", leave)

@@ -1,8 +1,6 @@
 """The interface of a dialect: everything that the rest of streamglot can do with one wire format. And the dialects by name.
 
-The URL and the headers of an upstream request.
-
-Values from clients enter a URL only through ``encoded``, ``path_segment`` and ``path_segments``.
+Values from clients enter the URL of an upstream only through ``encoded``, ``path_segment`` and ``path_segments``.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from ..json_types import JsonObject, JsonValue
 from ..messages import Built, Request, Response
 from ..names import DialectName
 from ..plugins import Plugins
-from .common.abilities import PLAIN, UNSPECIFIED, Abilities
+from .common.abilities import PLAIN, UNSPECIFIED, Abilities, adapt, emulated_tools
 from .common.fields import duration
 from .common.options import BuildOptions, PrepareOptions, ResponseOptions
 from .common.reader import Reader
@@ -243,7 +241,7 @@ class Dialect:
             options["namespaces"] = False
         if known.reasoning_object and self.abilities.reasoning_object is not None:
             options["reasoning_object"] = True
-        adapted, dropped = self._adapt(request, self.name, known, maker(self.name, provider))
+        adapted, dropped = adapt(request, self.name, known, maker(self.name, provider))
         built = self.build_body(adapted, **options)
         if dropped or built.dropped:
             built.dropped = list(dict.fromkeys([*dropped, *built.dropped]))
@@ -256,11 +254,7 @@ class Dialect:
 
     def emulated_tools(self, request: Request, abilities: Abilities = UNSPECIFIED) -> frozenset[str]:
         """The custom tools that an upstream gets as functions. ``CustomCalls`` converts their calls back."""
-        tools: frozenset[str] = self._emulated_tools(request, abilities.over(self.abilities))
-        return tools
-
-    _adapt = lazy("common.abilities.adapt")
-    _emulated_tools = lazy("common.abilities.emulated_tools")
+        return emulated_tools(request, abilities.over(self.abilities))
 
     def continuation(self, request: Request, provider: str, message_id: str, timestamp: int) -> JsonObject:
         """For upstreams that keep the conversation themselves: the options for ``build_request``, ``setup`` and ``endpoint`` that

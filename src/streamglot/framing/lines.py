@@ -1,9 +1,5 @@
-"""Bytes to lines, which end at LF, CR or CRLF and nowhere else (not at U+2028, not at U+0085).
-
-One JSON value per line.
-
-Joins text that was split inside a character.
-"""
+"""Bytes to lines, which end at LF, CR or CRLF and nowhere else (not at U+2028, not at U+0085), and text that was split inside a
+character."""
 
 from __future__ import annotations
 
@@ -88,6 +84,8 @@ class Lines:
 
 
 class NdJson:
+    """One JSON value per line."""
+
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._lines = Lines(limits)
 
@@ -105,7 +103,7 @@ class NdJson:
         return [Frame(line) for line in lines if line.strip()]
 
 
-def line(data: bytes) -> bytes:
+def ndjson_line(data: bytes) -> bytes:
     """One line. There are no keep-alive lines: clients fail on an empty one."""
     return data + b"\n"
 

@@ -1,7 +1,4 @@
-"""Our rows of ``FORMATS``: every notation as a row of data: its markers, its engine, its reasoning tags, and an example.
-
-The rows of FORMATS with calls in tags, channels or object notations, and those with reasoning only.
-"""
+"""The rows of ``FORMATS``: every notation as a row of data, with its markers, its engine, its reasoning tags, and an example."""
 
 from __future__ import annotations
 
@@ -14,6 +11,8 @@ from .engines.python_calls import DottedCalls, PythonCalls
 from .engines.tag_calls import NestedTags, ToolTags
 from .engines.xml_calls import XmlCalls
 from .format import COMMON, HYBRID, NO_THINKING, PREFILLED, Format, Think
+
+# --- calls in tags, channels or object notations, and reasoning only
 
 
 def _tagged(
@@ -34,7 +33,7 @@ def _tagged(
     )
 
 
-def pairs(
+def _pairs(
     call: str, prefix: str = "", section: str = "", suffix: str = "", reasoning: Literal["no", "call", "marker"] = "marker"
 ) -> XmlCalls:
     """``<call>f<arg_key>a</arg_key><arg_value>v</arg_value></call>``. ``suffix``: the end of every tag."""
@@ -54,7 +53,7 @@ def pairs(
 
 
 _CODER = _tagged("tool_call", "function=", "parameter=", trim=True, json=True)
-_GLM = pairs("tool_call")
+_GLM = _pairs("tool_call")
 _DSML = "｜DSML｜"
 _ATEM = XmlCalls(
     ("<atem:function_calls>",),
@@ -122,7 +121,7 @@ def _dsml(section: str) -> XmlCalls:
     )
 
 
-TAGGED_ROWS = (
+_TAGGED_ROWS = (
     # XML with typed parameters
     Format("qwen3_coder", f"<tool_call>\n{_XML}\n</tool_call>", (_CODER,), PREFILLED),
     Format("nemotron_v3", f"<tool_call>\n{_XML}\n</tool_call>", (_CODER,), PREFILLED),
@@ -180,7 +179,7 @@ TAGGED_ROWS = (
     Format(
         "hy_v3",
         "<tool_calls><tool_call>get_weather<tool_sep><arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call></tool_calls>",
-        (pairs("tool_call", section="tool_calls"), pairs("tool_call", section="tool_calls", suffix=":opensource")),
+        (_pairs("tool_call", section="tool_calls"), _pairs("tool_call", section="tool_calls", suffix=":opensource")),
         Think(("<think>", "<think:opensource>"), ("</think>", "</think:opensource>"), prefilled=True),
     ),
     # tags that are names
@@ -251,6 +250,8 @@ TAGGED_ROWS = (
 )
 
 
+# --- calls as JSON or as Python literals
+
 _TOOL_CALL = JsonCalls("<tool_call>", end=("</tool_call>",))
 _TOOL_CALLS = JsonCalls("<tool_calls>", end=("</tool_calls>",), array=True)
 _FUNCTOOLS = JsonCalls("functools[", bare=True)
@@ -299,7 +300,7 @@ _GRANITE_THINK = Think(
     ("Here is my response:", "Here's my response:", "Here is my response\n", "Here's my response\n", "</think>"),
 )
 _CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
-_ROWS = (
+_LITERAL_ROWS = (
     # JSON between markers
     Format("hermes", f"<tool_call>\n{_CALL}\n</tool_call>", (_TOOL_CALL,), HYBRID),
     Format("hermes_loose", f"```json\n{_CALL}\n```", (_TOOL_CALL, _BARE, _FENCED), HYBRID),
@@ -315,7 +316,7 @@ _ROWS = (
     Format(
         "longcat",
         f"<longcat_tool_call>{_CALL}</longcat_tool_call>",
-        (pairs("longcat_tool_call", "longcat_", reasoning="no"),),
+        (_pairs("longcat_tool_call", "longcat_", reasoning="no"),),
         Think(("<longcat_think>", "<think>"), ("</longcat_think>", "</think>")),
     ),
     Format(
@@ -496,4 +497,4 @@ _ROWS = (
     ),
 )
 
-ROWS: dict[str, Format] = {row.name: row for row in (*_ROWS, *TAGGED_ROWS)}
+ROWS: dict[str, Format] = {row.name: row for row in (*_LITERAL_ROWS, *_TAGGED_ROWS)}

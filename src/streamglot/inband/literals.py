@@ -2,14 +2,9 @@
 
 The same code reads JSON, Python literals and object notations with bare keys: a ``Notation`` describes the differences. JSON is
 passed on as it was written; everything else is converted to JSON on the way. It tolerates mistakes of models: control characters
-and unknown escapes inside strings are escaped, ``True`` and ``None`` are understood, braces that a prompt template doubled
-(``{{"a": 1}}``) count once. It stops directly after the value.
-
-Reads strings of a literal notation in pieces and passes them on as the inside of JSON strings.
-
-A ``Notation`` says which quotes there are and how a backslash is read. Models make mistakes: control characters and unknown
-escapes are escaped, and an unescaped quote inside a Python string does not end it unless something follows that could follow an
-end.
+and unknown escapes inside strings are escaped, an unescaped quote inside a Python string does not end it unless something follows
+that could follow an end, ``True`` and ``None`` are understood, braces that a prompt template doubled (``{{"a": 1}}``) count once.
+It stops directly after the value.
 
 Python strings may have three quotes, and adjacent ones are one string, as in Python. What is Python, but not a literal (``"a" +
 "b"``), is malformed: its value is not known.
@@ -308,6 +303,8 @@ def string(source: Source, notation: Notation = JSON, max_chars: int = 4096) -> 
     note("".join(out))
     return unescaped("".join(parts))
 
+
+# --- values
 
 MAX_DEPTH = 512
 """Maximum nesting of one value: deeper is an attack, and would overflow the clients' parsers."""

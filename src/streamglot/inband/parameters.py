@@ -1,9 +1,7 @@
-"""The declared tools: which names open a call, and the type of each parameter.
+"""The parameters of a call: the names that the declared tools have, the type of each, and the text of a value as JSON.
 
 Types come from the JSON schema of the parameter: ``type`` (a word or a list), ``anyOf``/``oneOf``/``allOf``, ``enum``, ``const``
 and ``$ref`` into ``$defs``. Non-standard type names that some callers use are accepted.
-
-Converts the raw text of a parameter to JSON, by the type that its schema declares.
 
 A string streams as it arrives. Everything else is read to its end, because only then is it known whether the text has the
 declared type; a long object or array starts to stream once it is too long to wait for.
@@ -177,6 +175,8 @@ def json_type(item: object) -> str:
             return word
     return "object"
 
+
+# --- values
 
 HOLD_CHARS = 4096
 """Characters after which an open object or array starts to stream."""

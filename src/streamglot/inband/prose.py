@@ -1,14 +1,11 @@
-"""The text and the reasoning that a parser passes on, with what it must remember of them to judge the next marker.
+"""The text and the reasoning that a parser passes on, and what tells markup from text that mentions or quotes it.
 
-Tells markup from text that mentions markup.
+A model that explains its own notation writes the same words as one that uses it. What stands around a word shows the difference:
+a template writes its words without a space around them, and a sentence separates them with spaces.
 
-A model that explains its own notation writes the same words as one that uses it. What stands around a word shows the difference: a
-template writes its words without a space around them, and a sentence separates them with spaces.
-
-Finds out whether a text quotes markup: a quotation mark or backticks stand before it, and the same behind it.
-
-The markup is read as a call would be, without emitting anything. The parser emits it afterwards: as text if it is quoted, as a call
-if not. So a call after a quotation mark is held until its end, up to ``MAX_HELD_CHARS``. Three things are quoted:
+Markup is quoted if a quotation mark or backticks stand before it, and the same behind it. It is read as a call would be, without
+emitting anything. The parser emits it afterwards: as text if it is quoted, as a call if not. So a call after a quotation mark is
+held until its end, up to ``MAX_HELD_CHARS``. Three things are quoted:
 
 - Markup that ends directly before the closing quotation mark. An apostrophe before a call has none behind it.
 - A call that breaks off before the closing mark (``<tool_call>{"name": ...}</tool_call>``): it could not be run anyway.
@@ -40,6 +37,8 @@ QUOTES = {"`": "`", "'": "'", '"': '"', "“": "”", "‘": "’", "(": ")"}
 
 MAX_QUOTED_MARKERS = 16
 """Markers in a row that one pair of quotes may contain. A header has at most four; each further one costs another look ahead."""
+
+# --- mentions
 
 BLANK = (" ", "\t")
 _SENTENCE_GOES_ON = frozenset(" \t.,;:!?)")
@@ -111,6 +110,8 @@ def is_half_call(rest: str, declared: Declared) -> bool:
 def _begins_with(text: str, name: str) -> bool:
     return text.startswith(name) and _NAME_PARTS.match(text, len(name)) is None
 
+
+# --- what is passed on
 
 FENCES = ("```", "~~~")
 SENTENCE_ENDS = frozenset(".!?:…。！？\n")
@@ -238,6 +239,8 @@ class Prose:
             if closes and run >= size:
                 return
 
+
+# --- quotations
 
 MAX_BROKEN_CHARS = 2048
 """Characters between the place where a quoted call breaks and the closing mark: a sentence, not a page."""

@@ -40,6 +40,10 @@ _LONGEST_TOKEN = max(map(len, SPECIAL_TOKENS))
 _SPACE = re.compile(r"\s*")
 
 
+def nowhere(_: str) -> None:
+    """A sink for text that is only read."""
+
+
 class Malformed(Exception):
     """The text is not in this notation: what was read is text. ``rest`` is text that was read and not delivered, if a reader
     knows it better than the record of the source."""

@@ -4,8 +4,6 @@ Prose is emitted as it arrives. Inside a code fence nothing is a marker. A word 
 structure; elsewhere the text mentions it, and it is text. A call that turns out not to be one becomes text again,
 and so does its closing tag; the text after its opener is read once more, unless it was long: every character is read a bounded
 number of times.
-
-Finds out whether a call begins, without emitting it.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from .prose import (
     is_phrase,
     is_token,
 )
-from .scan import END_TOKENS, MAX_SPACE_CHARS, SPECIAL_TOKENS, Malformed, Source, Unfinished, Unrelated, Wait, markers_of
+from .scan import END_TOKENS, MAX_SPACE_CHARS, SPECIAL_TOKENS, Malformed, Source, Unfinished, Unrelated, Wait, markers_of, nowhere
 
 
 class _Certain(Exception):
@@ -41,12 +39,14 @@ class _Certain(Exception):
 
 
 class _Probe(Emitter):
+    """Emits nothing."""
+
     def start_call(self, name: str, call_id: str) -> None:  # noqa: ARG002  # only the start matters
         raise _Certain
 
 
 def call_begins(engine: FormatEngine, source: Source, declared: Declared, opener: str) -> Generator[None, None, bool]:
-    """Whether the engine finds a call after this opener. The source keeps a record of what was read."""
+    """Whether the engine finds a call after this opener, without emitting it. The source keeps a record of what was read."""
     try:
         yield from engine.read(CallReader(source, _Probe(), declared), opener)
     except _Certain:
@@ -63,10 +63,6 @@ MAX_PIECE_CHARS = 65_536
 """Characters that are read at once. A longer piece is divided: whether a value is too long must not depend on the split."""
 
 _Read = Callable[[CallReader, str], Wait]
-
-
-def _nowhere(_: str) -> None:
-    return None
 
 
 class _AnyCase(frozenset[str]):
@@ -460,7 +456,7 @@ class TextParser:
         """Leaves out the rest of a call that broke: up to its closing markers, or the next call."""
         calls = [word for word, other in self._modes["text"].engines.items() if not other.weak]
         markers = markers_of((*engine.closers, *calls))
-        mark = yield from self.source.stream(markers, _nowhere)
+        mark = yield from self.source.stream(markers, nowhere)
         if mark in engine.closers:
             while (yield from self.source.spaced((*engine.closers, engine.inner) if engine.inner else engine.closers)):
                 pass

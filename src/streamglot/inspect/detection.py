@@ -1,8 +1,6 @@
-"""Reads streams whose dialect the user may leave out: the first lines show it.
+"""Finds the dialect of a stream whose dialect the user may leave out, and reads it: the first lines show it.
 
-A table of byte patterns in the first lines of a stream that show its dialect.
-
-Readers for inspection: plain text as an answer, and the in-band parser after any reader.
+Plain text is read as an answer too, and the in-band parser may follow any reader.
 """
 
 from __future__ import annotations
@@ -56,12 +54,13 @@ CLIENT_MARKS: Final = (
 """Patterns of dialects that only clients read."""
 CLIENT_DIALECTS: Final = frozenset(name for _, name in CLIENT_MARKS)
 
-
 LOOKED_AT_BYTES: Final = 8192
 """Bytes at the beginning of a stream: longer than the first event of any dialect, and short enough to wait for."""
 
 
 class EventReader(Protocol):
+    """Reads bytes of any kind to events."""
+
     def feed(self, chunk: bytes, /) -> list[Event]: ...
     def close(self) -> list[Event]: ...
 

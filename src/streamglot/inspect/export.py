@@ -1,6 +1,6 @@
-"""Exports a recording as a test: the bytes, the expected events and a pytest file, in one archive.
+"""Shares a recording: as a test with the bytes, the expected events and a pytest file, and its request as a ``curl`` command.
 
-Requests for display: shortened, and as a ``curl`` command that repeats them.
+Requests for display are shortened.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def _suffix(dialect: str, body: bytes) -> str:
         return ".json"
     return ".ndjson" if media_type == LINES else ".sse"
 
+
+# --- requests
 
 MAX_STRING_CHARS: Final = 4_000
 """Characters of one string in a request that are shown: a page of prose, but not an image."""

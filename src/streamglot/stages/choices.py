@@ -1,10 +1,8 @@
-"""One chain of boxes for each choice of an answer, for requests that ask for several choices.
-
-Ids of tool calls that are unique in their conversation, whatever the upstream says.
+"""One chain of boxes for each choice of an answer, and ids of calls that are unique in their conversation.
 
 Some upstreams count the calls of each answer from one, so that two turns have a ``call_1`` each. A client that looks up a call
 by its id then confuses the second call with the first. Ids that a reader or an in-band parser makes begin with a prefix that is
-unique to the exchange (``call_prefix``). This stage replaces the ids of an upstream that repeat one of the conversation.
+unique to the exchange (``call_prefix``). ``UniqueCallIds`` replaces the ids of an upstream that repeat one of the conversation.
 """
 
 from __future__ import annotations
@@ -46,12 +44,12 @@ class EventBox(Protocol):
 
 class PerChoice:
     """Makes a box for every choice and hides the wrapping from it: each box sees one whole stream. ``make`` returns a new box,
-    which is fed with one event at a time; ``first`` is the box of choice 0, if it exists already. ``feed`` takes the events of one read, or one event, and ``close`` gives what the boxes
-    still held. Raises ``TypeError`` for what is not an event.
+    which is fed with one event at a time; ``first`` is the box of choice 0, if it exists already. ``feed`` takes the events of
+    one read, or one event, and ``close`` gives what the boxes still held. Raises ``TypeError`` for what is not an event.
 
-    The StreamStart and a StreamError belong to all choices: every box sees them, they leave once. An error that a box
-    reports ends the stream. Where there are several choices the others go on first: the error takes the place of the end
-    of choice 0, which is the last event of every stream.
+    The StreamStart and a StreamError belong to all choices: every box sees them, they leave once. An error that a box reports
+    ends the stream. Where there are several choices the others go on first: the error takes the place of the end of choice 0,
+    which is the last event of every stream.
     """
 
     def __init__(self, make: Callable[[], EventBox], first: EventBox | None = None) -> None:
@@ -121,6 +119,8 @@ class PerChoice:
         self._error = self._error or (last if isinstance(last, StreamError) else None)
         return events[:-1]
 
+
+# --- ids of calls
 
 _WITHOUT_AN_ID: Final = EVENT_KINDS - {ToolCallStart, ToolResult, Choice}
 """Events that hold no id of a call. A read of nothing else passes as it is."""

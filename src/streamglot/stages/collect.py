@@ -1,10 +1,8 @@
 """Collects a stream of events into a Response. A Response with an error keeps what came before the error.
 
-A snapshot of what a ``Collect`` has collected so far.
-
-A snapshot notes how much there is and copies nothing: taking one costs the same however long the answer is, so it may be
-taken after every event. The collector only appends to the lists that a snapshot refers to, so a snapshot stays as it was
-while more events come. Reading from a snapshot costs the length of what is read.
+A ``Snapshot`` is what a ``Collect`` has collected so far. It notes how much there is and copies nothing: taking one costs the
+same however long the answer is, so it may be taken after every event. The collector only appends to the lists that a snapshot
+refers to, so a snapshot stays as it was while more events come. Reading from a snapshot costs the length of what is read.
 """
 
 from __future__ import annotations
@@ -191,6 +189,8 @@ class Snapshot(Struct):
         )
 
 
+# --- the collector
+
 _PLAIN_TEXT = TextStart()
 
 
@@ -221,6 +221,7 @@ def add_last_step(steps: list[Step], end: int, usage: TokenCounts) -> None:
 
 
 def counts_of(usage: Usage) -> TokenCounts:
+    """The counts of a Usage event."""
     return TokenCounts(
         usage.input_tokens,
         usage.output_tokens,

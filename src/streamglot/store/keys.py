@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ..errors import RequestError, excerpt
-from ..text import MAX_LIMIT, fault_of_key_name
+from ..text import MAX_KEY_LIMIT, fault_of_key_name
 from .database import Database, Watch
 from .database.paths import data_directory
 from .database.sql import Connection, DatabaseRow, NotUnique, SqlRow, SqlValue, insert_row
@@ -319,8 +319,10 @@ def _check_limits(key: StoredKey) -> None:
                 raise RequestError(f"a pattern of {what} must consist of visible characters; {excerpt(pattern)} does not")
     for name in ("requests_per_minute", "tokens_per_minute", "concurrent", "budget_tokens"):
         number = getattr(key, name)
-        if number is not None and not 0 <= number <= MAX_LIMIT:
-            raise RequestError(f"{name} must be a number from 0 to {MAX_LIMIT}, not {excerpt(number)}; leave it out for no limit")
+        if number is not None and not 0 <= number <= MAX_KEY_LIMIT:
+            raise RequestError(
+                f"{name} must be a number from 0 to {MAX_KEY_LIMIT}, not {excerpt(number)}; leave it out for no limit"
+            )
     if key.budget_cost is not None and not (math.isfinite(key.budget_cost) and key.budget_cost >= 0):
         raise RequestError(f"a budget must be an amount of money, not {key.budget_cost}; leave it out for no limit")
     if key.budget_seconds is None:

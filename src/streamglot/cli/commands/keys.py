@@ -12,7 +12,7 @@ from ...config import LoadedConfig, load
 from ...config.checks import Authentication, authentication
 from ...errors import RequestError
 from ...store import Spent, StoredKey
-from ...text import MAX_LIMIT
+from ...text import MAX_KEY_LIMIT
 from .. import completion
 from ..options import (
     JSON_LINES,
@@ -26,7 +26,7 @@ from ..output.units import money, seconds, shown_time
 from ..store import StoreView, reading
 
 keys = group("Add, list and revoke the keys of the gateway's callers. The store has only their hashes.")
-RATE = click.IntRange(1, MAX_LIMIT)
+RATE = click.IntRange(1, MAX_KEY_LIMIT)
 
 
 @keys.command(
@@ -48,7 +48,7 @@ RATE = click.IntRange(1, MAX_LIMIT)
 @click.option("--tokens-per-minute", type=RATE, help="The tokens that the key may use in a minute.")
 @click.option("--concurrent", type=RATE, help="The streams that the key may have open at once.")
 @click.option("--budget-cost", type=click.FloatRange(min=0), help="The budget of the key, in US dollars.")
-@click.option("--budget-tokens", type=click.IntRange(0, MAX_LIMIT), help="The budget of the key, in tokens.")
+@click.option("--budget-tokens", type=click.IntRange(0, MAX_KEY_LIMIT), help="The budget of the key, in tokens.")
 @click.option("--budget-per", type=text, default="", help="The period of a budget: 30d, 24h …; by default unlimited.")
 def keys_add(  # Any: Click passes the options by their names
     name: str, models: tuple[str, ...], tools: tuple[str, ...], no_tools: bool, budget_per: str, **limits: Any

@@ -1,6 +1,6 @@
 """Converts a client's RunAgentInput to a Request. Only clients use AG-UI, so there is no builder.
 
-Converts the messages of a RunAgentInput. Reasoning and the following text are separate messages there, and one turn here.
+Reasoning and the following text are separate messages there, and one turn here.
 """
 
 from __future__ import annotations
@@ -174,6 +174,8 @@ def _parse_binary(part: Fields) -> MediaPart:
     media.file_id, media.filename = part.take("id", str, ""), part.take("filename", str, "")
     return media
 
+
+# --- the request
 
 PARAMETERS: Final = {
     "maxTokens": "max_tokens",

@@ -6,7 +6,7 @@ from typing import Final
 
 from ...events import Citation, Media, StreamError, Usage
 from ...json_types import JsonObject
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.server_tools import ApprovalPrompt
 from ..common.tables import camel_case_usage
 
@@ -118,7 +118,7 @@ def write_media(event: Media, message_id: str) -> JsonObject:
 
 def error_code(error: StreamError) -> str:
     """The kind of fault as one word per status."""
-    return faults.KIND_OF.get(error.status, "server" if error.status >= 500 else "invalid_request")
+    return upstream_errors.KIND_OF.get(error.status, "server" if error.status >= 500 else "invalid_request")
 
 
 def error_body(error: StreamError) -> JsonObject:

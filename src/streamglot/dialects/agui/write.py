@@ -1,8 +1,7 @@
 """Writes an AG-UI run that the client's verifier accepts: everything that is opened is closed, every id is unique.
 
-The runs of tools as activity: a snapshot when a tool starts, and patches for its arguments and for its end.
-
-The messages of a run as the client stores them, for a MESSAGES_SNAPSHOT.
+Tools that run on the server are activity: a snapshot when a tool starts, and patches for its arguments and for its end.
+``MessageList`` has the messages of the run as the client stores them, for a MESSAGES_SNAPSHOT.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from .wire import (
     write_usage,
 )
 
-KIND: Final = "TOOL_RUN"
+ACTIVITY_TYPE: Final = "TOOL_RUN"
 
 
 def activity_events(extensions: JsonObject) -> list[JsonObject]:
@@ -56,7 +55,7 @@ def activity_events(extensions: JsonObject) -> list[JsonObject]:
     events: list[JsonObject] = []
     for chunk in extensions.get("tool_call_chunks", ()):
         call_id = chunk["tool_call_id"]
-        address = {"messageId": f"activity-{call_id}", "activityType": KIND}
+        address = {"messageId": f"activity-{call_id}", "activityType": ACTIVITY_TYPE}
         if chunk["type"] == "start":
             content = {"toolCallId": call_id, "toolName": chunk["tool_name"], "status": "running"}
             events.append({"type": "ACTIVITY_SNAPSHOT", **address, "content": content})
@@ -142,6 +141,9 @@ class MessageList:
 def _without_null(message: JsonObject) -> JsonObject:
     """Optional fields are absent or have a value: the client rejects null."""
     return {name: value for name, value in message.items() if value is not None}
+
+
+# --- the writer
 
 
 class AguiWriter(Writer):

@@ -29,7 +29,7 @@ class AnthropicDialect(Dialect):
     build_body = lazy("request.build")
     response_builder = lazy("write.build")
     error_body = lazy("wire.error_body")
-    hosted_events = lazy("wire.events")
+    hosted_events = lazy("wire.hosted_events")
 
     def endpoint(self, base_url: str, request: Request, key: str = "", **options: Unpack[BuildOptions]) -> UpstreamEndpoint:
         headers = {"anthropic-version": options.get("version", DEFAULT_VERSION)}

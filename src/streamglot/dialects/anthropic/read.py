@@ -10,7 +10,7 @@ from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
 from ...events import BareEvent, Echo, Extra, KeepAlive, ReasoningStart, StopReason, TextStart, ToolResult
 from ...framing import Frame
 from ...json_types import JsonObject
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import Block
 from ..common.lenient import clean, fit, loads, objects_in, string_in
 from ..common.reader import Reader, ReaderOptions
@@ -55,8 +55,8 @@ class AnthropicReader(Reader):
         if kind == "content_block_delta":
             if event.delta is not None:
                 self._read_delta(self._latest if event.index is None else event.index, event.delta, frame.data)
-        elif kind == "error" or faults.is_error(event.error):
-            raise faults.refusal(loads(frame.data)[0])
+        elif kind == "error" or upstream_errors.is_error(event.error):
+            raise upstream_errors.refusal(loads(frame.data)[0])
         elif kind == "ping":
             self.emit(KeepAlive())
         elif kind == "content_block_start":

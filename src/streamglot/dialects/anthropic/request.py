@@ -1,21 +1,15 @@
 """Message requests: a client's body to a Request, and a Request to the body for an upstream.
 
-The reasoning effort: this dialect's ``thinking`` and ``output_config.effort``, and the words of other dialects.
+``Turns`` builds the messages under the API's rules: turns of one role are merged; tool results come first in a user turn; calls
+come last in an assistant turn; blank text is left out.
 
-Older models take a number of tokens; newer ones decide themselves how long to think and take a word. If a client sent one and the
-upstream takes the other, this table converts:
+The reasoning effort is ``thinking`` or ``output_config.effort``. Older models take a number of tokens; newer ones decide
+themselves how long to think and take a word. If a client sent one and the upstream takes the other, this table converts:
 
     effort   minimal    low  medium    high  xhigh    max
     budget      1024   2048    8192  16,384  32,768  65,536
 
 A budget becomes the smallest word whose budget is not below it. ``fit_budget`` makes it fit into ``max_tokens``.
-
-Converts the messages of a client's request: blocks to parts.
-
-Builds the messages for an upstream: parts to blocks, under the API's rules for turns.
-
-Turns of one role are merged; tool results come first in a user turn; calls come last in an assistant turn; blank text is left
-out.
 """
 
 from __future__ import annotations
@@ -67,6 +61,8 @@ from .wire import (
     wire_id,
     write_citation,
 )
+
+# --- reasoning
 
 BUDGET_OF: Final[dict[Effort, int]] = {
     "minimal": 1024,
@@ -451,6 +447,8 @@ def _plain(blocks: list[JsonObject]) -> str | list[JsonObject]:
     """A single text without further fields as a string."""
     return blocks[0]["text"] if len(blocks) == 1 and set(blocks[0]) == {"type", "text"} else blocks
 
+
+# --- the request
 
 PARAMETERS: Final = {
     "max_tokens": "max_tokens",

@@ -1,17 +1,14 @@
-"""The wire format: the fields of stream events that are read, stop reasons, usage, citations and errors.
-
-Opaque state and foreign ids inside this dialect's own fields.
+"""The wire format: the fields of stream events that are read, stop reasons, usage, citations and errors, and the blocks of calls
+and of opaque state.
 
 A client of this dialect keeps and returns the signature of a ``thinking`` block and the data of a ``redacted_thinking`` block.
 State in the format of this dialect is written into them unchanged; any other is packed, so that it comes back with the name of
 its maker. The wire has no field for the state of a text or a call; it follows the block in a
 ``redacted_thinking`` block of its own.
 
-The blocks of calls. Those that streamglot's tool loop ran are blocks of a remote MCP server, which no client runs.
-
-The start of the block has the whole call, because clients that do not know the block ignore deltas of its arguments.
-
-Tools that the client expects its provider to host, answered by a tool of ours: as blocks of the provider's own kinds.
+Calls that streamglot's tool loop ran are blocks of a remote MCP server, which no client runs. The start of such a block has the
+whole call, because clients that do not know the block ignore deltas of its arguments. If a tool of ours answers a tool that the
+client expects its provider to host, the blocks are of the provider's own kinds.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from msgspec import Struct
 from ...events import Citation, Echo, Event, StopReason, StreamError, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts, ToolCallPart
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.server_tools import OWN_SERVER, HostedCall, own_id, sources_of
 from ..common.state import is_native, pack, unpack
 from ..common.tables import UsageFields, specified, two_way
@@ -207,13 +204,13 @@ def is_failure(block: JsonObject) -> bool:
 # --- errors
 
 
-KINDS: Final = frozenset((*faults.TYPE_OF.values(), "api_error"))
+KINDS: Final = frozenset((*upstream_errors.TYPE_OF.values(), "api_error"))
 
 
 def error_body(error: StreamError) -> JsonObject:
     """The error object, in an HTTP response and in a stream. Clients act on ``type``, above all in a stream, whose status is
     200."""
-    kind = error.code if error.code in KINDS else faults.TYPE_OF.get(error.status, "api_error")
+    kind = error.code if error.code in KINDS else upstream_errors.TYPE_OF.get(error.status, "api_error")
     if kind == "api_error" and 400 <= error.status < 500:
         kind = "invalid_request_error"
     body: JsonObject = {"type": kind, "message": error.message}
@@ -222,13 +219,15 @@ def error_body(error: StreamError) -> JsonObject:
     return {"type": "error", "error": body}
 
 
+# --- opaque state and foreign ids in fields of this dialect
+
 _VALID_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _ID_MARK = "toolu_sg1_"
 _CUSTOM_MARK = "toolu_sgc_"
 _BEFORE = "block_before"
 
 LATE_TEXT: Final = Echo("streamglot", {"late_text": True})
-"""Signs a thinking block that is really text: text that came after a call (see ``writer.py``)."""
+"""Signs a thinking block that is really text: text that came after a call (see ``write.py``)."""
 
 
 def packed(echo: Echo) -> str:
@@ -287,6 +286,9 @@ def read_id(wire: str) -> str:
     return wire
 
 
+# --- calls
+
+
 def call_block(call: ToolCallPart | ToolCallStart, own: JsonObject | None, given: JsonObject) -> JsonObject | None:
     """A call with these arguments; ``own`` are its fields in this dialect. None for one that a provider of another dialect ran."""
     if call.kind == "server":
@@ -305,10 +307,13 @@ def own_result(call_id: str, text: str, is_error: bool) -> JsonObject:
     return {"type": "mcp_tool_result", "tool_use_id": call_id, "is_error": is_error, "content": content}
 
 
-Content = list[JsonObject] | JsonObject
+# --- tools that the client expects its provider to host, answered by a tool of ours
+
+HostedContent = list[JsonObject] | JsonObject
+"""The content of a result."""
 
 
-def _web_search(call: HostedCall) -> Content:
+def _web_search(call: HostedCall) -> HostedContent:
     """Clients show the title and the address. The tool's output is in the opaque field that clients return unchanged."""
     found = [(source.url, source.title, source.text) for source in sources_of(call.text)]
     return [
@@ -317,40 +322,42 @@ def _web_search(call: HostedCall) -> Content:
     ]
 
 
-def _web_fetch(call: HostedCall) -> Content:
+def _web_fetch(call: HostedCall) -> HostedContent:
     source = {"type": "text", "media_type": "text/plain", "data": call.text}
     document = {"type": "document", "source": source, "title": None, "citations": None}
     return {"type": "web_fetch_result", "url": call.query, "content": document, "retrieved_at": None}
 
 
-def _code(call: HostedCall) -> Content:
+def _code_execution(call: HostedCall) -> HostedContent:
     return {"type": "code_execution_result", "stdout": call.text, "stderr": "", "return_code": 0, "content": []}
 
 
-_FORMS: Final[dict[str, Callable[[HostedCall], Content]]] = {
+_HOSTED: Final[dict[str, Callable[[HostedCall], HostedContent]]] = {
     "web_search": _web_search,
     "web_fetch": _web_fetch,
-    "code_execution": _code,
+    "code_execution": _code_execution,
 }
 
 
-def events(call: HostedCall) -> list[Event] | None:
+def hosted_events(call: HostedCall) -> list[Event] | None:
     """The call and its result; None for a tool without a form of its own."""
-    form = _FORMS.get(call.name)
+    form = _HOSTED.get(call.name)
     if form is None:
         return None
     call_id = own_id("srvtoolu_", call.call_id)
-    content: Content = {"type": f"{call.name}_tool_result_error", "error_code": "unavailable"} if call.is_error else form(call)
+    content: HostedContent = (
+        {"type": f"{call.name}_tool_result_error", "error_code": "unavailable"} if call.is_error else form(call)
+    )
     block = {"type": f"{call.name}_tool_result", "tool_use_id": call_id, "content": content}
     return [
         ToolCallStart(call_id, call.name, "server", Echo(DIALECT, {"type": "server_tool_use"})),
-        ToolCallDelta(msgspec.json.encode(_input(call)).decode()),
+        ToolCallDelta(msgspec.json.encode(_hosted_input(call)).decode()),
         ToolCallEnd(),
         ToolResult(call_id, call.text, call.is_error, Echo(DIALECT, block)),
     ]
 
 
-def _input(call: HostedCall) -> JsonObject:
+def _hosted_input(call: HostedCall) -> JsonObject:
     """The arguments under the names that clients read, beside those of our tool."""
     name, value = {
         "web_search": ("query", call.query),

@@ -1,17 +1,14 @@
-"""Writes message events that every client accepts: named, consecutive, one block at a time, and never a block that the API would
-refuse when the client sends it back.
+"""Writes message events that every client accepts (named, consecutive, one block at a time), and the message object.
 
-Three things would make the API refuse all later requests of a client, so they are never written:
+Three things would make the API refuse all later requests of a client, so the stream never has them:
 
 * An empty or blank text block. Text opens its block with its first visible character; blank text waits for it.
 * Text after a ``tool_use`` block. Calls are written live and cannot be moved behind it, so such text becomes a ``thinking`` block
-  with a signature of ours. ``history.py`` recognizes it as text when it comes back; ``turns.py`` puts calls last in everything
-  that it builds. If such text must stay text, the calls have to be held back before this writer.
+  with a signature of ours. ``request.py`` recognizes it as text when it comes back, and puts calls last in everything that it
+  builds. If such text must stay text, the calls have to be held back before this writer.
 * ``stop_reason: tool_use`` without a ``tool_use`` block.
 
 An incomplete block is left open if an error follows: clients run a call, and no longer retry, once its block stops.
-
-Builds the message object for a client.
 """
 
 from __future__ import annotations
@@ -371,6 +368,9 @@ class AnthropicWriter(Writer):
             self._context = {} if self.strict else data
         else:
             self.lose(event)
+
+
+# --- the whole response
 
 
 def build(response: Response, *, strict: bool = False) -> JsonObject:

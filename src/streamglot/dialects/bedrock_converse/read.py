@@ -10,7 +10,7 @@ from ...errors import ToolCallParseError, UpstreamError, UpstreamProtocolError, 
 from ...events import Citation, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
 from ...framing import AwsEventStream, Frame
 from ...json_types import JsonObject, JsonValue
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import Block
 from ..common.lenient import clean, fit, loads, objects_in
 from ..common.reader import Reader, ReaderOptions
@@ -97,7 +97,7 @@ class BedrockConverseReader(Reader):
         message = output.get("message") if isinstance(output, dict) else None
         if not isinstance(message, dict):
             if isinstance(body.get("message"), str) or "__type" in body:
-                raise faults.refusal(body)
+                raise upstream_errors.refusal(body)
             raise UpstreamProtocolError(f"the upstream sent a JSON body without a message instead of a stream: {excerpt(body)}")
         self.start()
         content = message.get("content")

@@ -1,11 +1,7 @@
 """Converse requests: a client's body to a Request, and a Request to the body for the service.
 
 The model is part of the URL and not of the body. Options of one model family beyond the common fields go into
-``additionalModelRequestFields``: thinking and top_k.
-
-The messages of a Converse request, in both directions.
-
-Images, documents, audio and video: Converse has a kind and a format instead of a MIME type.
+``additionalModelRequestFields``: thinking and top_k. Media have a kind and a format instead of a MIME type.
 """
 
 from __future__ import annotations
@@ -43,6 +39,8 @@ from ..common.function_tools import NO_PARAMETERS, call_arguments
 from ..common.state import unpack
 from .read import read_citation, result_text
 from .wire import DIALECT, blob, unblob
+
+# --- media
 
 MIME_OF: Final[dict[str, dict[str, str]]] = {
     "image": {"png": "image/png", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"},
@@ -127,6 +125,8 @@ def build_media(part: MediaPart, number: int) -> JsonObject:
         body["name"] = plain[:_NAME_CHARS] if plain else f"document {number}"
     return {kind: body}
 
+
+# --- messages
 
 _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
 _ID_SIGNS: Final = re.compile(r"[^A-Za-z0-9_.:-]")
@@ -306,6 +306,8 @@ def tool_use_id(call_id: str) -> str:
     """The id with the characters and the length that the service accepts; the call and its result change in the same way."""
     return _ID_SIGNS.sub("_", call_id)[-_ID_CHARS:]
 
+
+# --- the request
 
 PARAMETERS: Final = {
     "maxTokens": "max_tokens",

@@ -1,10 +1,8 @@
 """Reads InvokeModel chunks: decodes them, then passes them to the reader of the model family's dialect, or reads them here if
-the family has none.
+the family has none. Builds responses in the format of a family that has a dialect.
 
 This is the only reader that uses other dialects, because its wire format wraps theirs. It looks them up in the registry when the
 first chunk has shown the family.
-
-Builds InvokeModel responses in the format of a family that has a dialect.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from ...framing import AwsEventStream, Frame
 from ...json_types import JsonObject, JsonValue
 from ...messages import Response
 from .. import dialect
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.lenient import clean, fit, loads
 from ..common.reader import Reader, ReaderOptions
 from ..common.state import in_format
@@ -95,7 +93,7 @@ class BedrockInvokeReader(Reader):
             self._read_plain(fit(Plain, body))
             self._end_plain()
         elif isinstance(body.get("message"), str) or "__type" in body:
-            raise faults.refusal(body)
+            raise upstream_errors.refusal(body)
         else:
             raise UpstreamProtocolError(f"a JSON body of an unknown model family: {excerpt(body)}")
 
@@ -288,7 +286,10 @@ def _citation(citation: JsonObject) -> Citation:
     return Citation(start=start, end=end, native=Echo(DIALECT, citation))
 
 
+# --- complete responses
+
 _DIALECT_OF: Final = {"anthropic": "anthropic", "nova": "bedrock_converse", "openai": "openai_chat"}
+"""The dialect of the responses of each family."""
 
 
 def build(response: Response, *, strict: bool = False, family: str = "anthropic") -> JsonObject:

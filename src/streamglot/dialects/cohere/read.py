@@ -10,7 +10,7 @@ from ...errors import UpstreamProtocolError, excerpt
 from ...events import Echo, Extra, ReasoningStart, TextStart
 from ...framing import Frame
 from ...json_types import JsonObject
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import Block
 from ..common.lenient import clean, fit, loads, objects_in
 from ..common.reader import Reader, ReaderOptions
@@ -83,7 +83,7 @@ class CohereReader(Reader):
     def whole(self, body: JsonObject) -> None:
         if not isinstance(body.get("message"), dict):
             if isinstance(body.get("message"), str):
-                raise faults.refusal(body)
+                raise upstream_errors.refusal(body)
             raise UpstreamProtocolError(f"the upstream sent a JSON body without a message instead of a stream: {excerpt(body)}")
         identity = body.get("id")
         self.start(identity if isinstance(identity, str) else "")
@@ -170,8 +170,8 @@ class CohereReader(Reader):
 
     def _read_other(self, kind: str, event: WireEvent, data: bytes) -> None:
         value = loads(data)[0]
-        if kind == "error" or faults.is_error(event.error) or (not kind and isinstance(event.message, str)):
-            raise faults.refusal(value)
+        if kind == "error" or upstream_errors.is_error(event.error) or (not kind and isinstance(event.message, str)):
+            raise upstream_errors.refusal(value)
         self.start()
         self.emit(Extra(self.dialect, {kind or "event": value}))
 
@@ -185,9 +185,11 @@ class CohereReader(Reader):
         if delta.usage:
             self.emit(USAGE.read(delta.usage))
         raw = delta.finish_reason
-        if faults.is_error(delta.error) or raw in FAILURES:
-            failure = delta.error if faults.is_error(delta.error) else f"the upstream ended its answer with the reason {raw!r}"
-            raise faults.refusal(failure, FAILURES.get(raw or ""))
+        if upstream_errors.is_error(delta.error) or raw in FAILURES:
+            failure = (
+                delta.error if upstream_errors.is_error(delta.error) else f"the upstream ended its answer with the reason {raw!r}"
+            )
+            raise upstream_errors.refusal(failure, FAILURES.get(raw or ""))
         reason = REASONS.get(raw or "", "other")
         if reason in ("end", "other") and blocks.calls:
             reason = "tool_calls"

@@ -1,7 +1,4 @@
-"""Cohere chat requests: a client's body to a Request, and a Request to the body for the upstream.
-
-The messages of a Cohere chat request, in both directions.
-"""
+"""Chat requests: a client's body to a Request, and a Request to the body for the upstream; the messages, then the parameters."""
 
 from __future__ import annotations
 
@@ -174,6 +171,8 @@ def _build_part(part: Part) -> JsonObject:
             return part.data
     raise Unsupported(f"{named_part(part)} cannot be expressed in a message to this upstream")
 
+
+# --- the request
 
 PARAMETERS: Final = {
     "max_tokens": "max_tokens",

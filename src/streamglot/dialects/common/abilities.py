@@ -1,11 +1,8 @@
-"""What an upstream accepts of what its dialect can express, as data.
+"""What an upstream accepts of what its dialect can express, as data; and ``adapt``, which reduces a request to it.
 
 A ``Dialect`` has the abilities that servers of the dialect have unless more is known. The provider table and the configuration of
-an upstream change single ones. ``adapt.py`` reduces a request to what they allow.
-
-Adapts a request to an upstream: what the upstream does not accept is removed or expressed in another way, and reported.
-
-The given request is not changed. A request that needs no change is returned unchanged.
+an upstream change single ones. What the upstream does not accept is removed or expressed in another way, and reported; the given
+request is not changed.
 """
 
 from __future__ import annotations
@@ -93,6 +90,7 @@ PLAIN: Final = Abilities(
 )
 """The abilities of a dialect whose builder handles developer messages and inner system messages itself."""
 
+# --- the request for an upstream
 
 _Answerable = TypeVar("_Answerable", ToolCallPart, ToolResultPart)
 _SYSTEM = ("system", "developer")

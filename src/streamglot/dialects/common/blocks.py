@@ -1,14 +1,12 @@
-"""Opens, orders, numbers and closes the blocks of every reader.
+"""Opens, orders, numbers, closes and counts the blocks of every reader.
 
 Wire formats describe blocks in two ways. Some name each block and mark its start and end: their readers use ``open``, ``add`` and
 ``end``. Others only send pieces (a delta has text, or a fragment of call 2): their readers use ``text``, ``reasoning`` and
-``call``, and this class determines where one block ends and the next begins.
+``call``, and ``Blocks`` determines where one block ends and the next begins.
 
 The events contain one block at a time. The oldest unfinished block is *live*: its pieces are emitted as they arrive. Blocks that
 were opened after it wait in a queue with their pieces until it ends. So a call whose JSON is incomplete holds back what follows;
 a call whose JSON is complete ends as soon as the next block begins.
-
-Counts what an answer contains besides the text of its blocks: opaque state, extras, results and media.
 """
 
 from __future__ import annotations
@@ -72,7 +70,8 @@ def _walked_size(value: JsonValue) -> int:
 
 
 class Tally:
-    """The total of one response, all choices together. It is kept until the answer ends, however many events it comes in."""
+    """What one response contains besides the text of its blocks, all choices together: opaque state, extras, results and media.
+    It is kept until the answer ends, however many events it comes in."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits

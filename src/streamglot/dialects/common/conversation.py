@@ -1,8 +1,7 @@
-"""Builds the messages of a request: what belongs to one turn becomes one message, and results of tools have messages of their own.
+"""The messages of a request, as dialects share them: turns, tool results, and media in ``data:`` URLs.
 
-Media in requests: ``data:`` URLs and their content.
-
-Tool results for wire formats whose tool messages can hold text only.
+What belongs to one turn becomes one message. Results of tools have messages of their own; in some wire formats these can hold
+text only.
 """
 
 from __future__ import annotations
@@ -58,6 +57,8 @@ def cache_mark(kind: str, ttl: str) -> JsonObject:
     return {"type": kind, **({"ttl": ttl} if ttl else {})}
 
 
+# --- media
+
 _BEGINNINGS = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 """How the base64 of images begins."""
 
@@ -108,6 +109,9 @@ def parse_audio(part: Fields) -> MediaPart:
 
 def build_audio(part: MediaPart) -> JsonObject:
     return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.mime.removeprefix("audio/")}}
+
+
+# --- results, for messages that hold text only
 
 
 def failure_marked(text: str, is_error: bool) -> str:

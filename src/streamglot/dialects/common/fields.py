@@ -1,15 +1,11 @@
-"""Takes a client's JSON object apart, field by field, with errors that name the field and the value.
+"""The fields of a client's request, and the parameters that dialects share.
 
-Fields that no one took belong to the dialect only; they travel in ``Request.extra``.
+``Fields`` takes a JSON object apart, with errors that name the field and the value. Fields that no one took belong to the dialect
+only; they travel in ``Request.extra``.
 
-The request parameters that dialects share, and what happens if a dialect lacks one.
-
-A dialect's ``request.py`` has a table from its own names to these fields. ``take`` and ``give`` convert the plain ones in both
-directions; the table in docs/parameters.md is generated from all of them.
-
-How many tokens a model may think, for APIs that take a number and count the thinking against the limit of the whole answer.
-
-Durations as rate limits are told: 120ms, 7.5s, 6m0s.
+A dialect's ``request.py`` has a table from its own names to the shared parameters. ``take`` and ``give`` convert the plain ones
+in both directions; the table in docs/parameters.md is generated from all of them. Some APIs take the thinking effort as a number
+of tokens, which count against the limit of the whole answer: ``effort_for`` and ``fit_budget`` convert it.
 """
 
 from __future__ import annotations
@@ -32,6 +28,8 @@ _WORD = {str: "a string", int: "a whole number", float: "a number", bool: "true 
 
 
 class Fields:
+    """A client's JSON object. ``rest`` has the fields that were not taken yet; ``path`` names the object in errors."""
+
     def __init__(self, value: object, path: str = "") -> None:
         if not isinstance(value, dict):
             raise RequestError(f"{path or 'the body'} must be an object, not {excerpt(value)}", detail={"param": path})
@@ -254,9 +252,11 @@ def build_output(output: OutputFormat, *, nested: bool) -> JsonObject:
     return {"type": "json_schema", **({"json_schema": schema} if nested else schema)}
 
 
+# --- how many tokens a model may think
+
 MIN_BUDGET: Final = 1024
 """The smallest budget that these APIs accept, in tokens."""
-_EFFORTS: Final = ((0, "none"), (2048, "low"), (12_288, "medium"))
+_BUDGET_EFFORTS: Final = ((0, "none"), (2048, "low"), (12_288, "medium"))
 """The efforts for budgets up to these numbers of tokens; a larger one is ``high``."""
 
 
@@ -273,7 +273,7 @@ def effort_for(reasoning: Reasoning, built: Built) -> str | None:
     if reasoning.enabled is False:
         return "none"
     if reasoning.effort is None and budget is not None:
-        return next((effort for max_budget, effort in _EFFORTS if budget <= max_budget), "high")
+        return next((effort for max_budget, effort in _BUDGET_EFFORTS if budget <= max_budget), "high")
     return reasoning.effort or ("medium" if reasoning.enabled else None)
 
 
@@ -291,7 +291,7 @@ def fit_budget(budget: int, max_tokens: int | None, *, given: bool) -> int | Non
 
 
 def duration(seconds: float) -> str:
-    """The duration, rounded up to a thousandth of a second."""
+    """A duration as rate limits are told (120ms, 7.5s, 6m0s), rounded up to a thousandth of a second."""
     thousandths = ceil(seconds * 1000)
     if thousandths < 1000:
         return f"{thousandths}ms"

@@ -1,9 +1,8 @@
 """The base of all readers: bytes to frames, the detection of bodies that are not streams, and errors as the last event.
 
 A dialect's reader interprets a frame (``read``), the end of the input (``eof``) and a complete JSON body (``whole``). It emits
-events through ``self.emit`` and opens blocks through ``self.blocks``.
-
-The common part of readers whose frames are chunks with a list of choices, and whose streams end with [DONE].
+events through ``self.emit`` and opens blocks through ``self.blocks``. ``ChoicesReader`` is the base for frames that are chunks
+with a list of choices, in streams that end with [DONE].
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ...events import BareEvent, Choice, Event, Extra, KeepAlive, Media, StopRea
 from ...framing import Frame, Framing, JsonArray, Sse
 from ...json_types import JsonObject, JsonValue
 from ...limits import DEFAULT_LIMITS, Limits
-from . import upstream_errors as faults
+from . import upstream_errors
 from .blocks import Blocks, Tally
 from .lenient import clean, fit, loads
 from .state import maker
@@ -321,8 +320,8 @@ class Reader:
                 value, _ = loads(line[brace:])
             except UpstreamProtocolError:
                 value = None
-            if isinstance(value, dict) and (line[:brace].strip() == b"error:" or faults.is_error(value.get("error"))):
-                raise faults.refusal(value)
+            if isinstance(value, dict) and (line[:brace].strip() == b"error:" or upstream_errors.is_error(value.get("error"))):
+                raise upstream_errors.refusal(value)
         self._stray = self._stray or line
 
     def _read_body(self, body: bytes) -> None:
@@ -345,7 +344,7 @@ class Reader:
             first = loads(frames[0].data)[0] if frames else None
         except UpstreamProtocolError:
             return False
-        if not isinstance(first, dict) or faults.is_error(first.get("error")) or not self.is_chunk(first):
+        if not isinstance(first, dict) or upstream_errors.is_error(first.get("error")) or not self.is_chunk(first):
             return False
         self._framing = elements
         self._read_all(frames)
@@ -354,8 +353,8 @@ class Reader:
     def _read_value(self, value: object) -> None:
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
-        if isinstance(value, dict) and faults.is_error(value.get("error")):
-            raise faults.refusal(value)
+        if isinstance(value, dict) and upstream_errors.is_error(value.get("error")):
+            raise upstream_errors.refusal(value)
         if not isinstance(value, dict):
             raise UpstreamProtocolError(f"the upstream sent a JSON body instead of a stream: {excerpt(value)}")
         self.whole(value)
@@ -400,7 +399,7 @@ def exception(frame: Frame) -> StreamglotError:
     except UpstreamProtocolError:
         body = frame.data.decode("utf-8", "replace")
     fields = body if isinstance(body, dict) else {"message": str(body or frame.event)}
-    return faults.refusal({"type": frame.event, **fields})
+    return upstream_errors.refusal({"type": frame.event, **fields})
 
 
 def clean_event(event: BareEvent) -> BareEvent:
@@ -443,10 +442,10 @@ class ChoicesReader(Reader):
             return
         chunk = self.decode(self.decoder, data)
         self.read_chunk(chunk)
-        if chunk.error is not None and faults.is_error(chunk.error):
-            raise faults.refusal(chunk.error)
+        if chunk.error is not None and upstream_errors.is_error(chunk.error):
+            raise upstream_errors.refusal(chunk.error)
         if chunk.object == "error" or frame.event == "error":
-            raise faults.refusal(loads(data)[0])
+            raise upstream_errors.refusal(loads(data)[0])
 
     def is_chunk(self, value: JsonObject) -> bool:
         kind, choices = value.get("object"), value.get("choices")

@@ -1,14 +1,11 @@
-"""Calls of tools that a client expects its provider to host and that a tool of ours answered.
+"""Calls of tools that run on the server: tools that a client expects its provider to host and that a tool of ours answered, the
+tools of our own loop, and calls that wait for a person's approval.
 
-Each dialect with forms of its own for such calls has a file ``hosted.py`` that turns a ``HostedCall`` into events with these
-forms. Here is what they have in common: what a call asked for, and which sources its result names.
+A dialect with forms of its own for hosted tools turns a ``HostedCall`` into events with these forms. Here is what such dialects
+have in common: what a call asked for, and which sources its result names.
 
-The name of streamglot's own tool loop in dialects that have a form for server-side tools.
-
-A tool call that waits for a person's approval, as an Extra that several dialects can express.
-
-The event vocabulary has no event for it, because most wire formats cannot ask for approval. Code that holds a call back emits
-``asking(ApprovalPrompt(...))``; the writers of dialects that support approval write it in their own form, the others count it as lost.
+No event asks for approval, because most wire formats cannot. Code that holds a call back emits ``asking(ApprovalPrompt(...))``,
+an Extra; the writers of dialects that support approval write it in their own form, the others count it as lost.
 """
 
 from __future__ import annotations
@@ -33,8 +30,9 @@ _CODE: Final = ("code", "script", "source", "command", "expression")
 
 
 class HostedCall(Struct, kw_only=True):
-    """``declared`` is the tool as the client declared it in its own dialect, ``options`` are fields of the request that only
-    its dialect knows. ``earlier`` are the calls of the same exchange before this one."""
+    """A call of a hosted tool that a tool of ours answered. ``declared`` is the tool as the client declared it in its own
+    dialect, ``options`` are fields of the request that only its dialect knows. ``earlier`` are the calls of the same exchange
+    before this one."""
 
     declared: Mapping[str, JsonValue]
     name: str
@@ -58,6 +56,8 @@ class HostedCall(Struct, kw_only=True):
 
 
 class CitedSource(Struct):
+    """One source that a result names."""
+
     url: str
     title: str
     text: str = ""
@@ -100,6 +100,8 @@ def _first(fields: Mapping[str, JsonValue], names: Sequence[str]) -> str:
     return ""
 
 
+# --- tools of our own loop
+
 OWN_SERVER: Final = "streamglot"
 """The server name of calls that the tool loop ran. They are recognized by it when a client sends them back."""
 _OWN_ID: Final = re.compile(r"(?:[a-z]+_)?sglot_")
@@ -115,7 +117,10 @@ def is_own_id(call_id: str) -> bool:
     return _OWN_ID.match(call_id) is not None
 
 
+# --- approval
+
 APPROVAL: Final = "approval"
+"""The dialect of the Extra that asks for it."""
 
 
 class ApprovalPrompt(Struct, omit_defaults=True):
@@ -149,6 +154,7 @@ def reason_in(fields: Mapping[str, JsonValue]) -> str:
 
 
 def asking(approval: ApprovalPrompt) -> Extra:
+    """The Extra that requests this approval."""
     return Extra(APPROVAL, msgspec.to_builtins(approval))
 
 

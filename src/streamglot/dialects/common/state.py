@@ -8,9 +8,8 @@ A client of dialect A keeps and returns A's opaque fields (a signature, encrypte
 of A is written into them unchanged. State in another format is packed into them with a prefix, together with its maker, and
 unpacked when the client sends the conversation back. It is sent to its maker, and to no other.
 
-Keeps the opaque state of a conversation that one upstream may get, and names what it must not get.
-
-This is the only place that decides about it: a builder sends every state that is left in its messages.
+``StateFilter`` is the only place that decides which state an upstream gets: a builder sends every state that is left in its
+messages.
 """
 
 from __future__ import annotations
@@ -88,16 +87,18 @@ def same_state(one: Echo, other: Echo) -> bool:
     return one.data == other.data or any((value := one.data.get(name)) and value == other.data.get(name) for name in _IDENTIFYING)
 
 
+# --- what one upstream may get
+
 _REASONING: Final = "messages.reasoning"
 _ADDRESS: Final = frozenset(("type", "id", "status"))
 """Fields that only say which item this was. Nothing is lost without them."""
-
 
 _Stateful = TypeVar("_Stateful", TextPart, ToolCallPart)
 
 
 class StateFilter:
-    """``provider`` is the maker that is asked, in the format of its ``dialect``."""
+    """Keeps the state of a conversation that one upstream may get, and names what it must not get. ``provider`` is the maker that
+    is asked, in the format of its ``dialect``."""
 
     def __init__(self, dialect: str, provider: str, built: Built) -> None:
         self._dialect = dialect
@@ -149,7 +150,7 @@ class StateFilter:
             state = part.native or part.echo
             if state is not None and is_native(state, self._dialect) and belongs_to(state, self._provider):
                 return part
-            self._built.drop(f"messages.{part.name if state is None else _name(state)}")
+            self._built.drop(f"messages.{part.name if state is None else _item_name(state)}")
             return None
         if part.native is not None and not is_native(part.native, self._dialect):
             part = structs.replace(part, native=None)
@@ -159,11 +160,11 @@ class StateFilter:
         assert part.native is not None
         if not is_native(part.native, self._dialect):
             if part.kind == "server":
-                self._built.drop(f"messages.{_name(part.native)}")
+                self._built.drop(f"messages.{_item_name(part.native)}")
                 return None
             return structs.replace(part, native=None)
         if part.kind == "server" and not belongs_to(part.native, self._provider):
-            self._built.drop(f"messages.{_name(part.native)}")
+            self._built.drop(f"messages.{_item_name(part.native)}")
             return None
         return part
 
@@ -181,7 +182,7 @@ class StateFilter:
         return structs.replace(part, echo=None)
 
 
-def _name(state: Echo) -> str:
+def _item_name(state: Echo) -> str:
     """The name of an item that only its maker knows: its type, else its first field."""
     kind = state.data.get("type")
     return kind if isinstance(kind, str) else next(iter(state.data), "state")

@@ -25,7 +25,7 @@ class GeminiDialect(Dialect):
     response_builder = lazy("write.build")
     error_body = lazy("wire.error_body")
     parse_count = lazy("request.parse_count")
-    hosted_events = lazy("parts.events")
+    hosted_events = lazy("parts.hosted_events")
 
     def parse_request(self, body: JsonObject, *, model: str = "", stream: bool | None = None) -> Request:
         """The URL of a request names the model and whether it streams; the body does not."""

@@ -1,16 +1,12 @@
-"""Converts message parts to parts of this wire format, for responses to clients and for history to upstreams.
+"""The parts of a message in both directions: signatures, citations, media, and the parts of tools that the provider hosts.
 
-``thoughtSignature``: opaque base64 on any part, which must be returned on the same part.
+``thoughtSignature`` is opaque base64 on any part, and must be returned on the same part. Its Echo has the signature and its place
+in the block: ``offset`` is where the signed part begins, if unsigned text of the same block came before it; ``thought`` is set if
+the signed part was of the other kind than its block (an empty answer part after reasoning); ``next`` means that it belongs to the
+following medium.
 
-An echo has the signature and its place in the block: ``offset`` is where the signed part begins, if unsigned text of the same
-block came before it; ``thought`` is set if the signed part was of the other kind than its block (an empty answer part after
-reasoning); ``next`` means that it belongs to the following medium.
-
-Positions in a text: this dialect counts UTF-8 bytes, the events count characters.
-
-Citations: citationMetadata and groundingMetadata to events, and back.
-
-Tools that the client expects its provider to host, answered by a tool of ours: as parts and metadata of the provider's own.
+Positions in a text count UTF-8 bytes here and characters in the events. If a tool of ours answers a tool that the client expects
+its provider to host, the call becomes parts and metadata of the provider's own kinds.
 """
 
 from __future__ import annotations
@@ -45,14 +41,16 @@ from ..common.server_tools import HostedCall, own_id, sources_of
 from ..common.state import is_native, pack, unpack
 
 DIALECT: Final = "gemini"
-FIELD: Final = "thoughtSignature"
+# --- signatures
+
+SIGNATURE: Final = "thoughtSignature"
 _MARK: Final = b"sglot1."
 _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def sign(echo: Echo) -> str:
     """The signature to write for a client: our own state as it came, any other packed as base64."""
-    own = echo.data.get(FIELD)
+    own = echo.data.get(SIGNATURE)
     if is_native(echo, DIALECT) and isinstance(own, str):
         return own
     return base64.b64encode(pack(echo).encode()).decode()
@@ -60,7 +58,9 @@ def sign(echo: Echo) -> str:
 
 def own_place(echo: Echo) -> JsonObject:
     """The place of a signature of this dialect; empty for any other."""
-    return {name: echo.data[name] for name in ("offset", "thought", "next") if name in echo.data} if FIELD in echo.data else {}
+    return (
+        {name: echo.data[name] for name in ("offset", "thought", "next") if name in echo.data} if SIGNATURE in echo.data else {}
+    )
 
 
 def read_signature(text: str, **place: object) -> Echo:
@@ -69,13 +69,15 @@ def read_signature(text: str, **place: object) -> Echo:
     try:
         content = base64.b64decode(standard + "=" * (-len(standard) % 4))
     except (ValueError, binascii.Error):
-        return Echo(DIALECT, {FIELD: text, **place})
+        return Echo(DIALECT, {SIGNATURE: text, **place})
     foreign = unpack(content.decode("ascii", "replace")) if content.startswith(_MARK) else None
-    return foreign or Echo(DIALECT, {FIELD: standard, **place})
+    return foreign or Echo(DIALECT, {SIGNATURE: standard, **place})
 
 
 Sign = Callable[[Echo], str | None]
 """Returns the signature to write for an echo, or None if it has none."""
+
+# --- parts
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*")
 NATIVE_PARTS: Final = frozenset(("executableCode", "codeExecutionResult", "toolCall", "toolResponse", "functionResponse"))
@@ -133,7 +135,7 @@ def signed_text(text: str, thought: bool, echo: Echo | None, sign: Sign) -> list
     place = own_place(echo)
     offset = place.get("offset", 0)
     head, tail = (text[:offset], text[offset:]) if isinstance(offset, int) and offset > 0 else ("", text)
-    signed = {**_text(tail, place.get("thought", thought) is True), FIELD: signature}
+    signed = {**_text(tail, place.get("thought", thought) is True), SIGNATURE: signature}
     return [_text(head, thought), signed] if head else [signed]
 
 
@@ -156,7 +158,7 @@ class PartBuilder:
                 continue
             made = self._build(part)
             if following is not None and made:
-                made[0][FIELD] = following
+                made[0][SIGNATURE] = following
                 following = None
             built += made
         return built
@@ -193,7 +195,7 @@ class PartBuilder:
         if self._ids:
             call = {"id": part.call_id, **call}
         signature = self._sign(part.echo) if part.echo is not None else None
-        return [{"functionCall": call, **({FIELD: signature} if signature is not None else {})}]
+        return [{"functionCall": call, **({SIGNATURE: signature} if signature is not None else {})}]
 
     def _native(self, native: Echo | None) -> list[JsonObject]:
         return [dict(native.data)] if native is not None and is_native_part(native) else []
@@ -246,8 +248,11 @@ def _text(text: str, thought: bool) -> JsonObject:
     return {"text": text, "thought": True} if thought else {"text": text}
 
 
+# --- citations
+
+
 class Offsets:
-    """The text of one answer in pieces. A piece is measured once, and only if a position is requested."""
+    """Converts positions: the text of one answer in pieces. A piece is measured once, and only if a position is requested."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -365,35 +370,37 @@ def _is_place(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+# --- tools that the client expects its provider to host, answered by a tool of ours
+
 _TOOL_TYPES: Final = {"googleSearch": "GOOGLE_SEARCH_WEB", "urlContext": "URL_CONTEXT", "fileSearch": "FILE_SEARCH"}
-_SHOWN: Final = "toolConfig.includeServerSideToolInvocations"
+_CALLS_SHOWN: Final = "toolConfig.includeServerSideToolInvocations"
 """The field of a request that asks for calls of the provider's tools as parts."""
 
 
-def events(call: HostedCall) -> list[Event] | None:
+def hosted_events(call: HostedCall) -> list[Event] | None:
     """The call and its result; None for a tool without a form of its own."""
     call_id = own_id("", call.call_id)
     if call.name == "codeExecution":
         outcome = "OUTCOME_FAILED" if call.is_error else "OUTCOME_OK"
         code = {"id": call_id, "language": "PYTHON", "code": call.code}
         result = {"id": call_id, "outcome": outcome, "output": call.text}
-        return _parts(call, call_id, {"executableCode": code}, {"codeExecutionResult": result})
+        return _hosted_parts(call, call_id, {"executableCode": code}, {"codeExecutionResult": result})
     tool_type = _TOOL_TYPES.get(call.name)
     if tool_type is None:
         return None
     shown: list[Event] = []
-    if call.options.get(_SHOWN):
+    if call.options.get(_CALLS_SHOWN):
         tool_call = {"id": call_id, "toolType": tool_type, "args": dict(call.arguments)}
         answer: JsonObject = {
             "id": call_id,
             "toolType": tool_type,
             "response": {"error" if call.is_error else "output": call.text},
         }
-        shown = _parts(call, call_id, {"toolCall": tool_call}, {"toolResponse": answer})
-    return [*shown, Extra(DIALECT, {"candidate": _metadata([*call.earlier, call])})]
+        shown = _hosted_parts(call, call_id, {"toolCall": tool_call}, {"toolResponse": answer})
+    return [*shown, Extra(DIALECT, {"candidate": _hosted_metadata([*call.earlier, call])})]
 
 
-def _parts(call: HostedCall, call_id: str, call_part: JsonObject, result: JsonObject) -> list[Event]:
+def _hosted_parts(call: HostedCall, call_id: str, call_part: JsonObject, result: JsonObject) -> list[Event]:
     return [
         ToolCallStart(call_id, call.name, "server", Echo(DIALECT, call_part)),
         ToolCallDelta(msgspec.json.encode(call.arguments).decode()),
@@ -402,7 +409,7 @@ def _parts(call: HostedCall, call_id: str, call_part: JsonObject, result: JsonOb
     ]
 
 
-def _metadata(calls: list[HostedCall]) -> JsonObject:
+def _hosted_metadata(calls: list[HostedCall]) -> JsonObject:
     """The searches and pages of all calls so far: the last metadata of an answer counts."""
     metadata: JsonObject = {}
     searches = [call for call in calls if call.name in ("googleSearch", "fileSearch")]

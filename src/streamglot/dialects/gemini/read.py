@@ -3,10 +3,7 @@
 The wire format has no end marker. The stream is complete when every candidate has a finish reason, or the prompt was blocked, and
 the input has ended; an input that ends before that was truncated.
 
-Reads one candidate: the parts of its chunks to consecutive blocks.
-
-Converts arguments that arrive value by value, each with its JSON path, to JSON text while they stream.
-
+``PartialArgs`` converts arguments that arrive value by value, each with its JSON path, to JSON text while they stream:
 ``$.list[0].name = "Eg"``, ``$.list[0].name = "g"`` gives ``{"list":[{"name":"Eg``, then ``g``, then ``"}]}``. Paths normally
 arrive in document order, and then every value is written at once. A path into a part that is closed already cannot be written in
 its place: the top-level argument is then written again, complete, under the same key at the end. Every JSON parser in use takes
@@ -28,11 +25,11 @@ from ...events import BareEvent, Echo, Extra, Media, ReasoningStart, StopReason,
 from ...framing import Frame, Framing, JsonArray, JsonDepth
 from ...json_types import JsonObject, JsonValue
 from ...limits import DEFAULT_LIMITS, Limits
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import Block, Blocks
 from ..common.lenient import loads, string_in
 from ..common.reader import Reader, ReaderOptions
-from .parts import DIALECT, FIELD, CitationReader
+from .parts import DIALECT, SIGNATURE, CitationReader
 from .wire import (
     CANDIDATE_EXTRAS,
     MALFORMED_CALL,
@@ -52,6 +49,8 @@ from .wire import (
     read_time,
     read_usage,
 )
+
+# --- arguments that arrive value by value
 
 Path = tuple[str | int, ...]
 _STEP: Final = re.compile(r"""\.([^.\[\]'"\s]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""", re.DOTALL)
@@ -217,6 +216,8 @@ def _inner(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
+# --- candidates
+
 _CALL_PARTS: Final = ("executableCode", "toolCall")
 _RUN_PARTS: Final = {
     "executable_code": "executableCode",
@@ -362,7 +363,7 @@ class CandidateReader:
         self.blocks.end(block, echo)
 
     def _echo(self, signature: str, **place: object) -> Echo:
-        return Echo(self._provider, {FIELD: signature, **place})
+        return Echo(self._provider, {SIGNATURE: signature, **place})
 
     def _read_lone_signature(self, signature: str, thought: bool) -> None:
         """Reads a signature on an empty part: the state of the open text or reasoning, or reasoning without visible text."""
@@ -450,7 +451,7 @@ class CandidateReader:
         self._emit(ToolResult(call_id, content, failed, self._native(name, data, signature)), self.index)
 
     def _native(self, name: str, data: JsonObject, signature: str | None) -> Echo:
-        return Echo(self._provider, {name: data, **({FIELD: signature} if signature else {})})
+        return Echo(self._provider, {name: data, **({SIGNATURE: signature} if signature else {})})
 
     # --- media and other parts
 
@@ -493,6 +494,9 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+# --- the stream
+
+
 class GeminiReader(Reader):
     dialect = "gemini"
 
@@ -525,8 +529,8 @@ class GeminiReader(Reader):
         data = camel_case(data)
         chunk = self.decode(chunk_decoder, data)
         self._read_chunk(chunk, data)
-        if faults.is_error(chunk.error):
-            raise faults.refusal(chunk.error)
+        if upstream_errors.is_error(chunk.error):
+            raise upstream_errors.refusal(chunk.error)
 
     def eof(self) -> None:
         if self._bare:

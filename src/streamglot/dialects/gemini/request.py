@@ -1,8 +1,7 @@
-"""generateContent requests: a client's body to a Request, and a Request to the body for an upstream.
+"""generateContent requests: a client's body to a Request, and a Request to the body for an upstream; the contents, then the
+parameters.
 
 The model and the streaming mode are in the URL, not in the body, and are the same for every version of the API.
-
-The contents of a request, in both directions.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from ...messages import (
 )
 from ..common.fields import Fields, give, give_extra, is_off, keep_extra, take
 from ..common.state import is_native
-from .parts import DIALECT, FIELD, PartBuilder, read_signature
+from .parts import DIALECT, SIGNATURE, PartBuilder, read_signature
 from .wire import camel, json_schema
 
 _ROLES: Final[dict[str, Role]] = {"user": "user", "model": "assistant", "function": "tool", "system": "system"}
@@ -113,7 +112,7 @@ class HistoryParser:
 
     def _part(self, fields: Fields, parts: list[Part], continues: bool = False) -> None:
         raw = dict(fields.rest)
-        signature, thought = fields.take(FIELD, str), fields.take("thought", bool, False)
+        signature, thought = fields.take(SIGNATURE, str), fields.take("thought", bool, False)
         text = fields.take("text", str)
         if text is not None:
             self._text(text, thought, signature, parts, continues)
@@ -237,7 +236,7 @@ def build_contents(messages: list[Message], model: str, ids: bool) -> tuple[list
     the same place, because its position has a meaning."""
 
     def own(echo: Echo) -> str | None:
-        signature = echo.data.get(FIELD)
+        signature = echo.data.get(SIGNATURE)
         return signature if isinstance(signature, str) else None
 
     builder = PartBuilder(own, ids=ids)
@@ -264,7 +263,7 @@ def build_contents(messages: list[Message], model: str, ids: bool) -> tuple[list
 
 
 def _is_unsigned_thought(part: Part) -> bool:
-    return isinstance(part, ReasoningPart) and (part.echo is None or FIELD not in part.echo.data)
+    return isinstance(part, ReasoningPart) and (part.echo is None or SIGNATURE not in part.echo.data)
 
 
 def generation(model: str) -> int | None:
@@ -279,9 +278,11 @@ def _needs_signatures(model: str) -> bool:
 
 def _sign_first_call(parts: list[JsonObject]) -> None:
     first = next((part for part in parts if "functionCall" in part), None)
-    if first is not None and FIELD not in first:
-        first[FIELD] = _UNSIGNED
+    if first is not None and SIGNATURE not in first:
+        first[SIGNATURE] = _UNSIGNED
 
+
+# --- the request
 
 PARAMETERS: Final = {
     "maxOutputTokens": "max_tokens",

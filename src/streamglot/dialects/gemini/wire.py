@@ -1,8 +1,7 @@
 """The wire format: the fields of a GenerateContentResponse that are read, finish reasons, usage and errors.
 
-Replaces the numbers that some client libraries write for enums by their names. The official client fails on the numbers.
-
-Converts the schemas of this dialect, a subset of OpenAPI with upper-case types, to JSON schema.
+Enums that some client libraries write as numbers become names, because the official client fails on the numbers. Schemas of this
+dialect, a subset of OpenAPI with upper-case types, become JSON schema.
 """
 
 from __future__ import annotations
@@ -22,9 +21,11 @@ from ...messages import TokenCounts
 from ..common.lenient import loads
 from ..common.tables import UsageFields, count, specified, total, two_way
 
+# --- enums
+
 _SAFETY: Final = ("HATE_SPEECH", "DANGEROUS_CONTENT", "HARASSMENT", "SEXUALLY_EXPLICIT")
 _PROBABILITIES: Final = {1: "NEGLIGIBLE", 2: "LOW", 3: "MEDIUM", 4: "HIGH"}
-NAMES: Final[dict[str, dict[int, str]]] = {
+ENUM_NAMES: Final[dict[str, dict[int, str]]] = {
     "category": {
         **{number: f"HARM_CATEGORY_{word}" for number, word in enumerate(_SAFETY, 1)},
         7: "HARM_CATEGORY_HARASSMENT",
@@ -50,14 +51,16 @@ def named_enums(value: object) -> JsonValue:
         return value
     named: JsonObject = {}
     for key, inner in value.items():
-        if key not in NAMES or not isinstance(inner, int):
+        if key not in ENUM_NAMES or not isinstance(inner, int):
             named[key] = named_enums(inner)
-        elif inner in NAMES[key]:
-            named[key] = NAMES[key][inner]
+        elif inner in ENUM_NAMES[key]:
+            named[key] = ENUM_NAMES[key][inner]
         elif key == "blockReason" and inner:
             named[key] = "OTHER"
     return named
 
+
+# --- chunks
 
 NO_VALUE: Final = Raw(b"")
 
@@ -333,6 +336,8 @@ def error_body(error: StreamError) -> JsonObject:
     detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "streamglot"}
     return {"error": {"code": error.status, "message": error.message, "status": status, "details": [detail]}}
 
+
+# --- schemas
 
 _DROPPED: Final = frozenset(("propertyOrdering", "nullable", "example"))
 _NUMBERS: Final = frozenset(("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"))

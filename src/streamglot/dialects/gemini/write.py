@@ -1,11 +1,7 @@
-"""Writes GenerateContentResponse chunks, as server-sent events or as a streamed JSON array.
+"""Writes GenerateContentResponse chunks, as server-sent events or as a streamed JSON array, and the whole response object.
 
 The official Python client fails on a comment, on ``data:`` without a space, and on U+2028, U+2029 or U+0085 inside a line: none
 of them is ever written. Its chat sessions discard an answer with a chunk without parts, so an empty chunk has an empty text.
-
-Writes the chunks of one candidate.
-
-Builds the GenerateContentResponse object for a client.
 """
 
 from __future__ import annotations
@@ -41,7 +37,7 @@ from ..common.state import is_native
 from ..common.writer import Rules, StepBreak, Writer, WriterOptions, encode
 from .parts import (
     DIALECT,
-    FIELD,
+    SIGNATURE,
     Offsets,
     PartBuilder,
     arguments_line,
@@ -168,8 +164,8 @@ class CandidateWriter:
             self._next = sign(echo)
             return
         mark = b',"thought":true' if place.get("thought", thought) is True else b""
-        signature = b',"%b":%b' % (FIELD.encode(), encode(sign(echo)))
-        if FIELD in echo.data and "thought" not in place and place.get("offset", 0) == size - len(self._latest):
+        signature = b',"%b":%b' % (SIGNATURE.encode(), encode(sign(echo)))
+        if SIGNATURE in echo.data and "thought" not in place and place.get("offset", 0) == size - len(self._latest):
             # The signed part was written a moment ago, if it came in this read: clients return signatures where they got them.
             written = self._text_head + encode(self._latest) + mark
             if self._latest and self._writer.replace_chunk(written + b"}]}}]", written + signature + b"}]}}]"):
@@ -202,7 +198,7 @@ class CandidateWriter:
             self._malformed.append(call.name)
             self._writer.lose(call)
             return
-        signature = b',"%b":%b' % (FIELD.encode(), encode(sign(event.echo))) if event.echo is not None else b""
+        signature = b',"%b":%b' % (SIGNATURE.encode(), encode(sign(event.echo))) if event.echo is not None else b""
         head = encode({"id": call.call_id, "name": call.name})[:-1]
         self.part(b'{"functionCall":%b,"args":%b}%b}' % (head, arguments, signature))
 
@@ -240,7 +236,7 @@ class CandidateWriter:
             return False
         part = build_media(MediaPart(mime, decodable, url))
         if self._next is not None:
-            part[FIELD], self._next = self._next, None
+            part[SIGNATURE], self._next = self._next, None
         self.part(encode(part))
         return True
 
@@ -265,6 +261,8 @@ def _join(kept: JsonObject, fields: JsonObject) -> None:
             else:
                 before[key] = list(inner) if isinstance(inner, list) else inner
 
+
+# --- the stream
 
 _LINE_ENDS: Final = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 
@@ -382,6 +380,9 @@ class GeminiWriter(Writer):
                 self._feedback = named_enums(feedback)
             case _:
                 self.lose(event)
+
+
+# --- the whole response
 
 
 def build(response: Response, *, strict: bool = False) -> JsonObject:

@@ -11,7 +11,7 @@ from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
 from ...events import Echo, Extra, KeepAlive, Media, StopReason
 from ...framing import Frame, Framing, JsonArray, NdJson
 from ...json_types import JsonObject
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import Blocks
 from ..common.conversation import image_type
 from ..common.lenient import fit
@@ -49,8 +49,8 @@ class OllamaReader(Reader):
     # --- one line
 
     def _read_line(self, line: Line) -> None:
-        if faults.is_error(line.error):
-            raise faults.refusal(line.error, line.status_code)
+        if upstream_errors.is_error(line.error):
+            raise upstream_errors.refusal(line.error, line.status_code)
         self._start(line)
         blocks = self.blocks()
         before = len(self._out)

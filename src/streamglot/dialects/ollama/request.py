@@ -1,6 +1,6 @@
 """Requests for /api/chat and /api/generate: a client's body to a Request, and a Request to the body for an upstream.
 
-The messages of a chat request, in both directions. Results are matched to calls by id, by the tool's name, or by order.
+The wire has results without ids too: they are matched to calls by id, by the tool's name, or by order.
 """
 
 from __future__ import annotations
@@ -170,6 +170,8 @@ def build_content(parts: list[Part], built: Built, name: str = "content") -> Jso
         body["images"] = images
     return body
 
+
+# --- the request
 
 PARAMETERS: Final = {"logprobs": "logprobs", "top_logprobs": "top_logprobs"}
 OPTIONS: Final = {

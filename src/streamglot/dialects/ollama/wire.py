@@ -1,7 +1,5 @@
-"""The wire format: the fields of a line that are read (the decoder skips all others), usage, times, arguments and errors.
-
-The model listings of a server of this dialect, for its clients, in particular editors.
-"""
+"""The wire format: the fields of a line that are read (the decoder skips all others), usage, times, arguments and errors. And the
+model listings that a server of this dialect has for its clients, in particular editors."""
 
 from __future__ import annotations
 
@@ -152,6 +150,8 @@ def arguments_line(text: str) -> bytes:
 def error_body(error: StreamError) -> JsonObject:
     return {"error": error.message or error.code}
 
+
+# --- model listings
 
 API_VERSION: Final = "0.13.0"
 """The API version that is reported. Editors refuse servers with an older version than they need."""

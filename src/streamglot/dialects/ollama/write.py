@@ -1,7 +1,4 @@
-"""Writes lines that every client accepts: never an empty one, complete calls, counters on the last line.
-
-Builds the response object for a client.
-"""
+"""Writes lines that every client accepts (no empty one, complete calls, counters on the last), and the response object."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from ...events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from ...framing import lines as ndjson
+from ...framing.lines import ndjson_line
 from ...json_types import JsonObject
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.steps import STEP_BREAK, with_step_breaks
@@ -86,11 +83,11 @@ class OllamaWriter(Writer):
         reason = {"done_reason": done_reason(event.reason, event.raw_reason)}
         last = encode({**reason, **self._last, **write_usage(self.usage)})
         self.pieces.append(
-            ndjson.line(b'%b%b""%b,"done":true,%b' % (self._head or self._make_head(), self._open, self._close, last[1:]))
+            ndjson_line(b'%b%b""%b,"done":true,%b' % (self._head or self._make_head(), self._open, self._close, last[1:]))
         )
 
     def write_error(self, event: StreamError) -> None:
-        self.pieces.append(ndjson.line(encode(error_body(event))))
+        self.pieces.append(ndjson_line(encode(error_body(event))))
 
     def _make_head(self) -> bytes:
         return encode({"model": self.model, "created_at": write_time(self.created)})[:-1] + b","
@@ -146,6 +143,9 @@ class OllamaWriter(Writer):
             self._write(b'""', b"," + encode(beside)[1:-1])
         if not data:
             self.lose(event)
+
+
+# --- the whole response
 
 
 def build(response: Response, *, strict: bool = False, generate: bool = False) -> JsonObject:

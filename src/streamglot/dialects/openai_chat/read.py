@@ -24,11 +24,11 @@ from .wire import (
     ChunkChoice,
     Delta,
     ReasoningDetails,
+    add_extensions,
     chunk_decoder,
-    complete,
     known_decoder,
     labelled_decoder,
-    shown,
+    shown_text,
     unknown_texts,
 )
 
@@ -124,9 +124,9 @@ class ChatReader(ChoicesReader):
         if choices:
             for choice in choices:
                 if choice.message is not None and (choice.extensions or chunk.extensions):
-                    complete(choice.message, choice.extensions or {})
+                    add_extensions(choice.message, choice.extensions or {})
                     if not choice.index:
-                        complete(choice.message, chunk.extensions or {})
+                        add_extensions(choice.message, chunk.extensions or {})
                 self._read_choice(choice)
         if chunk.usage or chunk.x_groq:
             self._read_usage(chunk)
@@ -200,10 +200,10 @@ class ChatReader(ChoicesReader):
     ) -> bool:
         """Reads ``reasoning_details``. Returns whether they have a text. Fields with the same text are noted."""
         entries = [entry for entry in details if isinstance(entry, dict)]
-        joined = "".join(shown(entry)[0] for entry in entries)
+        joined = "".join(shown_text(entry)[0] for entry in entries)
         beside = [field for field, plain in plain_fields if joined and plain == joined]
         for entry in entries:
-            text, summary = shown(entry)
+            text, summary = shown_text(entry)
             block = blocks.reasoning(text, summary)
             if not callable(block.echo):
                 self._details[index] = ReasoningDetails(self.provider)

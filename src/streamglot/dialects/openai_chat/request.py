@@ -1,7 +1,4 @@
-"""Chat requests: a client's body to a Request, and a Request to the body for an upstream.
-
-The messages of a chat request, in both directions.
-"""
+"""Chat requests: a client's body to a Request, and a Request to the body for an upstream; the messages, then the parameters."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ from ..common.function_tools import (
     parse_function,
 )
 from ..common.state import is_native, unpack
-from .wire import DIALECT, apart, is_bare, is_our_summary, marked, split_text, with_texts
+from .wire import DIALECT, is_bare, is_our_summary, split_text, text_apart, unmarked, with_texts
 
 _TEXT_ROLES = ("system", "developer", "user", "assistant")
 _PLAIN = ("reasoning_content", "reasoning")
@@ -152,14 +149,14 @@ def _parse_thoughts(fields: Fields) -> tuple[list[ReasoningPart], list[Echo]]:
         if packed is None:
             own.append(_joined(entries))
         elif "indexes" in packed.data:
-            parts.append(_own_reasoning(*marked(own, packed.data)))
+            parts.append(_own_reasoning(*unmarked(own, packed.data)))
             own = []
         elif set(packed.data) == {"text", "echo"}:
             states.append(packed)
         elif "texts" in packed.data:
             own = with_texts(own, packed.data)
         else:
-            packed, beside = apart(packed)
+            packed, beside = text_apart(packed)
             hidden = all(entry.get("type") == "reasoning.encrypted" for entry in entries)
             summary = any(entry.get("summary") or entry.get("type") == "reasoning.summary" for entry in entries)
             parts.append(ReasoningPart(_shown(entries) or beside, summary, hidden, packed))
@@ -370,6 +367,8 @@ def _build_media(part: MediaPart) -> JsonObject:
         raise Unsupported(f"a file by its URL ({part.url}) cannot be sent to a chat upstream; send its content")
     return {"type": "file", "file": {"filename": part.filename or "file", "file_data": data_url(part)}}
 
+
+# --- the request
 
 PARAMETERS: Final = {
     "max_completion_tokens": "max_tokens",

@@ -1,8 +1,8 @@
 """The wire format: the fields of a chat chunk that are read (the decoder skips all others), finish reasons, usage and errors.
 
-Reasoning and calls of a whole answer that stand only in its ``extensions``, the pieces as they were generated.
-
-``reasoning_details``: reasoning in typed entries that stream in pieces and must be returned unchanged.
+``reasoning_details`` is reasoning in typed entries that stream in pieces and must be returned unchanged. Some servers put the
+reasoning and the calls of a whole answer only into its ``extensions``, the pieces as they were generated; ``add_extensions`` adds them
+to the message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct, convert
 from ...errors import ToolCallParseError
 from ...events import Citation, Echo, StreamError
 from ...json_types import JsonObject, JsonValue
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import json_size
 from ..common.state import is_native, pack
 from ..common.tables import UsageFields, two_way
@@ -219,15 +219,17 @@ def write_citation(citation: Citation) -> JsonObject | None:
 
 def error_body(error: StreamError) -> JsonObject:
     """A tool call that cannot be parsed has a type of its own."""
-    body = faults.typed_error_body(error)
+    body = upstream_errors.typed_error_body(error)
     if error.code == ToolCallParseError.code:
         body["error"]["type"] = error.code
     return body
 
 
+# --- reasoning_details
+
 ENTRY_CHARS = 500
 """Characters that an entry counts without its fields: what its containers take in memory. A server can send millions of them."""
-SHOWN = ("reasoning.text", "reasoning.summary")
+SHOWN_ENTRIES = ("reasoning.text", "reasoning.summary")
 """The types of entries with visible text."""
 _BARE = frozenset(("type", "text", "summary", "index"))
 _OUR_SUMMARY = "sgsum_"
@@ -235,7 +237,7 @@ _OUR_SUMMARY = "sgsum_"
 _TEXT_OF = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
 
 
-def shown(entry: JsonObject) -> tuple[str, bool]:
+def shown_text(entry: JsonObject) -> tuple[str, bool]:
     """The visible text of an entry, and whether it is a summary."""
     kind = entry.get("type")
     text = entry.get("summary") if kind == "reasoning.summary" else entry.get("text")
@@ -248,7 +250,7 @@ def with_text(echo: Echo, text: str) -> Echo:
     return Echo(echo.provider, {"reasoning": text, "echo": echo.data})
 
 
-def apart(packed: Echo) -> tuple[Echo, str]:
+def text_apart(packed: Echo) -> tuple[Echo, str]:
     """The state and the text that ``with_text`` joined; no text for any other state."""
     match packed.data:
         case {"reasoning": str(text), "echo": dict(data)}:
@@ -258,7 +260,7 @@ def apart(packed: Echo) -> tuple[Echo, str]:
 
 def without_texts(entries: list[JsonObject], provider: str) -> list[JsonObject]:
     """A provider's own entries for such a client, and one more that has their texts."""
-    texts = [shown(entry)[0] for entry in entries]
+    texts = [shown_text(entry)[0] for entry in entries]
     if not any(texts):
         return entries
     bare = [_without_text(entry) if text else entry for entry, text in zip(entries, texts, strict=True)]
@@ -283,7 +285,7 @@ def with_texts(entries: list[JsonObject], state: JsonObject) -> list[JsonObject]
     ]
 
 
-def signed(echo: Echo, text: str, summary: bool) -> JsonObject:
+def signed_entry(echo: Echo, text: str, summary: bool) -> JsonObject:
     """An entry with the state of reasoning, for such a client."""
     kind: JsonObject = {"type": "reasoning.summary", "summary": ""} if summary else {"type": "reasoning.text"}
     return {**kind, "signature": pack(with_text(echo, text))}
@@ -357,14 +359,14 @@ def own_details(echo: Echo | None) -> list[JsonObject] | None:
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else None
 
 
-def marker(echo: Echo, entries: list[JsonObject]) -> JsonObject:
+def marker_of(echo: Echo, entries: list[JsonObject]) -> JsonObject:
     """An entry that says that the entries before it are the upstream's, which indexes these had, and which fields the upstream
     wrote beside them."""
     state: JsonObject = {"more": echo.data.get("more") or [], "indexes": [entry.get("index") for entry in entries]}
     return {"type": "reasoning.encrypted", "data": pack(Echo(echo.provider, state))}
 
 
-def marked(entries: list[JsonObject], state: JsonObject) -> tuple[list[JsonObject], list[JsonValue]]:
+def unmarked(entries: list[JsonObject], state: JsonObject) -> tuple[list[JsonObject], list[JsonValue]]:
     """The upstream's entries before a marker with this state, and the fields beside them."""
     indexes, more = state.get("indexes"), state.get("more")
     if isinstance(indexes, list) and len(indexes) == len(entries):
@@ -373,7 +375,7 @@ def marked(entries: list[JsonObject], state: JsonObject) -> tuple[list[JsonObjec
     return entries, more if isinstance(more, list) else []
 
 
-def of_text(echo: Echo, start: int, end: int) -> Echo:
+def text_state(echo: Echo, start: int, end: int) -> Echo:
     """The state of a text, which has no field of its own. The text stands between two places of the message's content."""
     return Echo(echo.provider, {"text": [start, end], "echo": echo.data})
 
@@ -394,30 +396,33 @@ def split_text(text: str, states: list[Echo]) -> list[tuple[str, Echo | None]]:
     return pieces
 
 
-def complete(message: Delta, extensions: JsonObject) -> None:
+# --- extensions
+
+
+def add_extensions(message: Delta, extensions: JsonObject) -> None:
     """Adds the reasoning and the calls that the message itself lacks. A call with a result was run by the server."""
     if not _has_reasoning(message):
-        pieces = [piece for piece in _list(extensions, "reasoning_chunks") if isinstance(piece, str)]
+        pieces = [piece for piece in _chunks_of(extensions, "reasoning_chunks") if isinstance(piece, str)]
         message.reasoning = "".join(pieces) or message.reasoning
     if not message.tool_calls and message.function_call is None:
-        message.tool_calls = _calls(_list(extensions, "tool_call_chunks")) or message.tool_calls
+        message.tool_calls = _joined_calls(_chunks_of(extensions, "tool_call_chunks")) or message.tool_calls
 
 
 def _has_reasoning(message: Delta) -> bool:
     if message.reasoning or message.reasoning_content:
         return True
-    if any(isinstance(entry, dict) and shown(entry)[0] for entry in message.reasoning_details or ()):
+    if any(isinstance(entry, dict) and shown_text(entry)[0] for entry in message.reasoning_details or ()):
         return True
     parts = message.content if isinstance(message.content, list) else ()
     return any(isinstance(part, dict) and part.get("type") == "thinking" for part in parts)
 
 
-def _list(extensions: JsonObject, name: str) -> list[JsonValue]:
+def _chunks_of(extensions: JsonObject, name: str) -> list[JsonValue]:
     value = extensions.get(name)
     return value if isinstance(value, list) else []
 
 
-def _calls(chunks: list[JsonValue]) -> list[CallDelta]:
+def _joined_calls(chunks: list[JsonValue]) -> list[CallDelta]:
     names: dict[str, str] = {}
     arguments: dict[str, list[str]] = {}
     for chunk in chunks:

@@ -1,6 +1,6 @@
-"""Writes chat chunks that every client accepts: the role once, consecutive indexes, ids and names once, one end.
+"""Writes chat chunks that every client accepts, and the chat completion object.
 
-Builds the chat completion object for a client.
+A chunk has the role once, consecutive indexes, ids and names once, and there is one end.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from ..common.writer import Rules, StepBreak, Writer, WriterOptions, encode
 from .wire import (
     DIALECT,
     FINISH_OF,
-    SHOWN,
+    SHOWN_ENTRIES,
     error_body,
     extra_content,
-    marker,
-    of_text,
+    marker_of,
     our_summary,
     own_details,
-    signed,
+    signed_entry,
+    text_state,
     without_texts,
     write_citation,
 )
@@ -258,7 +258,7 @@ class _ChoiceWriter:
 
     def _text_end(self, event: TextEnd) -> None:
         if event.echo is not None:
-            self._echo(of_text(event.echo, self._start, self._chars))
+            self._echo(text_state(event.echo, self._start, self._chars))
 
     def _text(self, event: TextDelta) -> None:
         self._chars += len(event.text)
@@ -289,7 +289,7 @@ class _ChoiceWriter:
         if event.echo is not None and not self._writer.strict:
             own = own_details(event.echo)
             if own is not None:
-                self._own_details(own, marker(event.echo, own))
+                self._own_details(own, marker_of(event.echo, own))
             else:
                 self._echo(event.echo)
         elif event.redacted:
@@ -315,7 +315,7 @@ class _ChoiceWriter:
             return
         for entry in (*entries, marker):
             detail = dict(entry)
-            if entry.get("type") in SHOWN:
+            if entry.get("type") in SHOWN_ENTRIES:
                 detail = {name: value for name, value in detail.items() if name not in ("text", "summary")}
                 if set(detail) <= {"type", "index"}:
                     continue
@@ -324,7 +324,7 @@ class _ChoiceWriter:
                 self._detail_open = False
             detail["index"] = self._details
             self._write(b'"reasoning_details":' + encode([detail]))
-            if entry.get("type") not in SHOWN:
+            if entry.get("type") not in SHOWN_ENTRIES:
                 self._details += 1
 
     def _detail(self, entry: JsonObject) -> None:
@@ -341,7 +341,7 @@ class _ChoiceWriter:
             entry = {"type": kind, "signature": pack(echo), "index": self._details}
             self._write(b'"reasoning_details":' + encode([entry]))
         elif self._said:
-            self._detail(signed(echo, "".join(self._said), self._summary))
+            self._detail(signed_entry(echo, "".join(self._said), self._summary))
         else:
             self._detail({"type": "reasoning.encrypted", "data": pack(echo)})
 
@@ -410,6 +410,9 @@ class _ChoiceWriter:
             self._writer.lose(event)
 
 
+# --- the whole response
+
+
 def build(
     response: Response,
     *,
@@ -439,7 +442,7 @@ def _build_choice(
                 start = len(message["content"] or "")
                 message["content"] = (message["content"] or "") + part.text
                 if part.echo is not None:
-                    echo = of_text(part.echo, start, len(message["content"]))
+                    echo = text_state(part.echo, start, len(message["content"]))
                     thoughts.append(ReasoningPart("", redacted=True, echo=echo))
                 for citation in part.citations:
                     annotation = write_citation(citation)
@@ -510,7 +513,7 @@ def _add_reasoning(message: JsonObject, thoughts: list[ReasoningPart], field: Re
         echo = part.echo
         own = own_details(echo)
         if echo is not None and own is not None:
-            details += [*(own if in_details else without_texts(own, echo.provider)), marker(echo, own)]
+            details += [*(own if in_details else without_texts(own, echo.provider)), marker_of(echo, own)]
             continue
         kind, name = ("reasoning.summary", "summary") if part.summary else ("reasoning.text", "text")
         if echo is not None and not part.text:
@@ -518,6 +521,6 @@ def _add_reasoning(message: JsonObject, thoughts: list[ReasoningPart], field: Re
         elif in_details:
             details.append({"type": kind, name: part.text, **({} if echo is None else {"signature": pack(echo)})})
         elif echo is not None:
-            details.append(signed(echo, part.text, part.summary))
+            details.append(signed_entry(echo, part.text, part.summary))
     if details:
         message["reasoning_details"] = [{**entry, "index": index} for index, entry in enumerate(details)]

@@ -1,6 +1,6 @@
 """Requests for text completions: a client's body to a Request, and a Request to the body for an upstream.
 
-Writes a conversation as one plain prompt, for models that only continue a text.
+A conversation becomes one plain prompt, for models that only continue a text::
 
     You are a helper.
 

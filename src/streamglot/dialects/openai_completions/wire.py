@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ...json_types import JsonObject, JsonValue
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.tables import UsageFields, two_way
 
 
@@ -63,4 +63,4 @@ USAGE: Final = UsageFields(
 # --- errors
 
 
-error_body = faults.typed_error_body
+error_body = upstream_errors.typed_error_body

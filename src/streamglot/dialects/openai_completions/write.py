@@ -1,7 +1,4 @@
-"""Writes chunks of text completions: the text and its end. The format has no reasoning, calls or media.
-
-Builds the completion object for a client.
-"""
+"""Writes chunks of text completions, and the completion object: text and its end. The format has no reasoning, calls or media."""
 
 from __future__ import annotations
 
@@ -129,6 +126,9 @@ class CompletionsWriter(Writer):
 
     def _allowed(self, data: JsonObject) -> JsonObject:
         return {name: value for name, value in data.items() if name in _SPEC or not self.strict}
+
+
+# --- the whole response
 
 
 def build(response: Response, *, strict: bool = False) -> JsonObject:

@@ -29,7 +29,7 @@ class ResponsesDialect(Dialect):
     response_builder = lazy("response.build")
     error_body = lazy("wire.error_body")
     approval_answers = lazy("request.approval_answers")
-    hosted_events = lazy("tools.events")
+    hosted_events = lazy("tools.hosted_events")
     repeated_fields = lazy("stored.repeated_fields")
     input_items = lazy("stored.input_items")
     summary_request = lazy("compaction.summary_request")

@@ -1,8 +1,7 @@
 """Reads Responses events: what each says about the response or one of its items.
 
-Rebuilds the items of a stream as blocks, however much of their lifecycle the server omits.
-
-The items of a response while it streams, matched although servers change their ids and indexes.
+``Items`` rebuilds the items as blocks, however much of their lifecycle the server omits; ``Slots`` matches them although servers
+change their ids and indexes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
 from ...events import BareEvent, Echo, Extra, KeepAlive, Media, ReasoningStart, StopReason, TextStart, ToolResult, Usage
 from ...framing import Frame
 from ...json_types import JsonObject
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import Block, BlockStart
 from ..common.lenient import json_text, loads
 from ..common.reader import Reader, ReaderOptions
@@ -122,6 +121,8 @@ class Slots:
         slots = self.of_kind.get(kind, [])
         return slots[number] if number < len(slots) and (not call_id or slots[number].is_item(item)) else None
 
+
+# --- items as blocks
 
 _IDENTITY: Final = ("type", "id", "call_id", "phase")
 """The fields of an item that are kept after its end, to recognize repetitions of it."""
@@ -314,7 +315,7 @@ class Items:
         item = event.item or {}
         kind = string_of(item, "type")
         if kind:
-            slot = self._slots.find(kind, _address(event))
+            slot = self._slots.find(kind, _only_address(event))
             self._reader.tally.extra(item)
             if slot is None or not slot.is_item(item):
                 self._begin(kind, item, event.output_index)
@@ -326,7 +327,7 @@ class Items:
         item = event.item or {}
         kind = string_of(item, "type")
         if kind:
-            slot = self._slots.find(kind, _address(event), last=True)
+            slot = self._slots.find(kind, _only_address(event), last=True)
             if slot is None or not slot.is_item(item, last=True):
                 slot = self._begin(kind, item, event.output_index)
             self._finish(slot, item)
@@ -451,9 +452,11 @@ class Items:
         self._waiting.clear()
 
 
-def _address(event: Event) -> Event:
+def _only_address(event: Event) -> Event:
     return Event(item_id=string_of(event.item or {}, "id") or event.item_id, output_index=event.output_index)
 
+
+# --- events
 
 _ADDRESS: Final = frozenset(("sequence_number", "item_id", "output_index", "obfuscation"))
 """Fields that only locate an event. A writer generates them again."""
@@ -566,8 +569,8 @@ class ResponsesReader(Reader):
         status = string_of(response, "status") or None
         self._lifecycle(event)
         error = response.get("error") or event.error
-        if kind == "response.failed" or status == "failed" or faults.is_error(error):
-            raise faults.refusal(error or {"message": "the upstream reported a failed response without a reason"})
+        if kind == "response.failed" or status == "failed" or upstream_errors.is_error(error):
+            raise upstream_errors.refusal(error or {"message": "the upstream reported a failed response without a reason"})
         self._items.settle(response.get("output"))
         reason: StopReason = "end"
         if kind == "response.cancelled" or status == "cancelled":
@@ -586,8 +589,8 @@ class ResponsesReader(Reader):
     def _read_other(self, kind: str, event: Event, data: bytes) -> None:
         if kind in _KEEP_ALIVE:
             self.emit(KeepAlive(kind))
-        elif kind in ("error", "response.error") or faults.is_error(event.error):
-            raise faults.refusal(loads(data)[0])
+        elif kind in ("error", "response.error") or upstream_errors.is_error(event.error):
+            raise upstream_errors.refusal(loads(data)[0])
         elif kind and self.started:
             fields = {name: value for name, value in loads(data)[0].items() if name not in _ADDRESS}
             self.emit(Extra(self.dialect, {"event": {**fields, "type": kind}}), media=len(string_of(fields, "partial_image_b64")))

@@ -1,9 +1,5 @@
-"""Responses requests: a client's body to a Request, and a Request to the body for an upstream.
-
-Converts the input items of a client to messages.
-
-Builds the input items for an upstream from messages.
-"""
+"""Responses requests: a client's body to a Request, and a Request to the body for an upstream; the input items, then the
+parameters."""
 
 from __future__ import annotations
 
@@ -378,6 +374,8 @@ def _build_media(part: MediaPart) -> JsonObject:
         return {"type": "input_file", "filename": part.filename or "file", "file_data": data_url(part)}
     return {"type": "input_file", "file_url": part.url}
 
+
+# --- the request
 
 PARAMETERS: Final = {
     "max_output_tokens": "max_tokens",

@@ -1,12 +1,11 @@
-"""The tools of a request, in both directions.
+"""The tools of a request in both directions, and the items of tools that the provider runs.
 
 Only this dialect has tools in namespaces and a search that loads more of them. Elsewhere they are functions in one list: a member
 of a namespace has a flat name made of both, a client-side search is the function ``tool_search``, and the tools that it found are
 taken from its results. ``Origin`` maps a flat name back, to name a call as its tool was declared.
 
-Tools that the client expects its provider to host, answered by a tool of ours: as items of the provider's own kinds.
-
-Items that are calls of server-side tools: their names, their arguments and their results.
+If a tool of ours answers a tool that the client expects its provider to host, the call becomes an item of the provider's own
+kinds.
 """
 
 from __future__ import annotations
@@ -272,54 +271,54 @@ def _build_named(name: str, tool: ToolSpec | None, origin: Origin | None) -> Jso
     return {"type": kind, "name": name}
 
 
-Item = JsonObject
+# --- tools that the client expects its provider to host, answered by a tool of ours
 
 
-def _web_search(call: HostedCall) -> Item:
-    action: Item = {"type": "search", "query": call.query, "queries": [call.query]}
+def _web_search(call: HostedCall) -> JsonObject:
+    action: JsonObject = {"type": "search", "query": call.query, "queries": [call.query]}
     sources = [{"type": "url", "url": source.url} for source in sources_of(call.text)]
     return {"action": {**action, "sources": sources} if sources else action}
 
 
-def _file_search(call: HostedCall) -> Item:
+def _file_search(call: HostedCall) -> JsonObject:
     found = sources_of(call.text)
     results = [{"file_id": source.url, "filename": source.title, "text": source.text} for source in found]
     return {"queries": [call.query], "results": results or [{"file_id": "", "filename": "", "text": call.text}]}
 
 
-def _code(call: HostedCall) -> Item:
+def _code_interpreter(call: HostedCall) -> JsonObject:
     return {"code": call.code, "container_id": "", "outputs": [{"type": "logs", "logs": call.text}]}
 
 
-def _image(call: HostedCall) -> Item:
+def _image_generation(call: HostedCall) -> JsonObject:
     image = next((medium for medium in call.media if medium.data), None)
     if image is None:
         return {"result": None}
     return {"result": image.data, "output_format": image.mime.removeprefix("image/")}
 
 
-_KINDS: Final[dict[str, tuple[str, str, tuple[str, ...], Callable[[HostedCall], Item]]]] = {
+_HOSTED: Final[dict[str, tuple[str, str, tuple[str, ...], Callable[[HostedCall], JsonObject]]]] = {
     "web_search": ("web_search_call", "ws_", ("searching",), _web_search),
     "file_search": ("file_search_call", "fs_", ("searching",), _file_search),
-    "code_interpreter": ("code_interpreter_call", "ci_", ("interpreting",), _code),
-    "image_generation": ("image_generation_call", "ig_", ("generating",), _image),
+    "code_interpreter": ("code_interpreter_call", "ci_", ("interpreting",), _code_interpreter),
+    "image_generation": ("image_generation_call", "ig_", ("generating",), _image_generation),
 }
 """By the type of the tool: the type of its items, how their ids begin, what its events say while it runs, and its fields."""
 
 
-def events(call: HostedCall) -> list[Event] | None:
+def hosted_events(call: HostedCall) -> list[Event] | None:
     """The call and its result; None for a tool without a form of its own."""
     declared = str(call.declared.get("type", ""))
-    kind = next((name for name in _KINDS if declared.startswith(name)), None)
-    return None if kind is None else list(_events(call, *_KINDS[kind]))
+    kind = next((name for name in _HOSTED if declared.startswith(name)), None)
+    return None if kind is None else list(_hosted_events(call, *_HOSTED[kind]))
 
 
-def _events(
-    call: HostedCall, kind: str, prefix: str, phases: tuple[str, ...], fields: Callable[[HostedCall], Item]
+def _hosted_events(
+    call: HostedCall, kind: str, prefix: str, phases: tuple[str, ...], fields: Callable[[HostedCall], JsonObject]
 ) -> Iterator[Event]:
     item_id = own_id(prefix, call.call_id)
     item = {"type": kind, "id": item_id, **fields(call), "status": "failed" if call.is_error else "completed"}
-    begun: Item = {"type": kind, "id": item_id, "status": "in_progress"}
+    begun: JsonObject = {"type": kind, "id": item_id, "status": "in_progress"}
     if kind == "code_interpreter_call":
         begun |= {"code": "", "container_id": "", "outputs": None}
     elif kind == "file_search_call":
@@ -334,6 +333,8 @@ def _events(
     else:
         yield ToolResult(item_id, call.text, call.is_error, Echo(DIALECT, item))
 
+
+# --- items of tools that ran on the server
 
 _GIVEN: Final = ("action", "queries", "code", "container_id", "operation", "input")
 """The fields with the input of a tool that has no ``arguments``."""

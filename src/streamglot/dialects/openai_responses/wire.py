@@ -11,7 +11,7 @@ from msgspec import Struct
 from ...events import CallKind, Echo, StopReason, StreamError, Usage
 from ...json_types import JsonObject, JsonValue
 from ...messages import TokenCounts
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.lenient import clean, loads
 from ..common.tables import UsageFields
 
@@ -208,7 +208,7 @@ _CODES: Final = frozenset(
 """The values that the specification allows in ``response.error.code``, in addition to the image errors."""
 
 
-error_body = faults.typed_error_body
+error_body = upstream_errors.typed_error_body
 
 
 def response_error(error: StreamError, strict: bool = False) -> JsonObject:

@@ -1,7 +1,4 @@
-"""Writes Responses events: the full lifecycle of every item, and a snapshot of the response at the end.
-
-Writes calls and results as items of a response.
-"""
+"""Writes Responses events: the full lifecycle of every item, a call or result too, and a snapshot of the response at the end."""
 
 from __future__ import annotations
 
@@ -52,6 +49,8 @@ from .wire import (
     string_of,
     write_usage,
 )
+
+# --- calls and results
 
 _CALL_ITEM: Final = {"function": "function_call", "custom": "custom_tool_call"}
 _CLIENT_ITEMS: Final = frozenset((*_CALL_ITEM.values(), "tool_search_call"))
@@ -182,6 +181,8 @@ class CallWriter:
         status = "failed" if event.is_error else "completed"
         self._writer.close_item(status)
 
+
+# --- the response
 
 _DEFAULTS: Final[JsonObject] = {
     "background": False,

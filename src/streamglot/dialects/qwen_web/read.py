@@ -15,7 +15,7 @@ from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
 from ...events import Citation, Echo, Extra, StopReason, ToolResult, Usage
 from ...framing import Frame
 from ...json_types import JsonObject
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.blocks import Block, Blocks
 from ..common.lenient import fit
 from ..common.reader import Reader, ReaderOptions
@@ -120,9 +120,9 @@ class QwenWebReader(Reader):
             self.emit(Extra(self.dialect, dict(state), self.provider))
 
     def _read_error(self, chunk: Chunk) -> None:
-        if faults.is_error(chunk.error):
+        if upstream_errors.is_error(chunk.error):
             self._keep_arguments()
-            raise faults.refusal(chunk.error)
+            raise upstream_errors.refusal(chunk.error)
         if chunk.success is False:
             self._keep_arguments()
             raise refused(chunk.data)

@@ -26,7 +26,7 @@ from ...messages import (
     ToolResultPart,
     ToolSpec,
 )
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.fields import give, give_extra
 from ..common.lenient import fit
 from ..common.writer import encode
@@ -69,8 +69,8 @@ def continuation(request: Request, provider: str, message_id: str, timestamp: in
 def read_chat(body: JsonValue) -> JsonObject:
     """The options that name a new chat, from the answer to the request for it."""
     answer: Chat = fit(Chat, body if isinstance(body, dict) else {})
-    if faults.is_error(answer.error):
-        raise faults.refusal(answer.error)
+    if upstream_errors.is_error(answer.error):
+        raise upstream_errors.refusal(answer.error)
     if answer.success is False:
         raise refused(answer.data)
     data = answer.data if isinstance(answer.data, dict) else {}

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ...errors import UpstreamRefused
 from ...json_types import JsonObject, JsonValue
-from ..common import upstream_errors as faults
+from ..common import upstream_errors
 from ..common.tables import UsageFields, two_way
 
 
@@ -106,7 +106,7 @@ def refused(data: object) -> UpstreamRefused:
     details = error.get("details")
     if isinstance(details, str) and details:
         error = {"message": details, **error}
-    return faults.refusal(error, status)
+    return upstream_errors.refusal(error, status)
 
 
 def summary_text(extra: object) -> str:

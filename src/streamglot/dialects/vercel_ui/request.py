@@ -1,6 +1,6 @@
 """Converts the body that a chat transport posts to a Request. Only clients use this dialect, so there is no builder.
 
-Converts UI messages. One assistant UI message has a whole tool loop: each of its steps becomes a turn.
+One assistant UI message has a whole tool loop: each of its steps becomes a turn.
 """
 
 from __future__ import annotations
@@ -202,6 +202,8 @@ def _parse_file(part: Fields) -> MediaPart:
     media.filename = part.take("filename", str, "")
     return media
 
+
+# --- the request
 
 PARAMETERS: Final = {
     "maxOutputTokens": "max_tokens",

@@ -1,6 +1,6 @@
-"""The engines: one for each family of notations.
+"""The engines, one for each family of notations, and their interface: a grammar that one or more markers open.
 
-The interface of an engine: a grammar that one or more markers open. Engines have no state, so streams share them.
+Engines have no state, so streams share them.
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ class WrittenCall(Struct, frozen=True):
 
 
 def dumped(item: object) -> str:
+    """The item as JSON."""
     return json.dumps(item, ensure_ascii=False)
 
 
 class FormatEngine:
-    """``openers`` begin a call in the text; ``closers`` are dropped directly after a call, and at the end of the answer; ``inner``, which closes a part of a call, only directly after one.
+    """``openers`` begin a call in the text; ``closers`` are dropped directly after a call, and at the end of the answer;
+    ``inner``, which closes a part of a call, only directly after one.
 
     ``in_reasoning``: "no" (markup in the reasoning is not a call), "call" (a call ends the reasoning) or "marker" (what the
-    opener begins ends it). ``weak``: prose may contain the opener. ``special``: the opener is a special token; at the beginning of
-    the answer it is dropped even if no call follows. ``start_openers`` count only at the beginning of the answer; "" means that the
-    prompt itself ends with the opener. ``structure``: the engine separates text and reasoning, so it works even if calls are
-    switched off. ``restarts``: the ``start_openers`` count again behind the reasoning. ``ends``: openers that end a message. ``span``: the drop word that must stand before the opener, as its opening
-    tag.
+    opener begins ends it). ``weak``: prose may contain the opener. ``special``: the opener is a special token; at the beginning
+    of the answer it is dropped even if no call follows. ``start_openers`` count only at the beginning of the answer; "" means
+    that the prompt itself ends with the opener. ``structure``: the engine separates text and reasoning, so it works even if calls
+    are switched off. ``restarts``: the ``start_openers`` count again behind the reasoning. ``ends``: openers that end a message.
+    ``span``: the drop word that must stand before the opener, as its opening tag.
     """
 
     openers: tuple[str, ...] = ()

@@ -1,11 +1,12 @@
-r"""Calls written as JSON objects: between markers, in an array, in a code fence, or bare.
+r"""Calls whose arguments are JSON: as objects with name and arguments, or behind a header with the name.
 
-``{"name": "f", "arguments": {...}}`` with its keys in any order and under the names that a row defines; wrapped in ``{"function":
-{...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls": [...]}``; or ``{"f": {...}}`` where the name itself is the key. Arguments
-may be an object or a string that contains one. Arguments that come before the name wait for it.
+Objects stand between markers, in an array, in a code fence, or bare: ``{"name": "f", "arguments": {...}}`` with its keys in any
+order and under the names that a row defines; wrapped in ``{"function": {...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls":
+[...]}``; or ``{"f": {...}}`` where the name itself is the key. Arguments may be an object or a string that contains one.
+Arguments that come before the name wait for it.
 
-Calls with the name in a header, followed by the arguments as JSON: special-token sections, ``<function=f>{...}</function>``,
-``[TOOL_CALLS]f[ARGS]{...}``, ``functions.f:0<...>{...}``, ``>>>f\n{...}``.
+Headers are special-token sections, ``<function=f>{...}</function>``, ``[TOOL_CALLS]f[ARGS]{...}``, ``functions.f:0<...>{...}``,
+``>>>f\n{...}``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Literal
 from ..call_reader import CallReader
 from ..emitter import Emitter
 from ..literals import JSON, decoded_string, escaped, quoted, string, value
-from ..scan import MAX_HELD_CHARS, MAX_TRAIL_CHARS, Malformed, Markers, Unfinished, Wait
+from ..scan import MAX_HELD_CHARS, MAX_TRAIL_CHARS, Malformed, Markers, Unfinished, Wait, nowhere
 from . import FormatEngine, WrittenCall
 
 NAMES = frozenset(("name", "tool_name", "function_name", "function", "tool"))
@@ -221,7 +222,7 @@ class JsonCalls(FormatEngine):
             if state.name and key in reader.declared.properties(state.name):
                 raise Malformed("there is an argument outside of the arguments")
             state.unknown = state.unknown or key not in OTHERS
-            yield from value(source, _nowhere, JSON)
+            yield from value(source, nowhere, JSON)
         else:
             raise Malformed(f"{key[:40]!r} is not a key of a call")
 
@@ -331,6 +332,7 @@ class FencedJson(_HeldCalls):
 
 
 def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
+    """Whether the opener ends with the bracket that begins the JSON itself."""
     return bool(openers) and openers[0].endswith(bracket)
 
 
@@ -347,10 +349,6 @@ class _CallState:
         self.unknown = False
         """An unknown member: the arguments under another name, if no arguments follow."""
         self.wrappers = 0
-
-
-def _nowhere(_: str) -> None:
-    return None
 
 
 def raw_arguments(reader: CallReader, name: str, ends: Markers) -> Generator[None, None, str]:
@@ -377,6 +375,8 @@ def json_arguments(reader: CallReader) -> Generator[None, None, bool]:
         return False
     return True
 
+
+# --- headers with the name
 
 _INDEXED = re.compile(r"(?:functions?\.)?(?P<name>.+?)(?::(?P<index>\d+))?")
 _ID = re.compile(r"[\w.:-]*")

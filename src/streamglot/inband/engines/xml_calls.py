@@ -7,20 +7,18 @@ The grammar, with the mistakes that models make::
     parameter = parameter_open name ">" value [parameter_close]
     pairs     = call_open name {key_open name key_close value_open value value_close} [call_close]
 
-``xml_values.py`` says where a value ends. A call without its end tag ends with its section, or where the next call begins. At the
-end of the text at most one of the end tags of a call may be missing, and none if the model was stopped: its value may be cut.
-A parameter that is given twice breaks the call: the first value cannot be taken back, and nobody knows which one was meant.
+A call without its end tag ends with its section, or where the next call begins. At the end of the text at most one of the end
+tags of a call may be missing, and none if the model was stopped: its value may be cut. A parameter that is given twice breaks the
+call: the first value cannot be taken back, and nobody knows which one was meant.
 
-The values of parameters that are raw text between tags, and the parameters that may follow them.
-
-A closing tag counts only if something follows that may follow it, because values contain closing tags too. If text follows it, or
-the end of a call, that tag waits: a later closing tag that counts makes it a part of the value. If the end of the call counts
-instead, the value ended at the first tag that waited, and the text after it stands after the call. If the text ends first, the
-value was cut.
+A closing tag of a value counts only if something follows that may follow it, because values contain closing tags too. If text
+follows it, or the end of a call, that tag waits: a later closing tag that counts makes it a part of the value. If the end of the
+call counts instead, the value ended at the first tag that waited, and the text after it stands after the call. If the text ends
+first, the value was cut.
 
 A value without its closing tag ends at the next parameter or at the end of the call. The next parameter is one that the tool has
-and that was not given yet. If the tool may have others, it is also one of any other name on a line of its own. The end of the call
-is one only if something follows that may follow a call: at the end of the text it may be a part of a value that was cut.
+and that was not given yet. If the tool may have others, it is also one of any other name on a line of its own. The end of the
+call is one only if something follows that may follow a call: at the end of the text it may be a part of a value that was cut.
 """
 
 from __future__ import annotations
@@ -33,9 +31,11 @@ from typing import Literal
 from ..call_reader import CallReader
 from ..literals import JSON, PYTHON, quoted, string
 from ..parameters import QUOTED, Declared, ValueWriter, feeding, follow, parsed, typed
-from ..scan import NAME_CHARS, Malformed, Markers, Sink, Source, Unfinished, Wait, markers_of
+from ..scan import NAME_CHARS, Malformed, Markers, Sink, Source, Unfinished, Wait, markers_of, nowhere
 from . import FormatEngine, WrittenCall, dumped
 from .json_calls import JsonCalls
+
+# --- values
 
 WAIT_CHARS = 4096
 """Characters after a closing tag or the end of a call inside a value that wait for the closing tag of the value: a short text
@@ -203,6 +203,8 @@ class XmlValues:
         except Malformed:
             return ""
 
+
+# --- calls
 
 _STRING_ATTRIBUTE = re.compile(r"""\bstring\s*=\s*["']?(true|false)""", re.I)
 _WORD = re.compile(r"[^\W\d][\w.-]*")
@@ -439,7 +441,7 @@ class XmlCalls(FormatEngine):
             return (yield from self._wrapped(reader, key, untyped, parameters))
         if count == WHOLE or (self._only_declared and known and key not in known):
             # The value is read all the same: only its end tells where the next parameter begins.
-            yield from self._values.read(source, _nowhere, parameters)
+            yield from self._values.read(source, nowhere, parameters)
             return WHOLE if count == WHOLE else 0
         reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
         types = reader.declared.types(name, key)
@@ -508,7 +510,3 @@ class XmlCalls(FormatEngine):
 def _named(tag: str, name: str) -> str:
     """A name as it is written in a tag: quoted if it is an attribute."""
     return f'"{name}"' if tag.endswith("name=") else name
-
-
-def _nowhere(_: str) -> None:
-    return None
