@@ -1,6 +1,7 @@
-"""``/v1/batches``: a batch of the requests in an uploaded file, created, shown, listed and cancelled.
+"""The APIs of durable batches.
 
-``/v1/messages/batches``: a batch whose requests come in the body and whose results are one list of lines.
+``/v1/batches``             a batch of the requests in an uploaded file
+``/v1/messages/batches``    a batch whose requests come in the body and whose results are one list of lines
 """
 
 from __future__ import annotations
