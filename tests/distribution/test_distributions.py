@@ -31,7 +31,7 @@ def test_the_wheel_has_the_data_files_and_nothing_else_than_the_package(distribu
     with zipfile.ZipFile(distributions["wheel"]) as wheel:
         names = wheel.namelist()
     assert any(name.endswith("/share/streamglot/streamglot.schema.json") for name in names)
-    for wanted in ("py.typed", "patterns/detectors.toml", "upstream/local.jinja", "__main__.py"):
+    for wanted in ("py.typed", "patterns/detectors.toml", "upstream/local/local.jinja", "__main__.py"):
         assert f"streamglot/{wanted}" in names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"streamglot"}
     sources = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}

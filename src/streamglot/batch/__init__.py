@@ -1,8 +1,7 @@
 """Batches of requests: in memory, durable in the store, and the runner that all kinds of batches share.
 
-``batcher.py`` decides which items are due, ``request_batch.py`` has the interfaces for threads and asyncio, ``runner.py`` runs
-many items concurrently. ``queue.py`` and ``worker.py`` are durable batches on the store's database. docs/batches.md shows how
-they are used.
+``collector`` decides which items are due, ``request_batch`` has the interfaces for threads and asyncio, ``runner`` runs many
+items concurrently. ``durable`` has the batches that survive the process. docs/batches.md shows how they are used.
 """
 
 from .collector import AsyncBatcher, Batcher

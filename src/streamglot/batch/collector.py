@@ -1,10 +1,11 @@
-"""The pure batcher: collects items and returns those that are due as one batch. The time is passed in.
+"""Collects items into batches that are due by size, by time, or by whichever comes first.
 
 by size     ``Batcher(max_size=10)``                        a batch is due when it has 10 items
 by time     ``Batcher(flush_interval=0.1)``                 ... 0.1 s after its first item came
 hybrid      ``Batcher(max_size=10, flush_interval=0.1)``    ... at whichever comes first
 
-The asyncio interface of the batcher: supplies the time, sends the batches that are due, and holds a future for each item.
+``Batcher`` is pure: the time is passed in. ``AsyncBatcher`` supplies the time, sends the batches that are due, and holds a future
+for each item.
 """
 
 from __future__ import annotations

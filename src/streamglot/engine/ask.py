@@ -1,7 +1,7 @@
 """How an exchange asks for a model turn.
 
-``AskForTurn`` is one function: ``UpstreamPool.ask`` calls upstreams. The functions here return another one that answers itself, or calls
-the one that it was given:
+``AskForTurn`` is one function: ``UpstreamPool.ask`` calls upstreams. The functions here return another one that answers itself,
+or calls the one that it was given:
 
     ask = cached(pool.ask, cache, ...)          # an identical request is answered from the cache
     ask = resumed(ask, response)                # the first turn is known already

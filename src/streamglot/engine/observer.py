@@ -1,8 +1,7 @@
-"""Observers watch an exchange: the turn recorder, metrics, tracing, logs. An observer cannot delay or change a stream.
+"""What watches an exchange and cannot delay or change a stream: observers (the turn recorder, metrics, logs), and the tracer.
 
-The interface between the engine and tracing: a trace of each attempt at an upstream and of each tool call.
-
-The engine works without it. Where a pool has a tracer, every attempt carries the trace context that the tracer gives it.
+A tracer makes a trace of each attempt at an upstream and of each tool call. Where a pool has one, every attempt carries the
+trace context that it gives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the stages of one exchange over one or more model turns.
+"""Builds the stages of one exchange, and runs them over one or more model turns.
 
 Theory of operation. Events enter at stage 0 and leave after the last stage. A stage's output is a list of events and questions.
 Events pass to the next stage at once. A question becomes a task. Its reply is passed to ``answer`` of the stage that asked, and
@@ -10,10 +10,10 @@ while a call is held. ``read`` returns as soon as anything leaves the last stage
 ``NextRequest`` ends the model turn. The runner opens another turn, builds new instances of the stages before the asking stage,
 and feeds their events to the asking stage.
 
-The stages of every exchange, in their fixed order.
+The order of the stages is fixed:
 
 1. The in-band parser, if the model writes calls and reasoning into its text. It belongs to the upstream that answers, so
-   ``pipeline.py`` builds it beside the reader.
+   ``answer.Pipeline`` builds it beside the reader.
 2. Policies on requests and answers (``[[policies]]``, or given to the client).
 3. The buffer that releases reasoning sentence by sentence (``server.reasoning``).
 4. Stages of the configuration (``engine.stages``).

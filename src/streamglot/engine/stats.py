@@ -1,6 +1,6 @@
 """The figures of an exchange, for one log line and the metrics. They include no content.
 
-Estimates the tokens of a request and its answer, if no upstream reports them.
+Tokens that no upstream reports are estimated.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The turn recorder: writes one exchange to the store, for gateway, client and command line.
 
-It is an observer that writes the turn and carries the conversation's state for the upstreams. It never waits.
+``TurnRecorder`` is an observer that writes the turn and carries the conversation's state for the upstreams. It never waits.
 
-Records the turns of a program that is not a server, such as the command line, in the user's store.
-
-A separate thread opens the store while the request runs, and writes the turn when the answer is complete. The user
-therefore never waits for the store before seeing text. Errors are reported at the end and do not affect the answer.
+``BackgroundRecorder`` is for a program that is not a server, such as the command line, with the user's store: a separate thread
+opens the store while the request runs, and writes the turn when the answer is complete. The user therefore never waits for the
+store before seeing text. Errors are reported at the end and do not affect the answer.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
     options -> model -> key -> reservation -> tools -> (slot) -> recorder -> stages -> exchange
 
+The options are what a client says about its answer, in headers ``x-streamglot-*`` or in the object ``streamglot`` of its body.
+Which of the gateway's tools a request may use depends on its body or header, its key and its route.
+
 A ``Client`` and the batches of a program have no caller. They use the engine directly.
-
-Reads what a client says about its answer: in headers ``x-streamglot-*``, or in the object ``streamglot`` of its body.
-
-Decides which of the gateway's tools a request may use, from its body or header, its key and its route.
 """
 
 from __future__ import annotations
@@ -67,147 +66,11 @@ _HEADERS: Final = {
 """Options that are headers otherwise."""
 _FIELDS: Final[dict[str, type]] = {"keep": bool, "extensions": bool, "session_id": str}
 """Options that are fields of the body otherwise."""
-
-
-def lift_options(endpoint: Endpoint, body: JsonObject, headers: dict[str, str]) -> tuple[JsonObject, dict[str, str]]:
-    """The body and the headers with each option of ``streamglot`` where it is read: as a header, or as a field of the body. What
-    a client says in both places counts as the object says it."""
-    nested = body.get(endpoint.options_in) if endpoint.options_in else None
-    inner = isinstance(nested, dict) and FIELD in nested
-    if not inner and FIELD not in body:
-        return body, headers
-    given: JsonObject = {}
-    if isinstance(nested, dict) and inner:
-        given |= _options(nested[FIELD], f"{endpoint.options_in}.{FIELD}")
-        body = {**body, endpoint.options_in: {name: value for name, value in nested.items() if name != FIELD}}
-    if FIELD in body:
-        given |= _options(body[FIELD], FIELD)
-    headers = {**headers, **{_HEADERS[name]: value for name, value in given.items() if name in _HEADERS}}
-    fields = {name: value for name, value in given.items() if name in _FIELDS}
-    of_tools = {name: value for name, value in given.items() if name in OF_TOOLS}
-    return {**body, **fields, FIELD: of_tools}, headers
-
-
-def _options(value: JsonValue, where: str) -> JsonObject:
-    known = (*OF_TOOLS, *_HEADERS, *_FIELDS)
-    if not isinstance(value, dict) or not value.keys() <= set(known):
-        raise RequestError(f"{where} must be an object with {', '.join(known)}, not {excerpt(value)}", detail={"param": where})
-    for name, option in value.items():
-        kind = _FIELDS.get(name, str)
-        if name not in OF_TOOLS and not isinstance(option, kind):
-            wanted = "true or false" if kind is bool else "a text"
-            raise RequestError(f"{where}.{name} must be {wanted}, not {excerpt(option)}", detail={"param": f"{where}.{name}"})
-    return value
-
-
-def strict_output(configured: str, headers: Mapping[str, str]) -> bool:
-    """Whether an answer has only the fields of its dialect's specification. The request's header goes before the
-    configuration."""
-    return _chosen(OUTPUT_HEADER, headers, configured, _OUTPUTS) == STRICT
-
-
-def output_options(server: ServerConfig, name: str, headers: Mapping[str, str]) -> JsonObject:
-    """The options for the writer or the response builder of a dialect that depend on settings and headers."""
-    options: JsonObject = {"strict": strict_output(server.output, headers)}
-    field = _chosen(REASONING_HEADER, headers, server.reasoning_field, _REASONING_FIELDS)
-    if dialect(name).reasoning_field:
-        options["reasoning_field"] = field
-    return options
-
-
-def wants_extensions(body: JsonObject, server: ServerConfig) -> bool:
-    """Whether a whole answer has ``extensions``. The request's field goes before the configuration."""
-    return bool(body.get("extensions", server.extensions))
-
-
-def _chosen(header: str, headers: Mapping[str, str], configured: str, known: Collection[str]) -> str:
-    if header not in headers:
-        return configured
-    requested = headers[header].strip().lower()
-    if requested not in known:
-        raise RequestError(
-            f"the header {header} must be {' or '.join(known)}, not {excerpt(requested)}", detail={"param": header}
-        )
-    return requested
-
-
 HEADER: Final = "x-streamglot-tools"
 """The tools as a header: globs separated by commas. An empty header selects no tools."""
 ACTIVITY_HEADER: Final = "x-streamglot-activity"
 MAX_PATTERNS: Final = 64
 """Globs in one request. Each is compared with every tool."""
-
-
-class RequestTools(Struct):
-    """The tool options of a request.
-
-    ``patterns`` are the globs in the request; None if it has none. ``activity`` says how the client wants to see tool runs if its
-    dialect has no form for them.
-    """
-
-    patterns: list[str] | None = None
-    activity: str = ""
-
-
-def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[RequestTools, JsonObject]:
-    """The tool options of a request, and the body without them."""
-    requested: JsonValue = None
-    activity: JsonValue = headers.get(ACTIVITY_HEADER, "").strip().lower()
-    param = ACTIVITY_HEADER if activity else f"{FIELD}.activity"
-    if FIELD in body:
-        options = body[FIELD]
-        body = {name: value for name, value in body.items() if name != FIELD}
-        unknown = set(options) - set(OF_TOOLS) if isinstance(options, dict) else set()
-        if not isinstance(options, dict) or unknown:
-            raise RequestError(
-                f'{FIELD} must be an object with "tools" and "activity", not {excerpt(options)}', detail={"param": FIELD}
-            )
-        requested, activity = options.get("tools"), options.get("activity", activity)
-        param = f"{FIELD}.activity" if "activity" in options else param
-        if requested is not None and not (isinstance(requested, list) and all(isinstance(pattern, str) for pattern in requested)):
-            raise RequestError(
-                f"{FIELD}.tools must be a list of names and globs, not {excerpt(requested)}", detail={"param": FIELD}
-            )
-    if activity not in ("", *KINDS):
-        raise RequestError(f"{param} must be {' or '.join(KINDS)}, not {excerpt(activity)}", detail={"param": param})
-    if requested is None and HEADER in headers:
-        requested = [pattern.strip() for pattern in headers[HEADER].split(",") if pattern.strip()]
-    if requested is not None and len(requested) > MAX_PATTERNS:
-        raise RequestError(
-            f"a request may name at most {MAX_PATTERNS} tools and globs, not {len(requested)}", detail={"param": FIELD}
-        )
-    return RequestTools(requested, activity), body
-
-
-def tools_for(requested: Sequence[str] | None, of_key: Sequence[str] | None, of_route: Sequence[str]) -> list[str]:
-    """The globs for one exchange. A key that has a list of tools may use no others."""
-    if requested is None:
-        return list(of_route if of_key is None else of_key)
-    if of_key is None:
-        return list(requested)
-    refused = [pattern for pattern in requested if not _allowed(pattern, of_key)]
-    if refused:
-        raise RequestError(
-            f"this key may not use the tools {excerpt(refused[0])}; it may use {', '.join(of_key) or 'none'}",
-            code="tool_not_allowed",
-            status=403,
-        )
-    return list(requested)
-
-
-def hosted_tools(request: Request, hosted: Mapping[str, str], of_key: Sequence[str] | None) -> list[str]:
-    """The gateway's tools that replace tools hosted by a provider, as far as the key may use them."""
-    found = [tool_for(tool.name, hosted) for tool in request.tools if tool.kind == "server"] if hosted else []
-    return [name for name in found if name is not None and (of_key is None or _allowed(name, of_key))]
-
-
-def _allowed(pattern: str, of_key: Sequence[str]) -> bool:
-    """Whether a key's globs match this name or contain this very glob. Two different globs cannot be compared."""
-    if any(mark in pattern for mark in "*?["):
-        return pattern in of_key
-    return matches_tool(pattern, of_key)
-
-
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
 """The W3C trace context. The second header has no meaning without the first."""
 
@@ -478,3 +341,135 @@ def context_of(
     known = TRACE_HEADERS[0] in headers
     trace = {name: headers[name] for name in TRACE_HEADERS if name in headers} if known else {}
     return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tuple(tools), activity=activity)
+
+
+def lift_options(endpoint: Endpoint, body: JsonObject, headers: dict[str, str]) -> tuple[JsonObject, dict[str, str]]:
+    """The body and the headers with each option of ``streamglot`` where it is read: as a header, or as a field of the body. What
+    a client says in both places counts as the object says it."""
+    nested = body.get(endpoint.options_in) if endpoint.options_in else None
+    inner = isinstance(nested, dict) and FIELD in nested
+    if not inner and FIELD not in body:
+        return body, headers
+    given: JsonObject = {}
+    if isinstance(nested, dict) and inner:
+        given |= _options(nested[FIELD], f"{endpoint.options_in}.{FIELD}")
+        body = {**body, endpoint.options_in: {name: value for name, value in nested.items() if name != FIELD}}
+    if FIELD in body:
+        given |= _options(body[FIELD], FIELD)
+    headers = {**headers, **{_HEADERS[name]: value for name, value in given.items() if name in _HEADERS}}
+    fields = {name: value for name, value in given.items() if name in _FIELDS}
+    of_tools = {name: value for name, value in given.items() if name in OF_TOOLS}
+    return {**body, **fields, FIELD: of_tools}, headers
+
+
+def _options(value: JsonValue, where: str) -> JsonObject:
+    known = (*OF_TOOLS, *_HEADERS, *_FIELDS)
+    if not isinstance(value, dict) or not value.keys() <= set(known):
+        raise RequestError(f"{where} must be an object with {', '.join(known)}, not {excerpt(value)}", detail={"param": where})
+    for name, option in value.items():
+        kind = _FIELDS.get(name, str)
+        if name not in OF_TOOLS and not isinstance(option, kind):
+            wanted = "true or false" if kind is bool else "a text"
+            raise RequestError(f"{where}.{name} must be {wanted}, not {excerpt(option)}", detail={"param": f"{where}.{name}"})
+    return value
+
+
+def strict_output(configured: str, headers: Mapping[str, str]) -> bool:
+    """Whether an answer has only the fields of its dialect's specification. The request's header goes before the
+    configuration."""
+    return _chosen(OUTPUT_HEADER, headers, configured, _OUTPUTS) == STRICT
+
+
+def output_options(server: ServerConfig, name: str, headers: Mapping[str, str]) -> JsonObject:
+    """The options for the writer or the response builder of a dialect that depend on settings and headers."""
+    options: JsonObject = {"strict": strict_output(server.output, headers)}
+    field = _chosen(REASONING_HEADER, headers, server.reasoning_field, _REASONING_FIELDS)
+    if dialect(name).reasoning_field:
+        options["reasoning_field"] = field
+    return options
+
+
+def wants_extensions(body: JsonObject, server: ServerConfig) -> bool:
+    """Whether a whole answer has ``extensions``. The request's field goes before the configuration."""
+    return bool(body.get("extensions", server.extensions))
+
+
+def _chosen(header: str, headers: Mapping[str, str], configured: str, known: Collection[str]) -> str:
+    if header not in headers:
+        return configured
+    requested = headers[header].strip().lower()
+    if requested not in known:
+        raise RequestError(
+            f"the header {header} must be {' or '.join(known)}, not {excerpt(requested)}", detail={"param": header}
+        )
+    return requested
+
+
+class RequestTools(Struct):
+    """The tool options of a request.
+
+    ``patterns`` are the globs in the request; None if it has none. ``activity`` says how the client wants to see tool runs if its
+    dialect has no form for them.
+    """
+
+    patterns: list[str] | None = None
+    activity: str = ""
+
+
+def take_tool_options(body: JsonObject, headers: Mapping[str, str]) -> tuple[RequestTools, JsonObject]:
+    """The tool options of a request, and the body without them."""
+    requested: JsonValue = None
+    activity: JsonValue = headers.get(ACTIVITY_HEADER, "").strip().lower()
+    param = ACTIVITY_HEADER if activity else f"{FIELD}.activity"
+    if FIELD in body:
+        options = body[FIELD]
+        body = {name: value for name, value in body.items() if name != FIELD}
+        unknown = set(options) - set(OF_TOOLS) if isinstance(options, dict) else set()
+        if not isinstance(options, dict) or unknown:
+            raise RequestError(
+                f'{FIELD} must be an object with "tools" and "activity", not {excerpt(options)}', detail={"param": FIELD}
+            )
+        requested, activity = options.get("tools"), options.get("activity", activity)
+        param = f"{FIELD}.activity" if "activity" in options else param
+        if requested is not None and not (isinstance(requested, list) and all(isinstance(pattern, str) for pattern in requested)):
+            raise RequestError(
+                f"{FIELD}.tools must be a list of names and globs, not {excerpt(requested)}", detail={"param": FIELD}
+            )
+    if activity not in ("", *KINDS):
+        raise RequestError(f"{param} must be {' or '.join(KINDS)}, not {excerpt(activity)}", detail={"param": param})
+    if requested is None and HEADER in headers:
+        requested = [pattern.strip() for pattern in headers[HEADER].split(",") if pattern.strip()]
+    if requested is not None and len(requested) > MAX_PATTERNS:
+        raise RequestError(
+            f"a request may name at most {MAX_PATTERNS} tools and globs, not {len(requested)}", detail={"param": FIELD}
+        )
+    return RequestTools(requested, activity), body
+
+
+def tools_for(requested: Sequence[str] | None, of_key: Sequence[str] | None, of_route: Sequence[str]) -> list[str]:
+    """The globs for one exchange. A key that has a list of tools may use no others."""
+    if requested is None:
+        return list(of_route if of_key is None else of_key)
+    if of_key is None:
+        return list(requested)
+    refused = [pattern for pattern in requested if not _allowed(pattern, of_key)]
+    if refused:
+        raise RequestError(
+            f"this key may not use the tools {excerpt(refused[0])}; it may use {', '.join(of_key) or 'none'}",
+            code="tool_not_allowed",
+            status=403,
+        )
+    return list(requested)
+
+
+def hosted_tools(request: Request, hosted: Mapping[str, str], of_key: Sequence[str] | None) -> list[str]:
+    """The gateway's tools that replace tools hosted by a provider, as far as the key may use them."""
+    found = [tool_for(tool.name, hosted) for tool in request.tools if tool.kind == "server"] if hosted else []
+    return [name for name in found if name is not None and (of_key is None or _allowed(name, of_key))]
+
+
+def _allowed(pattern: str, of_key: Sequence[str]) -> bool:
+    """Whether a key's globs match this name or contain this very glob. Two different globs cannot be compared."""
+    if any(mark in pattern for mark in "*?["):
+        return pattern in of_key
+    return matches_tool(pattern, of_key)

@@ -1,15 +1,15 @@
-"""Shares the questions to people among processes, so that any worker can show and decide the questions of all.
+"""Questions to people: shared among processes, so that any worker can show and decide the questions of all, and answered.
 
-The registry of a process (``Approvals``) holds its own questions. This module writes them into a table that all processes see:
+The registry of a process (``Approvals``) holds its own questions. ``SharedApprovals`` writes them into a table that all processes
+see:
 
 - in the store's database, if the store may have content: then gateways on other machines see the questions too;
 - otherwise, if there are several workers, in a database in the supervisor's folder, which is deleted when the gateway ends;
 - otherwise nowhere: there is one process, and its registry is enough.
 
 A decision is written into the table once, by whichever process got it. The process that holds the stream looks for decisions
-while it has open questions.
-
-Resumes tool calls that ended their stream to ask the client's user: the user's decisions become the next answer.
+while it has open questions. A call that ended its stream to ask the client's user is resumed by ``resumed_answer``: the user's
+decisions become the next answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Runs one item of a batch, behind live traffic.
+"""Opens the durable batches of a gateway (the service over its store and, if configured, a worker), and runs one item of a batch
+behind live traffic.
 
-It uses the same exchange as a live request, with policies, tools, budgets and recording.
-
-Opens the durable batches of a gateway: the service over its store and, if configured, a worker.
+An item uses the same exchange as a live request, with policies, tools, budgets and recording.
 """
 
 from __future__ import annotations

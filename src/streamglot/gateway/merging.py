@@ -2,9 +2,8 @@
 
 Embeddings and text completions accept several texts in one request, and a server computes them together. A request is sent at
 once while no other of its group is in progress. Requests that arrive in that time wait a few milliseconds for each other. A group
-has the same owner, upstream, model and parameters.
-
-Merges text completions of concurrent clients into one upstream request, for upstreams whose settings enable it.
+has the same owner, upstream, model and parameters. ``MergingPost`` does it for the text completions of upstreams whose settings
+enable it.
 """
 
 from __future__ import annotations

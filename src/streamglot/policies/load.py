@@ -1,6 +1,5 @@
-"""Loads policies from the ``[[policies]]`` tables of a configuration: all of them, or none.
-
-Describes a policy from its class: what it does, its options, their types and defaults. For the command line and the docs.
+"""Loads policies from the ``[[policies]]`` tables of a configuration, all of them or none, and describes a policy from its class
+(what it does, its options, their types and defaults) for the command line and the docs.
 """
 
 from __future__ import annotations

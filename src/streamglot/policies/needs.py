@@ -10,12 +10,16 @@ A policy declares its needs with the functions here and joins them with ``|``:
     request("text", "tool_result")    messages, tool results, tool definitions of the request
 
 The engine holds as little as these needs allow: a kind of block that no policy needs is not held, and every other kind only
-until the needed unit is complete."""
+until the needed unit is complete.
+
+Some policies take their needs from options: ``apply_to`` names targets, and ``answer_kinds``, ``request_kinds`` and
+``judge_needs`` say what these mean.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -31,6 +35,15 @@ STREAMED: Final[frozenset[Kind]] = frozenset(("text", "reasoning", "tool_call"))
 """Kinds that arrive in deltas. The others arrive whole."""
 IN_ANSWERS: Final[tuple[Kind, ...]] = ("text", "reasoning", "tool_call", "tool_result", "citation", "media")
 IN_REQUESTS: Final[tuple[Kind, ...]] = ("text", "reasoning", "tool_call", "tool_result", "tool_definition")
+Target: TypeAlias = Literal["text", "reasoning", "tool_arguments", "tool_results", "request"]
+JudgedUnit: TypeAlias = Literal["sentence", "block", "answer"]
+_ANSWER_KINDS: Final[dict[str, tuple[Kind, ...]]] = {
+    "text": ("text", "citation"),
+    "reasoning": ("reasoning",),
+    "tool_arguments": ("tool_call",),
+    "tool_results": ("tool_result",),
+    "request": (),
+}
 
 
 class Need(Struct, frozen=True):
@@ -116,3 +129,32 @@ def hold_back(needs: Iterable[Needs]) -> dict[Kind, Unit]:
         for kind, need in each.answer.items():
             held[kind] = coarser(held.get(kind, "delta"), need.unit)
     return held
+
+
+def answer_kinds(apply_to: Sequence[Target]) -> tuple[Kind, ...]:
+    """The kinds of blocks of an answer that these targets mean."""
+    return tuple(kind for target in apply_to for kind in _ANSWER_KINDS[target])
+
+
+def request_kinds(apply_to: Sequence[Target]) -> tuple[Kind, ...]:
+    return IN_REQUESTS if "request" in apply_to else ()
+
+
+def judge_needs(apply_to: Sequence[Target], unit: JudgedUnit) -> Needs:
+    """The needs of a judge that sees texts by ``unit`` and everything else whole."""
+    kinds = answer_kinds(apply_to)
+    needs = answer() if kinds and unit == "answer" else Needs()
+    if not needs.whole:
+        texts = [kind for kind in kinds if kind in ("text", "reasoning") and unit == "sentence"]
+        others = [kind for kind in kinds if kind not in texts]
+        needs |= sentence(*texts) if texts else Needs()
+        needs |= block(*others) if others else Needs()
+    in_request = request_kinds(apply_to)
+    return needs | (request(*in_request) if in_request else Needs())
+
+
+def check_targets(name: str, apply_to: Sequence[Target]) -> None:
+    if not apply_to:
+        raise ConfigError(f"{name}: apply_to is empty; name what the policy applies to: {', '.join(_ANSWER_KINDS)}")
+    if len(set(apply_to)) != len(apply_to):
+        raise ConfigError(f"{name}: apply_to names {', '.join(apply_to)}; name each target once")

@@ -1,17 +1,12 @@
-"""The base of all policies.
+"""The base of all policies, its options, and the conditions under which a policy applies.
 
-A policy is its configuration: a frozen struct whose fields are its options. One object serves all streams, so it has no state;
-``new_state`` makes what a policy remembers during one answer. Two methods judge:
+A policy is its configuration: a frozen struct whose fields are its options. One object serves all streams, so it has no state
+and its options are deeply frozen; ``new_state`` makes what a policy remembers during one answer. Two methods judge:
 
     judge(piece, context)            at once: a verdict, or DEFER
     decide(piece, context, engine)   awaited for a piece that was deferred: may ask a model, a service, a person
 
 A policy in ten lines is in docs/policies.md.
-
-When a policy applies: globs on the model, the key, the endpoint and the tool, and the direction.
-
-The base class of objects that are read from configuration. They are deeply frozen, so that one object can serve all
-streams.
 """
 
 from __future__ import annotations

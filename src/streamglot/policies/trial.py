@@ -1,6 +1,7 @@
-"""Tries policies on a recorded stream: shows it before and after, side by side, with what was held and for how long.
+"""Tries policies on recorded answers.
 
-Runs policies over all stored turns, in batches and in parallel processes, and reports what they would have done.
+``try_policies`` shows one stream before and after, side by side, with what was held and for how long. ``Replay`` runs policies
+over all stored turns, in batches and in parallel processes, and reports what they would have done.
 """
 
 from __future__ import annotations

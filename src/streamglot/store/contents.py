@@ -1,13 +1,10 @@
-"""What repeats is stored once: the long texts of messages, and the tools and settings of requests. Pure.
+"""What repeats is stored once: the long texts of messages, and the tools and settings of requests.
 
-An agent repeats its tools and instructions with every request, and clients send an answer back with other spaces in its calls, without
-its reasoning, or with a mark for the provider's cache. A message is therefore stored without its long texts, and a request without
-its tools and other large fields. Each of these pieces is a row of ``contents`` under its hash; the row of the message or request has
-a ``HOLE`` in the place of each, and ``pieces`` names them in order.
-
-Compresses what is written often and read seldom. Pure.
-
-Reads the pieces of messages and requests, and puts them back.
+An agent repeats its tools and instructions with every request, and clients send an answer back with other spaces in its calls,
+without its reasoning, or with a mark for the provider's cache. A message is therefore stored without its long texts, and a
+request without its tools and other large fields. Each of these pieces is a row of ``contents`` under its hash, compressed; the
+row of the message or request has a ``HOLE`` in the place of each, and ``pieces`` names them in order. ``whole_bodies`` puts them
+back.
 """
 
 from __future__ import annotations
@@ -32,19 +29,6 @@ from .database.sql import Connection, DatabaseRow
 
 PACKED: Final = b"\x01"
 """The first byte of compressed data. Neither JSON nor MessagePack arrays begin with it."""
-
-
-def packed(data: bytes) -> bytes:
-    """Compresses with a small window and small tables, which need no setup time; similar data is close together. There is no
-    checksum because the database detects damage."""
-    packer = zlib.compressobj(1, zlib.DEFLATED, -13, 6)
-    return PACKED + packer.compress(data) + packer.flush()
-
-
-def unpacked(body: bytes) -> bytes:
-    return zlib.decompress(body[1:], -zlib.MAX_WBITS) if body.startswith(PACKED) else body
-
-
 Hashes: TypeAlias = dict[int, tuple[object, bytes]]
 """The hashes of objects by their identity. It holds the objects, so that no other gets the identity of one."""
 HOLE: Final = "\x1a"
@@ -160,3 +144,14 @@ def _with_pieces(bodies: Mapping[bytes, str], rows: Iterable[DatabaseRow]) -> di
         pieces.setdefault(row.owner, []).append(unpacked(row.body).decode())
     found = {mark: filled(body, pieces.get(mark, [])) for mark, body in bodies.items()}
     return {mark: body for mark, body in found.items() if body is not None}
+
+
+def packed(data: bytes) -> bytes:
+    """Compresses with a small window and small tables, which need no setup time; similar data is close together. There is no
+    checksum because the database detects damage."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, -13, 6)
+    return PACKED + packer.compress(data) + packer.flush()
+
+
+def unpacked(body: bytes) -> bytes:
+    return zlib.decompress(body[1:], -zlib.MAX_WBITS) if body.startswith(PACKED) else body

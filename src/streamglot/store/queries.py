@@ -1,8 +1,7 @@
 """Finds, lists and shows turns and sessions. A caller sees its own; ``caller=None`` is the operator, who sees all.
 
-Finds turns and sessions from little: the beginning of an id, a directory, or "the last one".
-
-Titles that people gave to sessions, in place of the beginning of the first message.
+``Lookup`` finds them from little: the beginning of an id, a directory, or "the last one". A title that a person gave to a session
+replaces the beginning of its first message.
 """
 
 from __future__ import annotations
@@ -47,50 +46,6 @@ class Answered(Struct):
     caller: str
 
 
-class Lookup:
-    """Lookups of the operator, who sees all callers."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def turns_like(self, beginning: str, limit: int = 2) -> list[str]:
-        return await self._like("turns", beginning, limit)
-
-    async def sessions_like(self, beginning: str, limit: int = 2) -> list[str]:
-        return await self._like("sessions", beginning, limit)
-
-    async def _like(self, table: str, beginning: str, limit: int) -> list[str]:
-        question = f"SELECT id FROM {table} WHERE id LIKE :pattern ESCAPE '/' ORDER BY id LIMIT {int(limit)}"
-        return [row.id for row in await self._database.fetch(question, pattern=prefix_pattern(beginning))]
-
-    async def sessions_in(self, directory: str, limit: int) -> list[str]:
-        """The sessions of a directory, the one with the newest turn first."""
-        rows = await self._database.fetch(f"{_IN_DIRECTORY} LIMIT {int(limit)}", directory=directory)
-        return [row.id for row in rows]
-
-    async def last_answered(
-        self, *, session_id: str = "", directory: str | None = None, callers: Collection[str] = (), beginning: str = ""
-    ) -> Answered | None:
-        """The newest turn whose answer was stored: of a session, of a directory, of these ``callers``, or of callers whose names
-        begin with ``beginning``."""
-        conditions, values = list[str](), SqlRow(empty=_EMPTY_ANSWER)
-        if session_id:
-            conditions.append("turns.session_id = :session_id")
-            values["session_id"] = session_id
-        if directory is not None:
-            conditions.append("sessions.directory = :directory")
-            values["directory"] = directory
-        if callers:
-            alike = "OR turns.caller LIKE :pattern ESCAPE '/'" if beginning else ""
-            conditions.append(f"(turns.caller IN :callers {alike})")
-            values |= {"callers": list(callers), "pattern": prefix_pattern(beginning)}
-        rows = await self._database.fetch(_ANSWERED.format(more="".join(f" AND {one}" for one in conditions)), **values)
-        return Answered(rows[0].id, rows[0].session_id, rows[0].caller) if rows else None
-
-    async def count_turns(self) -> int:
-        return int((await self._database.fetch("SELECT count(*) AS turns FROM turns"))[0].turns)
-
-
 OWN: Final = ""
 TITLE: Final = "title"
 """The key of a given title among the session's states, beside those of its providers. No provider has an empty name."""
@@ -102,27 +57,6 @@ _GIVEN: Final = "SELECT session_id, value FROM states WHERE session_id IN :sessi
 """The titles that were given to these sessions, as JSON."""
 _REMOVE: Final = "DELETE FROM states WHERE session_id = :session_id AND provider = :provider AND name = :name"
 _ADD: Final = insert_row("states", ("session_id", "provider", "name", "value", "at"))
-
-
-async def given_titles(database: Database, sessions: list[str]) -> dict[str, str]:
-    """The titles that were given to these sessions."""
-    rows = await database.fetch(_GIVEN, sessions=sessions, provider=OWN, name=TITLE) if sessions else []
-    return {row.session_id: msgspec.json.decode(row.value, type=str) for row in rows}
-
-
-async def rename_session(database: Database, session_id: str, title: str) -> None:
-    """Sets the title of the session. An empty title removes it."""
-    title = " ".join(title.split())[:TITLE_CHARS]
-    place = {"session_id": session_id, "provider": OWN, "name": TITLE}
-
-    async def rename(connection: Connection) -> None:
-        await connection.execute(_REMOVE, **place)
-        if title:
-            await connection.execute(_ADD, **place, value=msgspec.json.encode(title).decode(), at=time.time())
-
-    await database.write(rename)
-
-
 MAX_ROWS: Final = 1_000
 """Rows per page."""
 ALL_ROWS: Final = 2**31 - 1
@@ -500,3 +434,66 @@ def _summary(row: DatabaseRow) -> JsonObject:
 
 def _json(body: str | None, default: JsonValue) -> JsonValue:
     return msgspec.json.decode(body) if body else default
+
+
+class Lookup:
+    """Lookups of the operator, who sees all callers."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def turns_like(self, beginning: str, limit: int = 2) -> list[str]:
+        return await self._like("turns", beginning, limit)
+
+    async def sessions_like(self, beginning: str, limit: int = 2) -> list[str]:
+        return await self._like("sessions", beginning, limit)
+
+    async def _like(self, table: str, beginning: str, limit: int) -> list[str]:
+        question = f"SELECT id FROM {table} WHERE id LIKE :pattern ESCAPE '/' ORDER BY id LIMIT {int(limit)}"
+        return [row.id for row in await self._database.fetch(question, pattern=prefix_pattern(beginning))]
+
+    async def sessions_in(self, directory: str, limit: int) -> list[str]:
+        """The sessions of a directory, the one with the newest turn first."""
+        rows = await self._database.fetch(f"{_IN_DIRECTORY} LIMIT {int(limit)}", directory=directory)
+        return [row.id for row in rows]
+
+    async def last_answered(
+        self, *, session_id: str = "", directory: str | None = None, callers: Collection[str] = (), beginning: str = ""
+    ) -> Answered | None:
+        """The newest turn whose answer was stored: of a session, of a directory, of these ``callers``, or of callers whose names
+        begin with ``beginning``."""
+        conditions, values = list[str](), SqlRow(empty=_EMPTY_ANSWER)
+        if session_id:
+            conditions.append("turns.session_id = :session_id")
+            values["session_id"] = session_id
+        if directory is not None:
+            conditions.append("sessions.directory = :directory")
+            values["directory"] = directory
+        if callers:
+            alike = "OR turns.caller LIKE :pattern ESCAPE '/'" if beginning else ""
+            conditions.append(f"(turns.caller IN :callers {alike})")
+            values |= {"callers": list(callers), "pattern": prefix_pattern(beginning)}
+        rows = await self._database.fetch(_ANSWERED.format(more="".join(f" AND {one}" for one in conditions)), **values)
+        return Answered(rows[0].id, rows[0].session_id, rows[0].caller) if rows else None
+
+    async def count_turns(self) -> int:
+        return int((await self._database.fetch("SELECT count(*) AS turns FROM turns"))[0].turns)
+
+
+async def given_titles(database: Database, sessions: list[str]) -> dict[str, str]:
+    """The titles that were given to these sessions."""
+    rows = await database.fetch(_GIVEN, sessions=sessions, provider=OWN, name=TITLE) if sessions else []
+    return {row.session_id: msgspec.json.decode(row.value, type=str) for row in rows}
+
+
+async def rename_session(database: Database, session_id: str, title: str) -> None:
+    """Sets the title of the session. An empty title removes it."""
+    title = " ".join(title.split())[:TITLE_CHARS]
+    place = {"session_id": session_id, "provider": OWN, "name": TITLE}
+
+    async def rename(connection: Connection) -> None:
+        await connection.execute(_REMOVE, **place)
+        if title:
+            await connection.execute(_ADD, **place, value=msgspec.json.encode(title).decode(), at=time.time())
+
+    await database.write(rename)

@@ -1,15 +1,14 @@
 """Full-text search with one small query language for both databases: ``two words "an exact phrase" -not``. A term that consists
 of several words, like ``3.14``, is a phrase.
 
+Texts are split into words here, for the index and for queries, because databases disagree on what a word is. A text becomes its
+words with one space between them: lower-case letters without accents, digits, and nothing else. In scripts that are written
+without spaces each character is a word; several words in a row are searched as a phrase.
+
 Indexing a text costs more than writing it. PostgreSQL defers that automatically; the index of SQLite is updated when the process
 is idle, and before a search.
 
-The objects that queries of the store return, and the filter that they take.
-
-Splits texts into words, for the index and for queries. It is done here because databases disagree on what a word is. Pure.
-
-A text becomes its words with one space between them: lower-case letters without accents, digits, and nothing else. In scripts
-that are written without spaces each character is a word; several words in a row are searched as a phrase.
+The summaries that queries return, and the filter that they take, are at the end.
 """
 
 from __future__ import annotations
@@ -31,152 +30,6 @@ from ..messages import Request, Response, TokenCounts
 from .database import Database
 from .database.sql import Connection, DatabaseRow, SqlRow
 from .turns import TURN, first_id
-
-
-class TurnSummary(Struct, kw_only=True):
-    """The columns of a turn in a list."""
-
-    id: str
-    session_id: str
-    caller: str
-    request_id: str
-    response_id: str
-    model: str
-    upstream: str
-    upstream_model: str
-    dialects: dict[str, str]
-    stream: bool
-    ending: str
-    error: StreamError | None
-    usage: TokenCounts | None
-    cost: float | None
-    started: float
-    duration: float | None
-    title: str
-    probe: bool = False
-    """An agent's request beside the conversation: for a title, a summary, or to try the key."""
-
-
-class TurnDetail(TurnSummary, kw_only=True):
-    """Everything that is stored of a turn except its raw frames. Without stored contents there is no request and no response.
-    ``steps`` are those of a tool loop: model turns and calls."""
-
-    request: Request | None
-    client_options: JsonObject
-    upstream_request: Request | None
-    response: Response | None
-    timings: JsonObject
-    verdicts: list[JsonObject]
-    more: JsonObject
-    steps: list[JsonObject] = field(default_factory=list)
-
-    @property
-    def client_response(self) -> Response | None:
-        """The response as the client received it, without the estimated usage."""
-        if self.response is not None and self.more.get("estimated"):
-            return msgspec.structs.replace(self.response, usage=TokenCounts())
-        return self.response
-
-
-class SessionSummary(Struct, kw_only=True):
-    id: str
-    caller: str
-    name: str
-    directory: str
-    title: str
-    turns: int
-    started: float
-    updated: float
-    input_tokens: int
-    output_tokens: int
-    cost: float | None
-
-
-class Filter(Struct, kw_only=True):
-    """Which turns to list. ``search`` is a full-text query. ``before`` is the last turn of the previous page: its id, or its
-    ``cursor_of``, which stays valid when the turn is deleted."""
-
-    caller: str | None = None
-    session_id: str = ""
-    model: str = ""
-    upstream: str = ""
-    ending: str | None = None
-    since: float = 0.0
-    until: float = 0.0
-    search: str = ""
-    before: str = ""
-    limit: int = 100
-
-
-class RawFrame(Struct, array_like=True):
-    """The bytes of one read or write, ``at`` seconds after the turn began."""
-
-    at: float
-    direction: str
-    data: bytes
-
-
-class RawFrames(Struct):
-    """Frames of a turn, the number from which to read the next ones, and whether there may be more."""
-
-    found: list[RawFrame]
-    next: int
-    more: bool
-
-
-MAX_WORD_CHARS: Final = 500
-"""Characters per word; a longer word is split. An index entry of PostgreSQL takes at most 2.7 KB."""
-CACHED_CHARS: Final = 20_000
-"""Characters whose normal form is cached. A hostile text could contain all of Unicode."""
-
-_PLAIN: Final = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
-_ACCENT: Final = re.compile(
-    "[\u0300-\u08ff\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef]"
-)
-"""Ranges of marks that people omit when they type: accents, points, variants. Marks of other scripts are vowels and stay."""
-_ALONE: Final = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff"
-    "\U0001aff0-\U0001b16f\U00020000-\U0003ffff]"
-)
-"""Thai, Lao, Myanmar, Khmer, Chinese and Japanese."""
-_FOREIGN: Final = re.compile("[^\x00-\x7f]+")
-_LONG: Final = re.compile(f"[^ ]{{{MAX_WORD_CHARS}}}(?=[^ ])")
-
-
-class _Letters(dict[int, str]):
-    """The normal form of each character: a table for ``str.translate`` that grows with use."""
-
-    def __missing__(self, code: int) -> str:
-        letters = "".join(map(_letter, unicodedata.normalize("NFKD", chr(code)))).casefold()
-        found = _ALONE.sub(r" \g<0> ", unicodedata.normalize("NFC", letters))
-        if len(self) < CACHED_CHARS:
-            self[code] = found
-        return found
-
-
-def _letter(character: str) -> str:
-    kind = unicodedata.category(character)
-    if kind == "Cf" or (kind[0] == "M" and _ACCENT.match(character)):
-        return ""
-    return character if kind[0] in "LNM" else " "
-
-
-_letters = _Letters()
-
-
-def wording(text: str) -> str:
-    """The words of a text, separated by spaces."""
-    if not text.isascii():
-        half_width = "\uff9e" in text or "\uff9f" in text  # half-width voicing marks follow their letter
-        text = unicodedata.normalize("NFKC" if half_width else "NFC", text)
-        if len(text.encode(errors="replace")) < len(text) * 1.1:  # most answers have few characters outside ASCII
-            text = _FOREIGN.sub(lambda found: found[0].translate(_letters), text)
-    plain = text.encode().translate(_PLAIN).decode() if text.isascii() else text.translate(_letters)
-    words = " ".join(plain.split())
-    half = MAX_WORD_CHARS // 2
-    if all(" " in words[start : start + half] for start in range(0, len(words) - half, half)):
-        return words  # no word can be too long
-    return _LONG.sub(r"\g<0> ", words)
 
 
 def scope_of(caller: str) -> str:
@@ -374,3 +227,149 @@ def _gin(wanted: list[str], unwanted: list[str], which: Filter) -> tuple[str, Sq
         conditions.append(f"strpos(' ' || texts.body || ' ', :phrase_{number}) {relation} 0")
         values[f"phrase_{number}"] = f" {term} "
     return f"SELECT texts.number, texts.turn_id FROM texts WHERE {' AND '.join(conditions)}", values
+
+
+class TurnSummary(Struct, kw_only=True):
+    """The columns of a turn in a list."""
+
+    id: str
+    session_id: str
+    caller: str
+    request_id: str
+    response_id: str
+    model: str
+    upstream: str
+    upstream_model: str
+    dialects: dict[str, str]
+    stream: bool
+    ending: str
+    error: StreamError | None
+    usage: TokenCounts | None
+    cost: float | None
+    started: float
+    duration: float | None
+    title: str
+    probe: bool = False
+    """An agent's request beside the conversation: for a title, a summary, or to try the key."""
+
+
+class TurnDetail(TurnSummary, kw_only=True):
+    """Everything that is stored of a turn except its raw frames. Without stored contents there is no request and no response.
+    ``steps`` are those of a tool loop: model turns and calls."""
+
+    request: Request | None
+    client_options: JsonObject
+    upstream_request: Request | None
+    response: Response | None
+    timings: JsonObject
+    verdicts: list[JsonObject]
+    more: JsonObject
+    steps: list[JsonObject] = field(default_factory=list)
+
+    @property
+    def client_response(self) -> Response | None:
+        """The response as the client received it, without the estimated usage."""
+        if self.response is not None and self.more.get("estimated"):
+            return msgspec.structs.replace(self.response, usage=TokenCounts())
+        return self.response
+
+
+class SessionSummary(Struct, kw_only=True):
+    id: str
+    caller: str
+    name: str
+    directory: str
+    title: str
+    turns: int
+    started: float
+    updated: float
+    input_tokens: int
+    output_tokens: int
+    cost: float | None
+
+
+class Filter(Struct, kw_only=True):
+    """Which turns to list. ``search`` is a full-text query. ``before`` is the last turn of the previous page: its id, or its
+    ``cursor_of``, which stays valid when the turn is deleted."""
+
+    caller: str | None = None
+    session_id: str = ""
+    model: str = ""
+    upstream: str = ""
+    ending: str | None = None
+    since: float = 0.0
+    until: float = 0.0
+    search: str = ""
+    before: str = ""
+    limit: int = 100
+
+
+class RawFrame(Struct, array_like=True):
+    """The bytes of one read or write, ``at`` seconds after the turn began."""
+
+    at: float
+    direction: str
+    data: bytes
+
+
+class RawFrames(Struct):
+    """Frames of a turn, the number from which to read the next ones, and whether there may be more."""
+
+    found: list[RawFrame]
+    next: int
+    more: bool
+
+
+MAX_WORD_CHARS: Final = 500
+"""Characters per word; a longer word is split. An index entry of PostgreSQL takes at most 2.7 KB."""
+CACHED_CHARS: Final = 20_000
+"""Characters whose normal form is cached. A hostile text could contain all of Unicode."""
+
+_PLAIN: Final = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
+_ACCENT: Final = re.compile(
+    "[\u0300-\u08ff\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef]"
+)
+"""Ranges of marks that people omit when they type: accents, points, variants. Marks of other scripts are vowels and stay."""
+_ALONE: Final = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff"
+    "\U0001aff0-\U0001b16f\U00020000-\U0003ffff]"
+)
+"""Thai, Lao, Myanmar, Khmer, Chinese and Japanese."""
+_FOREIGN: Final = re.compile("[^\x00-\x7f]+")
+_LONG: Final = re.compile(f"[^ ]{{{MAX_WORD_CHARS}}}(?=[^ ])")
+
+
+class _Letters(dict[int, str]):
+    """The normal form of each character: a table for ``str.translate`` that grows with use."""
+
+    def __missing__(self, code: int) -> str:
+        letters = "".join(map(_letter, unicodedata.normalize("NFKD", chr(code)))).casefold()
+        found = _ALONE.sub(r" \g<0> ", unicodedata.normalize("NFC", letters))
+        if len(self) < CACHED_CHARS:
+            self[code] = found
+        return found
+
+
+def _letter(character: str) -> str:
+    kind = unicodedata.category(character)
+    if kind == "Cf" or (kind[0] == "M" and _ACCENT.match(character)):
+        return ""
+    return character if kind[0] in "LNM" else " "
+
+
+_letters = _Letters()
+
+
+def wording(text: str) -> str:
+    """The words of a text, separated by spaces."""
+    if not text.isascii():
+        half_width = "\uff9e" in text or "\uff9f" in text  # half-width voicing marks follow their letter
+        text = unicodedata.normalize("NFKC" if half_width else "NFC", text)
+        if len(text.encode(errors="replace")) < len(text) * 1.1:  # most answers have few characters outside ASCII
+            text = _FOREIGN.sub(lambda found: found[0].translate(_letters), text)
+    plain = text.encode().translate(_PLAIN).decode() if text.isascii() else text.translate(_letters)
+    words = " ".join(plain.split())
+    half = MAX_WORD_CHARS // 2
+    if all(" " in words[start : start + half] for start in range(0, len(words) - half, half)):
+        return words  # no word can be too long
+    return _LONG.sub(r"\g<0> ", words)

@@ -1,9 +1,8 @@
 """Calls that our loop ran, in the history that a client brings back.
 
-Turns in which a model called tools of ours and of the client's at once.
-
-A client's next request has the results of its own calls. Most dialects have no form for a call that the server ran, so the
-request lacks ours: they are put back from here, by the ids of the client's calls.
+``with_own_calls`` puts them into the form in which a provider knows them. ``MixedTurns`` remembers turns in which a model
+called tools of ours and of the client's at once: the client's next request has the results of its own calls only, because most
+dialects have no form for a call that the server ran. Ours are put back by the ids of the client's calls.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Tools that a client expects its provider to host (``web_search``), answered by tools of ours.
 
-The runs of tools as activity, for a client that asked to see them and whose dialect has no form for them.
-
-"extensions" reports each call (start, arguments, end) and each result in the field ``extensions`` of a chunk, as a whole answer
-does. "reasoning" writes them as reasoning text.
+``Activity`` shows the runs of tools to a client that asked for them and whose dialect has no form for them. "extensions" reports
+each call (start, arguments, end) and each result in the field ``extensions`` of a chunk, as a whole answer does. "reasoning"
+writes them as reasoning text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The registry: all tools of all sources, and which of them may be used.
 
-Sources of tools beside MCP servers: Python modules, files and folders, entry points, and executables.
+Its sources are MCP servers (``mcp``), Python modules, files and folders, entry points, and executables.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Reads the input file of a batch into items and jobs, in transactions of a few thousand lines, so that memory use does not grow
 with the file.
 
-A line that cannot be used immediately becomes a result with its line number, and does not stop other lines. The jobs can be
-claimed when the whole file has been read. An import whose process died starts again from the first line.
-
-Splits an input file into lines and checks each line. Pure: the result does not depend on how the bytes are cut.
+The file is cut into lines and each line is checked; the result does not depend on how the bytes are cut. A line that cannot be
+used immediately becomes a result with its line number, and does not stop other lines. The jobs can be claimed when the whole file
+has been read. An import whose process died starts again from the first line.
 """
 
 from __future__ import annotations
@@ -61,106 +60,6 @@ class CheckedLine(Struct):
     upstream: str = ""
     model: str = ""
     fault: LineError | None = None
-
-
-class LineSplitter:
-    """Splits bytes into lines with their numbers, from 1. A line of more than ``most`` bytes is returned as None."""
-
-    def __init__(self, maximum: int) -> None:
-        self._maximum = maximum
-        self._number = 0
-        self._held: list[bytes] = []
-        self._size = 0
-
-    def feed(self, chunk: bytes) -> list[tuple[int, bytes | None]]:
-        *whole, rest = chunk.split(b"\n")
-        lines = []
-        for piece in whole:
-            self._hold(piece)
-            lines.append(self._take())
-        self._hold(rest)
-        return lines
-
-    def close(self) -> list[tuple[int, bytes | None]]:
-        return [self._take()] if self._size else []
-
-    def _hold(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size <= self._maximum:
-            self._held.append(piece)
-        else:
-            self._held.clear()
-
-    def _take(self) -> tuple[int, bytes | None]:
-        self._number += 1
-        line = b"".join(self._held) if self._size <= self._maximum else None
-        self._held.clear()
-        self._size = 0
-        if line is not None and self._number == 1:
-            line = line.removeprefix(_BYTE_ORDER_MARK)
-        return self._number, line
-
-
-class LineChecker:
-    """Checks the lines of one batch. ``route`` finds the upstream of a model."""
-
-    def __init__(self, api: str, endpoint: str, line_bytes: int, route: Route) -> None:
-        self._api = api
-        self._endpoint = endpoint
-        self._line_bytes = line_bytes
-        self._route = route
-
-    def check(self, number: int, line: bytes | None) -> CheckedLine:
-        if line is None:
-            what = f"the line has more than {self._line_bytes} bytes (server.max_body_bytes); send less in one request"
-            return _fault(number, None, "request_too_large", what)
-        try:
-            found = _line.decode(line)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            return _fault(number, None, "invalid_json_line", f"the line is not a JSON object: {error}")
-        custom_id = found.custom_id
-        if not isinstance(custom_id, str) or not custom_id:
-            return _fault(number, None, "missing_required_parameter", "custom_id must be a string that is not empty", "custom_id")
-        if len(custom_id) > CUSTOM_ID_CHARS or not custom_id.isprintable():
-            rule = f"custom_id must have at most {CUSTOM_ID_CHARS} characters, all of them printable; it is {excerpt(custom_id)}"
-            return _fault(number, None, "invalid_custom_id", rule, "custom_id")
-        body = found.params
-        if self._api == FILE_API:
-            body = found.body
-            if found.method != "POST":
-                return _fault(
-                    number, custom_id, "invalid_method", f"method must be POST; it is {excerpt(found.method)}", "method"
-                )
-            if found.url != self._endpoint:
-                rule = f"url must be the endpoint of the batch, {self._endpoint}; it is {excerpt(found.url)}"
-                return _fault(number, custom_id, "mismatched_endpoint", rule, "url")
-        return self._with_body(number, custom_id, body)
-
-    def _with_body(self, number: int, custom_id: str, body: Raw | UnsetType) -> CheckedLine:
-        name = "body" if self._api == FILE_API else "params"
-        try:
-            model = _body.decode(body).model if body is not UNSET else None
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return _fault(number, custom_id, "invalid_request", f"{name} must be an object", name)
-        if body is UNSET or not isinstance(model, str):
-            missing = name if body is UNSET else f"{name}.model"
-            return _fault(number, custom_id, "missing_required_parameter", f"{missing} is required", missing)
-        try:
-            upstream = self._route(model)
-        except StreamglotError as error:
-            return _fault(number, custom_id, error.code, error.message, f"{name}.model")
-        return CheckedLine(number, custom_id, bytes(body), upstream, model)
-
-
-def repeated(entry: CheckedLine, line: int | None) -> CheckedLine:
-    """The entry for a custom_id that another line has. It has no custom_id, because each custom_id is reported once."""
-    other = f"line {line}" if line is not None else "another line"
-    what = f"the custom_id {excerpt(entry.custom_id)} is used by {other}; give each request a unique custom_id"
-    return _fault(entry.line, None, "duplicate_custom_id", what, "custom_id")
-
-
-def _fault(line: int, custom_id: str | None, code: str, message: str, param: str | None = None) -> CheckedLine:
-    return CheckedLine(line, custom_id, b"", fault=LineError(code, message, line, param))
 
 
 CHUNK_ITEMS: Final = 2_000
@@ -452,3 +351,103 @@ class _FileReading:
         self._full.clear()
         self._items = sum(map(len, self._open.values()))
         self._bytes = sum(self._sizes.values())
+
+
+class LineSplitter:
+    """Splits bytes into lines with their numbers, from 1. A line of more than ``most`` bytes is returned as None."""
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._number = 0
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[tuple[int, bytes | None]]:
+        *whole, rest = chunk.split(b"\n")
+        lines = []
+        for piece in whole:
+            self._hold(piece)
+            lines.append(self._take())
+        self._hold(rest)
+        return lines
+
+    def close(self) -> list[tuple[int, bytes | None]]:
+        return [self._take()] if self._size else []
+
+    def _hold(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= self._maximum:
+            self._held.append(piece)
+        else:
+            self._held.clear()
+
+    def _take(self) -> tuple[int, bytes | None]:
+        self._number += 1
+        line = b"".join(self._held) if self._size <= self._maximum else None
+        self._held.clear()
+        self._size = 0
+        if line is not None and self._number == 1:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        return self._number, line
+
+
+class LineChecker:
+    """Checks the lines of one batch. ``route`` finds the upstream of a model."""
+
+    def __init__(self, api: str, endpoint: str, line_bytes: int, route: Route) -> None:
+        self._api = api
+        self._endpoint = endpoint
+        self._line_bytes = line_bytes
+        self._route = route
+
+    def check(self, number: int, line: bytes | None) -> CheckedLine:
+        if line is None:
+            what = f"the line has more than {self._line_bytes} bytes (server.max_body_bytes); send less in one request"
+            return _fault(number, None, "request_too_large", what)
+        try:
+            found = _line.decode(line)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            return _fault(number, None, "invalid_json_line", f"the line is not a JSON object: {error}")
+        custom_id = found.custom_id
+        if not isinstance(custom_id, str) or not custom_id:
+            return _fault(number, None, "missing_required_parameter", "custom_id must be a string that is not empty", "custom_id")
+        if len(custom_id) > CUSTOM_ID_CHARS or not custom_id.isprintable():
+            rule = f"custom_id must have at most {CUSTOM_ID_CHARS} characters, all of them printable; it is {excerpt(custom_id)}"
+            return _fault(number, None, "invalid_custom_id", rule, "custom_id")
+        body = found.params
+        if self._api == FILE_API:
+            body = found.body
+            if found.method != "POST":
+                return _fault(
+                    number, custom_id, "invalid_method", f"method must be POST; it is {excerpt(found.method)}", "method"
+                )
+            if found.url != self._endpoint:
+                rule = f"url must be the endpoint of the batch, {self._endpoint}; it is {excerpt(found.url)}"
+                return _fault(number, custom_id, "mismatched_endpoint", rule, "url")
+        return self._with_body(number, custom_id, body)
+
+    def _with_body(self, number: int, custom_id: str, body: Raw | UnsetType) -> CheckedLine:
+        name = "body" if self._api == FILE_API else "params"
+        try:
+            model = _body.decode(body).model if body is not UNSET else None
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return _fault(number, custom_id, "invalid_request", f"{name} must be an object", name)
+        if body is UNSET or not isinstance(model, str):
+            missing = name if body is UNSET else f"{name}.model"
+            return _fault(number, custom_id, "missing_required_parameter", f"{missing} is required", missing)
+        try:
+            upstream = self._route(model)
+        except StreamglotError as error:
+            return _fault(number, custom_id, error.code, error.message, f"{name}.model")
+        return CheckedLine(number, custom_id, bytes(body), upstream, model)
+
+
+def repeated(entry: CheckedLine, line: int | None) -> CheckedLine:
+    """The entry for a custom_id that another line has. It has no custom_id, because each custom_id is reported once."""
+    other = f"line {line}" if line is not None else "another line"
+    what = f"the custom_id {excerpt(entry.custom_id)} is used by {other}; give each request a unique custom_id"
+    return _fault(entry.line, None, "duplicate_custom_id", what, "custom_id")
+
+
+def _fault(line: int, custom_id: str | None, code: str, message: str, param: str | None = None) -> CheckedLine:
+    return CheckedLine(line, custom_id, b"", fault=LineError(code, message, line, param))

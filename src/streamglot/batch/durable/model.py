@@ -1,8 +1,5 @@
-"""The types of durable batches: a batch, its items, their results, and the jobs that workers claim.
-
-Converts database rows to batches and files, and back.
-
-The lines of result files, in the forms of the two batch APIs.
+"""The types of durable batches (a batch, its items, their results, the jobs that workers claim), and their two written forms:
+rows of the database, and lines of result files as the two batch APIs have them.
 """
 
 from __future__ import annotations

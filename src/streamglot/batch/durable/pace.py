@@ -2,7 +2,7 @@
 
 Each 429 halves the number of concurrent calls; as many successes raise it by one. Headers that report the remaining limit spread
 the calls over the time until its reset. Every worker does so with its share of the limit, or with permits that all workers count
-together (``counters/valkey.py``).
+together (``counters/valkey``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The contents of uploaded files: in a directory, or in any storage with the same methods.
+"""The contents of uploaded files: in a directory, as objects of an S3-compatible store, or in any storage with the same methods.
 
-The contents of uploaded files as objects of an S3-compatible store, under ``<prefix>/<file id>``.
-
-A file of one part is one request. A larger file is a multipart upload that runs in a thread: it takes the blocks as they arrive,
-and is aborted if the client or the store fails, so no incomplete object is ever visible. A download is a series of range
-requests, so a slow reader holds no connection open, and a fault is retried for one piece only.
+An object's name is ``<prefix>/<file id>``. A file of one part is one request. A larger file is a multipart upload that runs in a
+thread: it takes the blocks as they arrive, and is aborted if the client or the store fails, so no incomplete object is ever
+visible. A download is a series of range requests, so a slow reader holds no connection open, and a fault is retried for one
+piece only.
 
 obstore is called in threads, not by its asynchronous functions: their runtime may abort the process while Python exits.
 """

@@ -1,6 +1,7 @@
-"""``/v1/batches``: a batch of the requests in an uploaded file, created, shown, listed and cancelled.
+"""The APIs of durable batches.
 
-``/v1/messages/batches``: a batch whose requests come in the body and whose results are one list of lines.
+``/v1/batches``             a batch of the requests in an uploaded file
+``/v1/messages/batches``    a batch whose requests come in the body and whose results are one list of lines
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _FIELDS: Final = ("input_file_id", "endpoint", "completion_window", "metadata", 
 def batches_routes(services: GatewayServices, access: Access, lifecycle: Lifecycle) -> list[APIRoute]:
     async def create(call: RoutedCall) -> Reply:
         service, owner = batches_of(lifecycle), owner_of(access, call)
-        return json_reply(await shown(service, await created(service, owner, await json_of(services, call))))
+        return json_reply(await batch_fields(service, await create_batch(service, owner, await json_of(services, call))))
 
     async def listing(call: RoutedCall) -> Reply:
         from ...batch.durable.model import FILE_API
@@ -54,10 +55,10 @@ def batches_routes(services: GatewayServices, access: Access, lifecycle: Lifecyc
         limit = parameters.limit(USUAL_LISTED, MAX_LISTED)
         service, owner = batches_of(lifecycle), owner_of(access, call)
         found = await service.catalog.list_batches(owner, FILE_API, parameters["after"], limit + 1)
-        return json_reply(page([await shown(service, batch) for batch in found], limit))
+        return json_reply(page([await batch_fields(service, batch) for batch in found], limit))
 
     async def retrieve(call: RoutedCall, id: str) -> Reply:
-        return json_reply(await shown(batches_of(lifecycle), await found_batch(call, id)))
+        return json_reply(await batch_fields(batches_of(lifecycle), await found_batch(call, id)))
 
     async def cancel(call: RoutedCall, id: str) -> Reply:
         service, batch = batches_of(lifecycle), await found_batch(call, id)
@@ -65,7 +66,7 @@ def batches_routes(services: GatewayServices, access: Access, lifecycle: Lifecyc
             rule = f"the batch {batch.id} has ended with the status {batch.status}; there is nothing to cancel"
             raise RequestError(rule, code="batch_ended", status=409)
         await service.cancel(batch)
-        return json_reply(await shown(service, await found_batch(call, id)))
+        return json_reply(await batch_fields(service, await found_batch(call, id)))
 
     async def found_batch(call: RoutedCall, id: str) -> Batch:
         from ...batch.durable.model import FILE_API
@@ -88,7 +89,7 @@ def missing_batch(id: str, place: str) -> RequestError:
     return RequestError(f"there is no batch {excerpt(id)}; GET {place} lists those of your key", code="not_found", status=404)
 
 
-async def created(service: BatchService, owner: str, body: JsonObject) -> Batch:
+async def create_batch(service: BatchService, owner: str, body: JsonObject) -> Batch:
     from ...batch.durable.model import FILE_API, Batch, new_id
     from ..batch_runner import PATHS
 
@@ -154,7 +155,7 @@ def _wrong(param: str, message: str) -> RequestError:
     return RequestError(message, detail={"param": param})
 
 
-async def shown(service: BatchService, batch: Batch) -> JsonObject:
+async def batch_fields(service: BatchService, batch: Batch) -> JsonObject:
     totals = await service.queue.totals(batch)
     errors = [{"code": error.code, "line": error.line, "message": error.message, "param": error.param} for error in batch.errors]
     body: JsonObject = {

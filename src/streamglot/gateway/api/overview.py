@@ -1,15 +1,13 @@
-"""The overview: running exchanges, the figures of the last hour, the state of upstreams. A key sees its own exchanges.
+"""What an operator watches: running exchanges, the figures of the last hour, the state of upstreams, and the calls that wait for
+a person's decision. A key sees its own, the operator all.
 
 GET  /overview                   the state
 GET  /overview/events            the state as server-sent events, sent again whenever it changes
 POST /overview/{id}/stop         stops an exchange of this process, by its request id; {"own": true} if it is the caller's own
 GET  /overview/models            the models with their upstreams, and the tools, for the web page
-
-The approvals API: lists the calls that wait for a person's decision, and takes the decision.
-
-GET  /approvals          the open questions of all workers; a key sees its own, the operator all
-GET  /approvals/events   the list and the waits for upstreams as a stream, sent again whenever they change
-POST /approvals/{id}     {"approved": true, "text": "changed arguments"} or {"approved": false, "message": "why"}
+GET  /approvals                  the open questions of all workers
+GET  /approvals/events           the list and the waits for upstreams as a stream, sent again whenever they change
+POST /approvals/{id}             {"approved": true, "text": "changed arguments"} or {"approved": false, "message": "why"}
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The table of routes: everything that the server answers beside the endpoints of dialects.
 
 A module of this package gives its rows: method, path, handler, and what the OpenAPI description says about them. A handler gets
-the call and the parameters in its path, and returns a ``Reply`` or a ``StreamedReply``. What it raises becomes an error in the dialect
-that the path belongs to.
+the call and the parameters in its path, and returns a ``Reply`` or a ``StreamedReply``. What it raises becomes an error in the
+dialect that the path belongs to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Read access to the store: sessions, turns, raw bytes, search and export.
+"""The API of the store: reads sessions, turns and raw bytes, searches and exports them, and changes sessions.
 
-A key sees its own turns. If no keys are required, every caller is the operator and sees all.
-
-The API for changes to sessions. A key changes its own sessions; without keys, every caller is the operator and changes all.
+A key sees and changes its own. If no keys are required, every caller is the operator and sees and changes all.
 
 PATCH  /sessions/{id}    {"title": "…"}
 DELETE /sessions/{id}

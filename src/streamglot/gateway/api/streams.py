@@ -1,6 +1,7 @@
-"""Resumes a stream from any event, on any worker, while it runs or after its end; and stops a stream.
+"""Streams and stored responses by their id.
 
-Stored responses: retrieve, cancel and delete them, and list their input items.
+A stream is resumed from any event, on any worker, while it runs or after its end, or stopped. A stored response is retrieved,
+cancelled or deleted, and its input items are listed.
 """
 
 from __future__ import annotations

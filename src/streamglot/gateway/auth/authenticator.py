@@ -1,8 +1,7 @@
 """Authenticates clients by the SHA-256 of their key, and holds the models and limits of each key.
 
-Some keys are in the configuration, others in the store (``stored_keys.py``).
-
-The keys in the store, as this process knows them. They are read in the background, never while a request waits.
+Some keys are in the configuration, others in the store. ``StoredCallers`` has those of the store as this process knows them: they
+are read in the background, never while a request waits.
 """
 
 from __future__ import annotations

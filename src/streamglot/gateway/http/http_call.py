@@ -1,8 +1,8 @@
 """A call on a connection of the gateway's server, from its head to the last byte of its response.
 
 Endpoints and routes use it directly. Between them and the socket there are no messages, events or dictionaries per piece.
-
-What HTTP and WebSocket connections share: the deadline that the server checks, and waiting for a client that reads slowly.
+``ClientConnection`` is what HTTP and WebSocket connections share: the deadline that the server checks, and waiting for a client
+that reads slowly.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Cross-origin requests: decides which web pages may use the gateway. A foreign page must not use the keys of this machine.
+"""Which web pages may use a gateway: cross-origin requests, and host checks against DNS rebinding.
 
-A request without an Origin header does not come from a page and passes. Pages of this machine and those in ``server.origins``
-pass. If keys are required, pages that the gateway itself serves also pass, under any host name.
-
-Host checks against DNS rebinding.
+A foreign page must not use the keys of this machine. A request without an Origin header does not come from a page and passes.
+Pages of this machine and those in ``server.origins`` pass. If keys are required, pages that the gateway itself serves also pass,
+under any host name.
 
 A web page can point its own host name to 127.0.0.1. To the browser, requests to that name are same-origin: it sends no Origin
 header and lets the page read the response. Only the Host header shows the difference. A gateway that requires keys is safe,

@@ -11,7 +11,7 @@ read, so three counts limit the memory that a client can make this process use:
 ``Upgrade`` is the one case that llhttp leaves to its user: it stops after the head and treats the rest as another protocol. RFC
 9110 section 7.8 lets a server ignore the field, and it is not known yet whether the endpoint will accept it. The head is
 therefore parsed a second time without the field, so that the body belongs to its request and the next request begins where it
-should. An endpoint that accepts a WebSocket takes the connection over (``websocket.py``); a client sends no frame before that.
+should. An endpoint that accepts a WebSocket takes the connection over (``websocket``); a client sends no frame before that.
 """
 
 from __future__ import annotations

@@ -16,8 +16,6 @@ the one that is being answered. Usually they are the same.
   connection, and the answer is lost with it.
 - **Writes** of several connections are sent together at the end of a turn of the event loop: each write wakes the peer's process,
   and that costs more than the write itself.
-
-Why a connection is refused or closed before a request has been read.
 """
 
 from __future__ import annotations
@@ -32,35 +30,6 @@ from typing import Final, Protocol
 from .call import STATUS_LINES, error_reply, header_lines
 from .http_call import Address, ClientConnection, ConnectionServer, HTTPCall, T
 from .parser import ProtocolError, RequestHead, RequestParser
-
-
-class NotRead(ProtocolError):
-    """Too many requests come before this one, or the previous one was the last on this connection. It is not read."""
-
-    def __init__(self) -> None:
-        super().__init__(503, "not_read", "the connection closes before this request; send it again over another connection")
-
-
-def too_many_connections() -> ProtocolError:
-    message = "all connections are in use; try again in a moment, and close unused ones"
-    return ProtocolError(503, "too_many_connections", message)
-
-
-def cut_off() -> ProtocolError:
-    return ProtocolError(400, "cut_off", "the request ends before its headers do; send it whole")
-
-
-def headers_too_slow(seconds: float) -> ProtocolError:
-    return ProtocolError(408, "headers_too_slow", f"the headers did not come within {seconds:g} s; send them faster")
-
-
-def shutting_down() -> ProtocolError:
-    return ProtocolError(503, "shutting_down", "the gateway is shutting down; send the request again")
-
-
-def internal_error() -> ProtocolError:
-    return ProtocolError(500, "internal_error", "internal error of the gateway; its log has the details")
-
 
 HEAD_SECONDS: Final = 20.0
 """Seconds for a request's head, from the connection or from its first byte: a slow connection needs one second."""
@@ -445,3 +414,31 @@ class HTTPProtocol(ClientConnection):
             self._transport.close()
         unsent = self._transport.get_write_buffer_size()
         self.deadline = self.server.loop.time() + (self.server.stall_seconds if unsent else LINGER_SECONDS)
+
+
+class NotRead(ProtocolError):
+    """Too many requests come before this one, or the previous one was the last on this connection. It is not read."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "not_read", "the connection closes before this request; send it again over another connection")
+
+
+def too_many_connections() -> ProtocolError:
+    message = "all connections are in use; try again in a moment, and close unused ones"
+    return ProtocolError(503, "too_many_connections", message)
+
+
+def cut_off() -> ProtocolError:
+    return ProtocolError(400, "cut_off", "the request ends before its headers do; send it whole")
+
+
+def headers_too_slow(seconds: float) -> ProtocolError:
+    return ProtocolError(408, "headers_too_slow", f"the headers did not come within {seconds:g} s; send them faster")
+
+
+def shutting_down() -> ProtocolError:
+    return ProtocolError(503, "shutting_down", "the gateway is shutting down; send the request again")
+
+
+def internal_error() -> ProtocolError:
+    return ProtocolError(500, "internal_error", "internal error of the gateway; its log has the details")

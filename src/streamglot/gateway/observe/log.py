@@ -1,6 +1,5 @@
-"""The log: lines of JSON on standard error. Lines of one moment share one write.
-
-The gateway's observers of exchanges: access log, content log, metrics, and the usage of a key.
+"""The log (lines of JSON on standard error; lines of one moment share one write), and the gateway's observers of exchanges:
+access log, content log, metrics, and the usage of a key.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Names of the OpenTelemetry semantic conventions for generative AI: attributes, metrics, buckets.
+"""The OpenTelemetry semantic conventions for generative AI: names of attributes and metrics, buckets, and the metrics themselves.
 
-There are two sets. The released one (v1.41) is the default. The coming one has other names for some metrics and for one
+There are two sets of names. The released one (v1.41) is the default. The coming one has other names for some metrics and for one
 attribute; ``OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental`` selects it. A test compares the released names with the
 constants of opentelemetry-semantic-conventions.
 
-The metrics of the conventions for generative AI. One point for each attempt or request, never one for each chunk.
+The metrics have one point for each attempt or request, never one for each chunk.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from ...patterns.scanner import HOLD_CHARS, PatternSet
-from ..needs import Needs, block, pattern, request
+from ..needs import Needs, Target, answer_kinds, block, check_targets, pattern, request, request_kinds
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
 from ..running.judging import judge_matches
 from ..verdicts import Defer, End, Refuse, Verdict
 from .redact import pattern_set
-from .tool_lists import Target, answer_kinds, check_targets, request_kinds
 
 
 class BlockPatterns(Policy, frozen=True):

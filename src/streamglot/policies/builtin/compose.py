@@ -1,8 +1,8 @@
-"""``in_order``: several policies as one entry, with one condition for all of them.
+"""Policies made of policies.
 
-``parallel``: several policies judge the same piece at the same time, and the most severe verdict wins.
-
-``dry_run``: records what a policy would do, and does nothing.
+``in_order``   several policies as one entry, with one condition for all of them
+``parallel``   several policies judge the same piece at the same time, and the most severe verdict wins
+``dry_run``    records what a policy would do, and does nothing
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """``external_judge``: an HTTP service judges. Servers for Presidio, Lakera, LlamaGuard and the like are attached this way.
 
-The service gets a POST with a ``Judged`` object and answers 200 with a ``JudgeReply`` object. docs/policies.md has both with examples.
+The service gets a POST with a ``Judged`` object and answers 200 with a ``JudgeReply`` object. docs/policies.md has both with
+examples.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from msgspec import Struct
 
 from ...errors import ConfigError, UpstreamProtocolError, UpstreamRefused, excerpt
 from ...json_types import JSON_ERRORS, JsonObject
-from ..needs import Needs
+from ..needs import JudgedUnit, Needs, Target, check_targets, judge_needs
 from ..pieces import Piece
 from ..policy import Engine, JudgeContext, Policy
 from ..verdicts import End, Forward, Refuse, Replace, Retry, Rewrite, Verdict
-from .tool_lists import JudgedUnit, Target, check_targets, judge_needs
 
 MAX_REPLY_BYTES: Final = 8 * 2**20
 """A reply has at most the rewritten text of one block."""

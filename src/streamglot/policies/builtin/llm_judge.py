@@ -13,11 +13,10 @@ from msgspec import Struct
 from ...errors import ConfigError, StreamglotError, UpstreamProtocolError, excerpt
 from ...json_types import JSON_ERRORS, JsonObject
 from ...messages import Message, OutputFormat, Request, TextPart
-from ..needs import Needs
+from ..needs import JudgedUnit, Needs, Target, check_targets, judge_needs
 from ..pieces import Piece
 from ..policy import Engine, JudgeContext, Policy
 from ..verdicts import DEFER, FORWARD, Defer, Forward, Refuse, Retry, Verdict
-from .tool_lists import JudgedUnit, Target, check_targets, judge_needs
 
 MAX_CACHED: Final = 4096
 """Judgements that one process caches: a few hundred bytes each."""

@@ -13,11 +13,10 @@ from msgspec import Struct, field
 from ...errors import ConfigError
 from ...patterns.detectors import patterns_of
 from ...patterns.scanner import HOLD_CHARS, Pattern, PatternSet
-from ..needs import Needs, pattern, request
+from ..needs import Needs, Target, answer_kinds, check_targets, pattern, request, request_kinds
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
 from ..verdicts import FORWARD, Forward, Rewrite
-from .tool_lists import Target, answer_kinds, check_targets, request_kinds
 
 _HASH_CHARS: Final = 12
 """Hexadecimal characters of a hash: enough to tell values apart in one conversation."""

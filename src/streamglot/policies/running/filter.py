@@ -1,6 +1,7 @@
-"""The input side of one policy on one choice: cuts blocks into the units that the policy asked for, and has them judged.
+"""The input side of one policy on one choice: takes events, has the policy judge them, and passes them to the release.
 
-Runs a policy that judges the whole answer: everything is held until the model has ended.
+``BlockFilter`` cuts blocks into the units that the policy asked for. ``AnswerFilter`` is for a policy that judges the whole
+answer: it holds everything until the model has ended.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Policies on a request: its messages, the tool results coming in, and its tool definitions, before an upstream is chosen.
+"""Policies on a request before an upstream is chosen (messages, tool results coming in, tool definitions), and on the result of a
+tool that the engine ran, before the client, the model or the store sees it.
 
-The results of tools that the engine runs are checked before (``results.py``), so requests do not check them again.
-
-Policies on the result of a tool that the engine ran, before the client, the model or the store sees it.
-
-Such a result is shown to the client with the answer, and goes to the model with the next request. Each policy that sees results
-in answers or in requests judges it once.
+The result of an engine's tool is shown to the client with the answer, and goes to the model with the next request. Each policy
+that sees results in answers or in requests judges it once: a request does not check it again.
 """
 
 from __future__ import annotations

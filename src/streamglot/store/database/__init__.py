@@ -1,4 +1,4 @@
-"""One database, SQLite or PostgreSQL: opened, upgraded, read and written. ``sql.py`` says how statements are written."""
+"""One database, SQLite or PostgreSQL: opened, upgraded, read and written. ``sql`` says how statements are written."""
 
 from __future__ import annotations
 

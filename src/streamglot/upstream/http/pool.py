@@ -1,6 +1,6 @@
 """The connections of one process to its upstreams, kept open for reuse by address, with verified TLS.
 
-Requests through a proxy, and those that set framing headers themselves, go to the general client in ``aiohttp_client.py``.
+Requests through a proxy, and those that set framing headers themselves, go to the general client in ``aiohttp_client``.
 """
 
 from __future__ import annotations
