@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -102,8 +102,12 @@ def test_an_invalid_header_name_is_refused(gateway: Running, upstream: HostileUp
 
 
 @contextmanager
-def on_another_server(upstream: HostileUpstream) -> Iterator[int]:
-    values = {"server": {"discover": False}, "upstreams": {"work": {"base_url": f"{upstream.url}/v1"}}}
+def on_another_server(upstream: HostileUpstream, store: Path) -> Iterator[int]:
+    values = {
+        "server": {"discover": False},
+        "store": {"url": f"sqlite:///{store}"},
+        "upstreams": {"work": {"base_url": f"{upstream.url}/v1"}},
+    }
     loaded = LoadedConfig(msgspec.convert(values, Config))
     for name, one in loaded.config.upstreams.items():
         one.name = name
@@ -113,16 +117,16 @@ def on_another_server(upstream: HostileUpstream) -> Iterator[int]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        while not server.started:
-            time.sleep(0.005)
+        until(lambda: server.started or not thread.is_alive())
+        assert server.started
         yield listener.getsockname()[1]
     finally:
         server.should_exit = True
         thread.join()
 
 
-def test_other_asgi_servers_serve_the_gateway(upstream: HostileUpstream) -> None:
-    with on_another_server(upstream) as port:
+def test_other_asgi_servers_serve_the_gateway(upstream: HostileUpstream, tmp_path: Path) -> None:
+    with on_another_server(upstream, tmp_path / "store.db") as port:
         for stream in (False, True):
             with raw(port) as one:
                 one.post(CHAT, body_of("openai_chat", "work/direct", stream), {"connection": "close"})
