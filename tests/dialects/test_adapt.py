@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from streamglot import DIALECTS, Unsupported
-from streamglot.dialects.common.abilities import PLAIN, UNSPECIFIED, Abilities, adapt, emulated_tools
+from streamglot.dialects.common.abilities import PLAIN, UNSPECIFIED, Abilities
+from streamglot.dialects.common.adapt import adapt, emulated_tools
 from streamglot.messages import Part
 from vocabulary import *
 

@@ -89,9 +89,9 @@ def test_all_extras_can_be_imported_together(environment: Get) -> None:
         "gateway.observe.tracing",
         "patterns.detectors",
         "store",
-        "tools.mcp_server",
+        "tools.mcp.source",
         "upstream.local",
-        "store.valkey_buffer",
+        "store.streams.valkey",
     )
     code = "".join(f"import streamglot.{module}\n" for module in modules) + "print('done')"
     assert environment("all").code(code) == "done\n"

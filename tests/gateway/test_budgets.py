@@ -315,7 +315,7 @@ def test_embeddings_that_fail_cost_nothing(upstream: HostileUpstream, url: str) 
 
 def test_a_budget_of_money(upstream: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dollar a token."""
-    for place in ("gateway.auth.budgets", "engine.recorder"):
+    for place in ("gateway.auth.budgets", "engine.turn_recorder"):
         monkeypatch.setattr(f"streamglot.{place}.price", lambda usage, *_: float(usage.output_tokens or 0))
     model = endless(upstream)
     secret = key(url, budget_cost=50.0)

@@ -434,8 +434,7 @@ def test_a_running_response_whose_client_hangs_up(whole: Running, upstream: Host
 
 def test_a_response_of_another_process_is_cancelled(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its stream may have ended before the end of its turn is in the database."""
-    for module in ("responses", "resume"):
-        monkeypatch.setattr(f"streamglot.gateway.api.{module}.ENDED_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr("streamglot.gateway.api.streams.ENDED_SECONDS", WAIT_SECONDS)
     responses, looks = store_of(gateway).responses, []
     find = responses.find
 

@@ -28,7 +28,7 @@ STREAM = "x-streamglot-stream"
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gateway waits for the end of a stopped stream, and for the rest of an upstream's answer, as long as a busy machine needs."""
-    for place in ("gateway.api.resume.ENDED_SECONDS", "gateway.api.responses.ENDED_SECONDS", "upstream.connection.DRAIN_SECONDS"):
+    for place in ("gateway.api.streams.ENDED_SECONDS", "upstream.http.connection.DRAIN_SECONDS"):
         monkeypatch.setattr(f"streamglot.{place}", WAIT_SECONDS)
 
 

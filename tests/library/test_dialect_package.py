@@ -228,7 +228,7 @@ BROKEN = {
     "an object that is not there": ("dialects", "acme = acme_wire:WIRE", "", "AttributeError"),
     "an error in the module": ("dialects", "acme = acme_wire:WIRE", "1 / 0", "ZeroDivisionError"),
     "an exit in the module": ("dialects", "acme = acme_wire:WIRE", "raise SystemExit(3)", "SystemExit: 3"),
-    "a class": ("dialects", "acme = acme_wire:Wire", DIALECT, "it is of the type type, and must be a streamglot.dialects.dialect.Dialect"),
+    "a class": ("dialects", "acme = acme_wire:Wire", DIALECT, "it is of the type type, and must be a streamglot.dialects.interface.Dialect"),
     "another name": ("dialects", "acme = acme_wire:WIRE", f"{DIALECT}    name = 'other'\nWIRE = Wire()", "the dialect has another name, 'other'"),
     "a part that is not there": (
         "dialects",

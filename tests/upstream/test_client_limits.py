@@ -250,7 +250,7 @@ def test_the_sweep_of_idle_connections_survives_one_that_cannot_be_closed(monkey
 
 
 def test_writes_after_a_failed_one_are_sent() -> None:
-    from streamglot.upstream.http.connection import Writes
+    from streamglot.upstream.http.writes import Writes
 
     sent: list[bytes] = []
 

@@ -19,7 +19,7 @@ from ..json_types import JsonObject, JsonValue
 from ..messages import Built, Request, Response
 from ..names import DialectName
 from ..plugins import Plugins
-from .common.abilities import PLAIN, UNSPECIFIED, Abilities, adapt, emulated_tools
+from .common.abilities import PLAIN, UNSPECIFIED, Abilities
 from .common.fields import duration
 from .common.options import BuildOptions, PrepareOptions, ResponseOptions
 from .common.reader import Reader
@@ -241,7 +241,7 @@ class Dialect:
             options["namespaces"] = False
         if known.reasoning_object and self.abilities.reasoning_object is not None:
             options["reasoning_object"] = True
-        adapted, dropped = adapt(request, self.name, known, maker(self.name, provider))
+        adapted, dropped = self._adapt(request, self.name, known, maker(self.name, provider))
         built = self.build_body(adapted, **options)
         if dropped or built.dropped:
             built.dropped = list(dict.fromkeys([*dropped, *built.dropped]))
@@ -254,7 +254,12 @@ class Dialect:
 
     def emulated_tools(self, request: Request, abilities: Abilities = UNSPECIFIED) -> frozenset[str]:
         """The custom tools that an upstream gets as functions. ``CustomCalls`` converts their calls back."""
-        return emulated_tools(request, abilities.over(self.abilities))
+        tools: frozenset[str] = self._emulated_tools(request, abilities.over(self.abilities))
+        return tools
+
+    # parts that only a process that sends requests imports
+    _adapt = lazy("common.adapt.adapt")
+    _emulated_tools = lazy("common.adapt.emulated_tools")
 
     def continuation(self, request: Request, provider: str, message_id: str, timestamp: int) -> JsonObject:
         """For upstreams that keep the conversation themselves: the options for ``build_request``, ``setup`` and ``endpoint`` that

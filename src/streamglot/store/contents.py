@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -24,8 +24,10 @@ from msgspec.structs import replace
 from ..json_types import JsonObject, JsonValue
 from ..messages import Request
 from .conversation import HASH_BYTES
-from .database import Database
-from .database.sql import Connection, DatabaseRow
+
+if TYPE_CHECKING:  # programs that store nothing cut messages too, and load no database
+    from .database import Database
+    from .database.sql import Connection, DatabaseRow
 
 PACKED: Final = b"\x01"
 """The first byte of compressed data. Neither JSON nor MessagePack arrays begin with it."""

@@ -1,8 +1,7 @@
 """One HTTP/1.1 connection to an upstream: it sends a request and reads a response, with no more features than a proxy needs.
 
 A general client spends more CPU on a request than the rest of the gateway. Here the bytes of a read go through the parser
-directly into the response that waits for them. ``Writes`` combines the writes of one event-loop iteration: a write to a socket
-wakes the receiving process, which costs more than the write, and ten writes in a row wake it once.
+directly into the response that waits for them.
 
 Theory of limits: the parser passes body bytes on at once, where backpressure bounds them. Everything else that it may accumulate
 (status line, headers, trailers, half a line) or skip (chunk extensions) arrives without body bytes, so one counter of the bytes
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -23,6 +21,7 @@ import httptools
 from ...errors import UpstreamError, UpstreamProtocolError, UpstreamTruncated
 from ...limits import MAX_RESPONSE_BYTES
 from . import UpstreamResponse
+from .writes import Writes
 
 READ_BYTES: Final = 2**16
 """Bytes buffered for one stream."""
@@ -312,33 +311,3 @@ class DecompressedResponse:
             if data:
                 return data
         return b""
-
-
-class Writes:
-    """The pending writes of one event loop. ``send`` is called with its bytes at the end of the iteration, or at once unless the
-    loop is ``crowded``, because a single request has nothing to wait for."""
-
-    def __init__(self) -> None:
-        self.crowded = False
-        self._waiting: deque[tuple[Callable[[bytes], None], bytes]] = deque()
-        self._due = False
-
-    def add(self, send: Callable[[bytes], None], data: bytes) -> None:
-        if not self.crowded:
-            send(data)
-            return
-        self._waiting.append((send, data))
-        if not self._due:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._due = False
-        try:
-            while self._waiting:
-                send, data = self._waiting.popleft()
-                send(data)
-        finally:
-            if self._waiting:  # one failed: the others are still sent
-                self._due = True
-                asyncio.get_running_loop().call_soon(self._flush)

@@ -19,7 +19,7 @@ from ...tasks import TaskSupervisor, WriteLine, patient_timeout
 from ..secrets import basic_authorization, shown_url
 from ..settings import Upstream
 from . import UpstreamResponse
-from .connection import Writes
+from .writes import Writes
 
 if TYPE_CHECKING:
     from .aiohttp_client import AiohttpClient
