@@ -156,4 +156,4 @@ def test_an_address_without_a_gateway_is_reported(tmp_path: Path) -> None:
     assert b"must begin with http" in shell.run("approvals", "list", "--url", "file:///etc").stderr
     with serve_response(b"<html>", "text/html") as url:
         assert b"no gateway answers" in shell.run("approvals", "list", "--url", url.replace("http:", "https:")).stderr
-        assert b"refused: " in shell.run("approvals", "list", "--url", url).stderr
+        assert b"is not a streamglot gateway" in shell.run("approvals", "list", "--url", url).stderr

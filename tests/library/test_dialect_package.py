@@ -82,7 +82,7 @@ started = set(sys.modules)
 from streamglot.inband import FORMATS
 from streamglot.upstream.providers import KNOWN_PROVIDERS
 
-later = {"hashlib", "html", "urllib.parse", "streamglot.inband.formats", "streamglot.dialects.common.abilities"}
+later = {"hashlib", "html", "urllib.parse", "streamglot.inband.formats", "streamglot.dialects.common.adapt"}
 assert not later & started, later & started
 streamglot.translator("anthropic", "openai_chat"), streamglot.inband("hermes"), KNOWN_PROVIDERS["openai"]
 assert "importlib.metadata" not in sys.modules
